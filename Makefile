@@ -1,0 +1,69 @@
+# Every target sets up what it needs. `make run` and `make test` are all a newcomer has to know.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PLAIN  := build/plain
+STAMP  := $(VENV)/.installed
+JOBS   ?= 2
+
+.PHONY: setup run test test-compiled test-plain check fmt gen sim fuzz bench conformance docs clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml setup.py $(shell grep -o '"src/[^"]*\.py"' setup.py | tr -d '"')
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q --group dev
+	$(BIN)/python -m pip install -q -e ".[objects,fast]"
+	touch $@
+
+run: setup ## what there is to see today
+	$(BIN)/python examples/first_log.py
+
+test: test-compiled test-plain ## everything, with the compiled modules and without
+
+test-compiled: setup
+	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) -q
+
+# The wheel as it comes out where there is no C compiler, and the tests of what it changes.
+test-plain: setup
+	rm -rf $(PLAIN) build/plain-src && mkdir -p build/plain-src
+	cp -r src setup.py pyproject.toml README.md LICENSE build/plain-src/
+	find build/plain-src -name '*.so' -delete
+	cd build/plain-src && CC=/bin/false CXX=/bin/false $(CURDIR)/$(BIN)/python -m pip install -q --no-deps --target $(CURDIR)/$(PLAIN) .
+	OTTLA_EXPECT=plain PYTHONPATH=$(PLAIN) $(BIN)/python -m pytest -n $(JOBS) -q -m engine
+
+check: setup ## format, lint, types, import contracts, architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/arch
+
+fmt: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+gen: setup ## write the generated modules anew
+	$(BIN)/python -m tools.generate_messages
+	$(BIN)/python -m ottla.config.generate
+	$(BIN)/ruff format -q src
+
+sim: setup ## make sim SEED=n replays one world; without SEED, many
+	$(BIN)/python -m ottla.sim $(if $(SEED),--seed $(SEED),)
+
+fuzz: setup ## mutated frames at every codec; FUZZ_SECONDS=n
+	$(BIN)/python -m tests.fuzz $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS),)
+
+bench: setup ## ratios in one run; writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks
+
+conformance: setup ## against Apache Kafka's own tools; skips with a reason where one is missing
+	$(BIN)/python -m pytest -q -m jvm tests/conformance
+
+docs: setup ## generated pages
+	$(BIN)/python -m ottla.config.generate --docs docs/config.md
+
+clean:
+	rm -rf build dist $(VENV) src/*.egg-info
+	find src -name '*.so' -delete

@@ -1,0 +1,22 @@
+"""Builds the compiled form of the modules that have one.
+
+Each is plain Python that Cython also understands. Where no C compiler is found the
+extension is skipped (``optional``) and the ``.py`` beside it runs as it is.
+"""
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+# module -> source; the one list of what is compiled.
+COMPILED: dict[str, str] = {}
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(name, [source], optional=True, extra_compile_args=["-O3"])
+            for name, source in COMPILED.items()
+        ],
+        language_level=3,
+        build_dir="build/cython",
+    )
+)

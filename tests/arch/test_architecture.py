@@ -1,0 +1,151 @@
+"""The rules of ARCHITECTURE.md, as code. No dependency but the standard library."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "ottla"
+MODULES = sorted(SRC.rglob("*.py"))
+RATCHET = json.loads((Path(__file__).parent / "size_ratchet.json").read_text())
+
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 600
+# Declarations without logic, written by our own generator: their length says nothing.
+GENERATED = ("protocol/messages/", "config/generated.py")
+
+# Bottom first. A room may import rooms that stand before it, and itself.
+LAYERS = [
+    {"protocol"},
+    {"config"},
+    {"runtime"},
+    {"security", "quotas", "observability"},
+    {"client"},
+    {"storage"},
+    {"metadata"},
+    {"raft"},
+    {"controller", "replication", "tiering"},
+    {"coordinators", "sharing"},
+    {"api"},
+    {"server"},
+    {"node"},
+    {"cli", "console", "testing", "pipeline"},
+    {"sim"},
+]
+HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
+
+# Rooms and modules that decide and never act.
+PURE = [
+    "protocol",
+    "config/keys.py",
+    "config/settings.py",
+    "storage/producer_state.py",
+    "storage/leader_epochs.py",
+    "storage/retention.py",
+]
+IMPURE = {"asyncio", "time", "random", "os", "socket", "threading", "pathlib", "datetime", "uuid"}
+PURE_CALLS_BANNED = {"open", "print", "input"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SRC).as_posix()
+
+
+def room(path: Path) -> str | None:
+    parts = path.relative_to(SRC).parts
+    return parts[0] if len(parts) > 1 else None
+
+
+def imports(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def is_pure(path: Path) -> bool:
+    name = name_of(path)
+    return any(name == pure or name.startswith(f"{pure}/") for pure in PURE)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_point_down(path: Path) -> None:
+    own = room(path)
+    if own is None:
+        return
+    for imported in imports(ast.parse(path.read_text())):
+        parts = imported.split(".")
+        if parts[0] == "ottla" and len(parts) > 1 and parts[1] in HEIGHT:
+            other = parts[1]
+            assert other == own or HEIGHT[other] < HEIGHT[own], f"{own} imports {imported}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if is_pure(p)], ids=name_of)
+def test_rules_are_pure(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert not {name.split(".")[0] for name in imports(tree)} & IMPURE
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.AsyncFunctionDef | ast.Await)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in PURE_CALLS_BANNED, node.func.id
+
+
+def test_every_pure_entry_exists() -> None:
+    assert [entry for entry in PURE if not (SRC / entry).exists()] == []
+
+
+def test_tasks_are_made_by_the_supervisor_alone() -> None:
+    loose = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if name_of(path) != "runtime/supervisor.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"create_task", "ensure_future"}
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"group", "tasks"})
+    ]
+    assert loose == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_what_it_is_and_has_no_test_hooks(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "every module says in its first line what it is"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            lowered = node.name.lower()
+            assert not lowered.endswith(("_for_test", "_for_tests", "fortest", "fortests"))
+            assert not lowered.startswith("test_")
+
+
+def oversized() -> dict[str, int]:
+    """Everything over its limit, by name, with its length in lines."""
+    found: dict[str, int] = {}
+    for path in MODULES:
+        name = name_of(path)
+        if name.startswith(GENERATED):
+            continue
+        text = path.read_text()
+        if (lines := text.count("\n")) > FILE_LINES_MAX:
+            found[name] = lines
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    found[f"{name}:{node.name}"] = length
+    return found
+
+
+def test_sizes_only_shrink() -> None:
+    found = oversized()
+    grown = {name: size for name, size in found.items() if size > RATCHET.get(name, 0)}
+    assert grown == {}, "too long; split it, do not add it to size_ratchet.json"
+    slack = {name: size for name, size in RATCHET.items() if found.get(name, 0) < size}
+    assert slack == {}, "shrunk: lower or remove these entries of size_ratchet.json"
