@@ -6,7 +6,7 @@ PLAIN  := build/plain
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: setup run test test-compiled test-plain check fmt gen sim fuzz bench conformance docs clean
+.PHONY: setup run test test-compiled test-plain check fmt gen sim fuzz mutants bench conformance docs clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,9 @@ sim: setup ## make sim SEED=n replays one world; without SEED, many
 
 fuzz: setup ## mutated frames at every codec; FUZZ_SECONDS=n
 	$(BIN)/python -m tests.fuzz $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS),)
+
+mutants: setup ## break each promise on purpose; a test must notice
+	$(BIN)/python tests/mutants/run.py $(PART)
 
 bench: setup ## ratios in one run; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,53 @@
+"""What every test shares: Hypothesis profiles, and proof of which form of the code runs."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
+
+# ci is derandomised: the same commit gives the same verdict. dev and nightly explore.
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "nightly", max_examples=20_000, deadline=None, suppress_health_check=_SLOW
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def compiled_modules() -> list[str]:
+    """The modules that setup.py names as having a compiled form."""
+    text = (ROOT / "setup.py").read_text()
+    literal = text.split("COMPILED: dict[str, str] = ", 1)[1].split("\n\n", 1)[0]
+    return sorted(eval(literal))
+
+
+def is_compiled(name: str) -> bool:
+    return not str(importlib.import_module(name).__file__).endswith(".py")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse to test the plain form while believing it is the compiled one, or the reverse."""
+    wanted = os.environ.get("OTTLA_EXPECT")
+    if wanted is None:
+        return
+    wrong = [name for name in compiled_modules() if is_compiled(name) != (wanted == "compiled")]
+    if wrong:
+        pytest.exit(f"expected {wanted} modules, but not so: {', '.join(wrong)}", returncode=3)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    import ottla
+
+    forms = {is_compiled(name) for name in compiled_modules()}
+    form = "mixed" if len(forms) > 1 else "compiled" if forms == {True} else "plain"
+    return (
+        f"ottla: {form} modules from {Path(ottla.__file__).parent}, python {sys.version.split()[0]}"
+    )
