@@ -1,0 +1,1 @@
+"""Benchmarks that compare inside one run and print ratios; `python -m benchmarks`."""

@@ -1,0 +1,59 @@
+"""Runs the benchmarks, prints the table and writes it into docs/benchmarks.md.
+
+python -m benchmarks [area ...] [--no-write]
+"""
+
+import argparse
+import importlib
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.report import Row, render
+
+AREAS = ("codec", "records", "storage", "compaction")
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+INTRODUCTION = """# Benchmarks
+
+Ratios inside one run: on a shared machine absolute times lie, ratios lie less. Each row compares
+with its reference turn by turn in the same process or the same minute and gives the median; the
+spread over the rounds stands beside it where it says something.
+
+Rerun all with `make bench`, or one area with `.venv/bin/python -m benchmarks {areas}`.
+This page is written by that command.
+
+"""
+
+
+def machine() -> str:
+    """Return one line on where the figures come from."""
+    today = datetime.now(UTC).date().isoformat()
+    cores = os.cpu_count()
+    return f"{today}, {platform.system()}, {cores} cores, Python {platform.python_version()}"
+
+
+def main() -> int:
+    """Run the areas asked for; fail when a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("areas", nargs="*", help=f"of {', '.join(AREAS)}; all by default")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.areas) - set(AREAS))
+    if unknown:
+        parser.error(f"no such area: {', '.join(unknown)}")
+    rows: list[Row] = []
+    for area in arguments.areas or AREAS:
+        print(f"measuring {area} ...", file=sys.stderr, flush=True)
+        rows += importlib.import_module(f"benchmarks.{area}").run()
+    table = render(rows)
+    print(table)
+    if not arguments.areas and not arguments.no_write:
+        text = INTRODUCTION.format(areas="|".join(AREAS)) + f"{machine()}.\n\n{table}"
+        PAGE.write_text(text)
+    return 0 if all(row.met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What a benchmark says: one row per claim, a ratio inside one run, and whether it is met."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+REPEATS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One claim. ``ratio`` is the figure that ``target`` speaks of; times are for orientation."""
+
+    area: str
+    what: str
+    measured: str
+    reference: str
+    ratio: float
+    target: str
+    met: bool
+
+
+def seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Return the median wall time of one call, after one call that does not count."""
+    work()
+    taken = []
+    for _ in range(repeats):
+        began = perf_counter()
+        work()
+        taken.append(perf_counter() - began)
+    return statistics.median(taken)
+
+
+def interleaved(
+    ours: Callable[[], object], theirs: Callable[[], object], repeats: int = REPEATS
+) -> tuple[float, float, list[float]]:
+    """Time two things turn by turn, so that a noisy moment hits both.
+
+    Returns:
+        Our median, their median, and the ratio theirs/ours of every round.
+    """
+    ours(), theirs()
+    mine: list[float] = []
+    other: list[float] = []
+    for _ in range(repeats):
+        for work, taken in ((ours, mine), (theirs, other)):
+            began = perf_counter()
+            work()
+            taken.append(perf_counter() - began)
+    ratios = [t / m for m, t in zip(mine, other, strict=True)]
+    return statistics.median(mine), statistics.median(other), ratios
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """Return the range of a figure over the rounds of one run, for the table."""
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = [
+        "| Area | What | Measured | Reference | Ratio | Target | Met |",
+        "|---|---|---|---|---:|---|:--:|",
+    ]
+    lines += [
+        f"| {row.area} | {row.what} | {row.measured} | {row.reference} | {row.ratio:.2f} "
+        f"| {row.target} | {'yes' if row.met else '**no**'} |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
