@@ -1,0 +1,52 @@
+"""Kafka's text form of a UUID: its 16 bytes as URL-safe base64 without padding, 22 characters.
+
+`ZERO_UUID` means "none". Kafka gives meaning to the lowest values (zero and one for topics, the
+first hundred for log directories), so a random UUID must not be one of them; nor may its text
+begin with ``-``, which tools would take for an option.
+"""
+
+import base64
+import binascii
+from typing import Final
+
+from ottla.protocol.types import ZERO_UUID, Uuid
+
+RESERVED_LIMIT: Final = 100
+"""Values below this, read as one big-endian number, are Kafka's own."""
+
+METADATA_TOPIC_ID: Final = Uuid((1).to_bytes(16))
+
+# Where a replica is, when no directory is known for it (KIP-858).
+UNASSIGNED_DIR: Final = ZERO_UUID
+LOST_DIR: Final = Uuid((1).to_bytes(16))
+MIGRATING_DIR: Final = Uuid((2).to_bytes(16))
+
+_TEXT_LENGTH_MAX: Final = 24  # Kafka's own limit: padding is tolerated
+
+
+def uuid_text(value: Uuid) -> str:
+    """Return the 22 characters that Kafka prints."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> Uuid:
+    """Read what `uuid_text` wrote.
+
+    Raises:
+        ValueError: not 16 bytes in URL-safe base64.
+    """
+    # The decoder would also take the two characters of the plain alphabet.
+    if len(text) > _TEXT_LENGTH_MAX or not text.isascii() or "+" in text or "/" in text:
+        raise ValueError(f"not a UUID: {text[:_TEXT_LENGTH_MAX]!r}")
+    try:
+        value = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"not a UUID: {text!r}") from error
+    if len(value) != 16:
+        raise ValueError(f"not a UUID: {text!r} has {len(value)} bytes, not 16")
+    return Uuid(value)
+
+
+def is_reserved(value: Uuid) -> bool:
+    """Say whether Kafka keeps this value for itself, so that no topic or directory may have it."""
+    return int.from_bytes(value) < RESERVED_LIMIT

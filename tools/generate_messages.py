@@ -1,0 +1,408 @@
+"""Writes `ottla.protocol.messages` from kio's entities: names, types and versions, no prose.
+
+    python -m tools.generate_messages [--check]
+
+kio has one class per message and version; we want one class per message. The fields of all
+versions are merged in an order that agrees with the wire order of each. Defaults are Kafka's,
+durations and times are plain milliseconds again and carry Kafka's names.
+"""
+
+import argparse
+import dataclasses
+import re
+import subprocess
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ottla" / "protocol" / "messages"
+HAND_WRITTEN = {"__init__.py"}
+
+# Schemas that are no API, by module. Headers and internal records are declared by hand.
+OTHERS = {"consumer_protocol": ("consumer_protocol_subscription", "consumer_protocol_assignment")}
+
+# What kio calls by other names than Kafka does.
+RENAMED = {"id_": "id"}
+MILLIS = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}
+# Of these kio makes times without having cut off a suffix.
+UNSUFFIXED = {"DescribedDelegationToken"}
+ALIASES = {**MILLIS, "error_code": "int16"}
+
+# Arrays of structs whose default is null: kio states no default for these.
+NULL_BY_DEFAULT = {
+    "ListPartitionReassignmentsRequest": {"topics"},
+    "ConsumerGroupHeartbeatRequest": {"topic_partitions"},
+    "StreamsGroupHeartbeatRequest": {
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
+    },
+    "StreamsGroupHeartbeatResponse": {
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "partitions_by_user_endpoint",
+    },
+    "Topology": {"subtopologies"},
+}
+
+PYTHON_TYPES = {
+    "bool": "bool",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "Buffer",
+    "uuid": "Uuid",
+}
+IMPLICIT_DEFAULTS = {
+    "bool": "False",
+    "float64": "0.0",
+    "string": '""',
+    "bytes": 'b""',
+    "records": 'b""',
+    "uuid": "ZERO_UUID",
+}
+
+PLAIN_DEFAULTS = {"bool": bool, "float64": float, "string": str}
+UNSTATED = object()
+
+HEADING = '''"""{title}: the messages of api key {key}, versions {low}-{high}.
+
+Written by `tools.generate_messages`; change that, not this.
+"""
+'''
+OTHER_HEADING = '''"""{title}: what members of a classic group tell each other.
+
+Written by `tools.generate_messages`; change that, not this.
+"""
+'''
+
+
+@dataclasses.dataclass
+class FieldModel:
+    """A field over all versions of its struct."""
+
+    name: str
+    kind: str  # a primitive's name, or that of a struct class
+    is_struct: bool
+    is_array: bool
+    default: object = UNSTATED
+    versions: list[int] = dataclasses.field(default_factory=list)
+    nullable: list[int] = dataclasses.field(default_factory=list)
+    tagged: list[int] = dataclasses.field(default_factory=list)
+    tag: int | None = None
+
+
+@dataclasses.dataclass
+class StructModel:
+    """A message or a nested struct over all versions."""
+
+    name: str
+    orders: list[list[str]] = dataclasses.field(default_factory=list)
+    fields: dict[str, FieldModel] = dataclasses.field(default_factory=dict)
+    versions: list[int] = dataclasses.field(default_factory=list)
+    flexible: list[int] = dataclasses.field(default_factory=list)
+    api_key: int | None = None
+
+    def ordered(self) -> list[FieldModel]:
+        """Return the fields in one order that agrees with that of every version."""
+        pending = dict.fromkeys(name for order in self.orders for name in order)
+        result: list[FieldModel] = []
+        while pending:
+            done = {field.name for field in result}
+            first = next(name for name in pending if self._may_follow(name, done))
+            result.append(self.fields[first])
+            del pending[first]
+        return result
+
+    def _may_follow(self, name: str, done: set[str]) -> bool:
+        return all(
+            set(order[: order.index(name)]) <= done for order in self.orders if name in order
+        )
+
+
+def wire_name(owner: str, field: "dataclasses.Field[object]") -> str:
+    """Return Kafka's name of a field, in snake case."""
+    is_time = field.metadata.get("kafka_type") in MILLIS and owner not in UNSUFFIXED
+    name = RENAMED.get(field.name, field.name)
+    return f"{name}_ms" if is_time and not name.endswith("_ms") else name
+
+
+def unwrap(annotation: object) -> tuple[object, bool, bool]:
+    """Return (element type, is array, is nullable) of kio's annotation."""
+    nullable = is_array = False
+    if isinstance(annotation, types.UnionType):
+        nullable = True
+        (annotation,) = [a for a in typing.get_args(annotation) if a is not types.NoneType]
+    if typing.get_origin(annotation) is tuple:
+        is_array = True
+        annotation = unwrap(typing.get_args(annotation)[0])[0]
+    return annotation, is_array, nullable
+
+
+def plain(value: object) -> object:
+    """Return a default of kio's as the number or string that travels."""
+    total_seconds = getattr(value, "total_seconds", None)
+    if total_seconds is not None:
+        return round(total_seconds() * 1000)
+    return getattr(value, "value", value)
+
+
+def add_field(struct: StructModel, entity: type, field: "dataclasses.Field[object]") -> None:
+    """Merge one version of a field."""
+    version: int = entity.__version__  # type: ignore[attr-defined]
+    element, is_array, nullable = unwrap(field.type)
+    is_struct = dataclasses.is_dataclass(element)
+    kind = field.metadata.get("kafka_type", getattr(element, "__name__", ""))
+    is_time = kind in MILLIS
+    kind = ALIASES.get(kind, kind)
+    name = wire_name(entity.__name__, field)
+    known = struct.fields.setdefault(name, FieldModel(name, kind, is_struct, is_array))
+    assert (known.kind, known.is_array) == (kind, is_array), (struct.name, name)
+    known.versions.append(version)
+    # kio's None for a UUID or a time is a value of ours: all zeros, or -1.
+    if nullable and (is_array or not (kind == "uuid" or is_time)):
+        known.nullable.append(version)
+    if "tag" in field.metadata:
+        known.tagged.append(version)
+        known.tag = field.metadata["tag"]
+    # A struct's default is always the struct of defaults.
+    if field.default is None or (field.default is not dataclasses.MISSING and not is_struct):
+        none = -1 if is_time else None
+        value = none if field.default is None else plain(field.default)
+        assert known.default in (UNSTATED, value), (struct.name, name)
+        known.default = value
+    if known.nullable and name in NULL_BY_DEFAULT.get(struct.name, ()):
+        known.default = None
+
+
+def add_entity(structs: dict[str, StructModel], entity: type) -> None:
+    """Merge one version of a message and of all it holds; ``structs`` has the inner ones first."""
+    inner = [unwrap(field.type)[0] for field in dataclasses.fields(entity)]
+    for element in inner:
+        if dataclasses.is_dataclass(element):
+            add_entity(structs, element)  # type: ignore[arg-type]
+    struct = structs.setdefault(entity.__name__, StructModel(entity.__name__))
+    version: int = entity.__version__  # type: ignore[attr-defined]
+    if version in struct.versions:
+        return
+    struct.versions.append(version)
+    if entity.__flexible__:  # type: ignore[attr-defined]
+        struct.flexible.append(version)
+    for field in dataclasses.fields(entity):
+        add_field(struct, entity, field)
+    struct.orders.append([wire_name(entity.__name__, f) for f in dataclasses.fields(entity)])
+
+
+def inner_first(
+    structs: dict[str, StructModel], name: str, seen: set[str] | None = None
+) -> Iterator[tuple[str, StructModel]]:
+    """Yield what a struct is made of, then the struct, each once."""
+    seen = set() if seen is None else seen
+    if name in seen:
+        return
+    seen.add(name)
+    for field in structs[name].ordered():
+        if field.is_struct:
+            yield from inner_first(structs, field.kind, seen)
+    yield name, structs[name]
+
+
+def merge(schema: str, entity_type: EntityType) -> dict[str, StructModel]:
+    """Return the structs of one message, the message itself last."""
+    structs: dict[str, StructModel] = {}
+    for _, paths in sorted(schema_name_map[schema].items()):
+        entity = resolve_name(paths[entity_type])  # type: ignore[index]
+        add_entity(structs, entity)
+        name = entity.__name__
+        structs[name].api_key = getattr(entity, "__api_key__", None)
+    return dict(inner_first(structs, name))
+
+
+def rename_shared(models: list[tuple[str, dict[str, StructModel]]]) -> None:
+    """Prefix nested structs whose name two messages of one module use differently."""
+    seen = [name for _, structs in models for name in structs]
+    for role, structs in models:
+        for name in [n for n in structs if seen.count(n) > 1]:
+            structs[name].name = f"{role}{name}"
+        for struct in structs.values():
+            for field in struct.fields.values():
+                if field.is_struct:
+                    field.kind = structs[field.kind].name
+
+
+def span(versions: Iterable[int]) -> str:
+    """Render a range of versions, which has no holes."""
+    ordered = sorted(set(versions))
+    assert ordered == list(range(ordered[0], ordered[-1] + 1)), ordered
+    return f"({ordered[0]}, {ordered[-1]})"
+
+
+def annotation(field: FieldModel) -> str:
+    """Render the Python type of a field."""
+    base = field.kind if field.is_struct else PYTHON_TYPES.get(field.kind, "int")
+    whole = f"list[{base}]" if field.is_array else base
+    return f"{whole} | None" if field.nullable else whole
+
+
+def default(field: FieldModel) -> str:
+    """Render the default of a field: Kafka's, or what Kafka takes where none is stated."""
+    if field.nullable and (field.default is None or field.kind == "records"):
+        return "None"
+    if field.is_array:
+        return "field(default_factory=list)"
+    if field.is_struct:
+        return f"field(default_factory={field.kind})"
+    if field.default is UNSTATED or field.default is None:
+        return IMPLICIT_DEFAULTS.get(field.kind, "0")
+    return repr(PLAIN_DEFAULTS.get(field.kind, int)(field.default))  # type: ignore[call-overload]
+
+
+def declaration(field: FieldModel) -> str:
+    """Render the schema entry of a field."""
+    inner = field.kind if field.is_struct else field.kind.upper()
+    if field.is_array:
+        inner = f"array_of({inner})"
+    elif field.is_struct:
+        inner = f"struct_of({inner})"
+    options = [f'"{field.name}"', inner, span(field.versions)]
+    if field.nullable:
+        options.append(f"nullable={span(field.nullable)}")
+    if field.tag is not None:
+        options.append(f"tag={field.tag}, tagged={span(field.tagged)}")
+    return f"Field({', '.join(options)})"
+
+
+def render_struct(struct: StructModel, title: str | None) -> Iterator[str]:
+    """Render a class; ``title`` only for a message."""
+    fields = struct.ordered()
+    first_flexible = min(struct.flexible) if struct.flexible else None
+    versions = f"{min(struct.versions)}-{max(struct.versions)}"
+    if title is None:
+        doc = f"Part of the message, in versions {versions}."
+    else:
+        since = "never flexible" if first_flexible is None else f"flexible from {first_flexible}"
+        doc = f"{title}, versions {versions}, {since}."
+    yield f"class {struct.name}(Message):"
+    yield f'    """{doc}"""\n'
+    for field in fields:
+        yield f"    {field.name}: {annotation(field)} = {default(field)}"
+    yield "    SCHEMA: ClassVar[Schema] = Schema("
+    if title is not None:
+        yield f"        versions={span(struct.versions)},"
+        yield f"        flexible={first_flexible},"
+        yield f"        api_key={struct.api_key},"
+    yield f"        fields=({', '.join(map(declaration, fields))}{',' if fields else ''}),"
+    yield "    )\n\n"
+
+
+def imports(body: str) -> str:
+    """Render the imports that the classes of a module use."""
+    schema = [
+        *("BOOL", "BYTES", "FLOAT64", "INT8", "INT16", "INT32", "INT64", "RECORDS", "STRING"),
+        *("UINT16", "UINT32", "UUID", "Field", "Message", "Schema", "array_of", "struct_of"),
+    ]
+    words = set(re.findall(r"\w+", body))
+    lines = ["from typing import ClassVar\n"]
+    if "field(default_factory" in body:
+        lines.append("from msgspec import field\n")
+    lines.append(f"from ottla.protocol.schema import {', '.join(n for n in schema if n in words)}")
+    ours = [name for name in ("ZERO_UUID", "Buffer", "Uuid") if name in words]
+    if ours:
+        lines.append(f"from ottla.protocol.types import {', '.join(ours)}")
+    return "\n".join(lines) + "\n\n"
+
+
+def camel(name: str) -> str:
+    """Return Kafka's name of an API from that of its module."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def render_module(heading: str, models: list[tuple[str, dict[str, StructModel]]]) -> str:
+    """Render a module of messages, each with the title it is described by."""
+    lines: list[str] = []
+    for title, structs in models:
+        *nested, message = structs.values()
+        for struct in nested:
+            lines += render_struct(struct, None)
+        lines += render_struct(message, title)
+    body = "\n".join(lines)
+    return heading + imports(body) + body
+
+
+def api_module(key: int, schema: str) -> str:
+    """Render the module of an API."""
+    models = [("Request", merge(schema, EntityType.request))]
+    models.append(("Response", merge(schema, EntityType.response)))
+    rename_shared(models)
+    name = camel(schema)
+    versions = sorted(schema_name_map[schema])
+    heading = HEADING.format(title=name, key=key, low=versions[0], high=versions[-1])
+    return render_module(heading, [(f"{name} {role.lower()}", m) for role, m in models])
+
+
+def other_module(schemas: tuple[str, ...]) -> str:
+    """Render a module of schemas that are no API."""
+    models = [(camel(s.split("_")[-1]), merge(s, EntityType.data)) for s in schemas]
+    rename_shared(models)
+    titled = [(f"Consumer protocol {role.lower()}", structs) for role, structs in models]
+    return render_module(OTHER_HEADING.format(title="Consumer protocol"), titled)
+
+
+def modules() -> dict[str, str]:
+    """Return every module by file name, formatted."""
+    texts = {f"{schema}.py": api_module(key, schema) for key, schema in api_key_map.items()}
+    texts |= {f"{name}.py": other_module(schemas) for name, schemas in OTHERS.items()}
+    return {name: formatted(text) for name, text in sorted(texts.items())}
+
+
+def formatted(text: str) -> str:
+    """Return source as `ruff format` writes it."""
+    ruff = Path(sys.executable).with_name("ruff")
+    command = [str(ruff), "format", "--config", str(ROOT / "pyproject.toml"), "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stdout
+
+
+def differences(texts: dict[str, str]) -> list[str]:
+    """Return the names of files that are missing, outdated or no longer generated."""
+    there = {path.name for path in PACKAGE.glob("*.py")} - HAND_WRITTEN
+    stale = sorted(there - texts.keys())
+    return stale + [
+        name
+        for name, text in texts.items()
+        if name not in there or (PACKAGE / name).read_text() != text
+    ]
+
+
+def main() -> int:
+    """Write the modules, or say with ``--check`` which are not current."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    texts = modules()
+    changed = differences(texts)
+    if arguments.check:
+        print("\n".join(changed) or "current")
+        return 1 if changed else 0
+    PACKAGE.mkdir(exist_ok=True)
+    for name in changed:
+        if name in texts:
+            (PACKAGE / name).write_text(texts[name])
+        else:
+            (PACKAGE / name).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
