@@ -45,7 +45,7 @@ class Random(Protocol):
         ...
 
     def uuid(self) -> Uuid:
-        """Return a version 4 UUID that Kafka accepts: never reserved, text never begins with '-'."""
+        """Return a version 4 UUID that Kafka accepts: its text never begins with '-'."""
         ...
 
 
@@ -190,10 +190,23 @@ class Disk(Protocol):
         ...
 
 
+class Syncable(Protocol):
+    """What a `Committer` makes durable: an open `File`, or a path that is opened to be synced."""
+
+    @property
+    def path(self) -> str:
+        """Which file or directory, for messages."""
+        ...
+
+    def sync(self) -> None:
+        """As `File.sync`. May run on the committer's thread."""
+        ...
+
+
 class Committer(Protocol):
     """Group commit of one log directory: many waiters, one ``sync`` per file."""
 
-    async def commit(self, files: Sequence[File]) -> None:
+    async def commit(self, files: Sequence[Syncable]) -> None:
         """Return once everything written to ``files`` before this call is durable.
 
         Raises:
@@ -228,7 +241,7 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """TCP. Connections are asyncio transports and protocols, so a server is testable without one."""
+    """TCP. Connections are asyncio's transports and protocols: a server is testable without one."""
 
     async def listen(
         self, address: Address, accept: Callable[[], asyncio.BaseProtocol]

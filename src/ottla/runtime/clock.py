@@ -1,0 +1,17 @@
+"""The machine's clocks."""
+
+import time
+
+from ottla.protocol.types import Millis
+
+
+class SystemClock:
+    """`Clock` over the kernel's real-time and monotonic clocks."""
+
+    def now(self) -> Millis:
+        """Return wall time since 1970, whole milliseconds."""
+        return Millis(time.time_ns() // 1_000_000)
+
+    def monotonic(self) -> Millis:
+        """Return the monotonic clock, the one the event loop runs on, whole milliseconds."""
+        return Millis(time.monotonic_ns() // 1_000_000)
