@@ -1,0 +1,121 @@
+"""Which leader epoch wrote which part of one log (KIP-101, KIP-279).
+
+Pure. Entries are ``(epoch, start_offset)``: the epoch's first record stands at the offset, and
+the epoch ends where the next entry starts. A follower that finds its own history to differ
+from the leader's cuts back to the end of the last epoch they share.
+
+Invariant: both epochs and start offsets strictly grow. Whoever changes the entries writes the
+checkpoint file anew before it counts on them; a stale file is cut to the log when it is opened.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Offset
+
+UNDEFINED_OFFSET = Offset(-1)
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+class LeaderEpochs:
+    """The epochs of one log. Changing methods say whether the checkpoint is out of date."""
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        self._entries: list[EpochEntry] = []
+        for entry in entries:
+            self.assign(*entry)
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch | None:
+        """The epoch that wrote last; None when the log knows of none."""
+        return self._entries[-1].epoch if self._entries else None
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        """The oldest entry."""
+        return self._entries[0] if self._entries else None
+
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
+        """Note that ``epoch`` writes from ``start_offset`` on; True when that is news.
+
+        An entry that no longer fits before the new one (same or later epoch, or starting at
+        or behind it) is gone: the log was written over. A batch in the current epoch is
+        the common case and costs one comparison.
+        """
+        assert min(epoch, start_offset) >= 0, (epoch, start_offset)
+        if self._entries:
+            latest = self._entries[-1]
+            if latest.epoch == epoch and start_offset >= latest.start_offset:
+                return False
+        while self._entries and (
+            self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset
+        ):
+            self._entries.pop()
+        self._entries.append(EpochEntry(epoch, start_offset))
+        return True
+
+    def end_offset_for(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
+        """Return the largest known epoch at or below ``epoch``, and where it ends.
+
+        The newest epoch ends at ``log_end``. For one older than all entries the answer is the
+        epoch itself and the oldest entry's start: what it wrote has been deleted. ``(-1, -1)``
+        when ``epoch`` is -1 or newer than any known, so that the asker falls back.
+        """
+        if epoch == NO_EPOCH or not self._entries or epoch > self._entries[-1].epoch:
+            return NO_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._entries[-1].epoch:
+            return epoch, log_end
+        above = self._first_above(epoch)
+        floor = self._entries[above - 1].epoch if above else epoch
+        return floor, self._entries[above].start_offset
+
+    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
+        """Return the epoch that wrote ``offset``; None when that is older than all entries."""
+        index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[index - 1].epoch if index else None
+
+    def entry_before(self, epoch: LeaderEpoch) -> EpochEntry | None:
+        """Return the newest entry of an epoch below ``epoch``."""
+        index = self._first_above(LeaderEpoch(epoch - 1))
+        return self._entries[index - 1] if index else None
+
+    def truncate_from_end(self, offset: Offset) -> bool:
+        """Forget epochs that start at or behind ``offset``, the log's new end."""
+        kept = bisect_right(self._entries, offset - 1, key=lambda entry: entry.start_offset)
+        is_changed = kept < len(self._entries)
+        del self._entries[kept:]
+        return is_changed
+
+    def truncate_from_start(self, offset: Offset) -> bool:
+        """Forget what lies before ``offset``, the log's new start.
+
+        The epoch that holds it stays, and starts there now.
+        """
+        index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        if index == 0:
+            return False
+        moved = EpochEntry(self._entries[index - 1].epoch, offset)
+        is_changed = index > 1 or moved != self._entries[0]
+        self._entries[:index] = [moved]
+        return is_changed
+
+    def clear(self) -> bool:
+        """Forget everything."""
+        is_changed = bool(self._entries)
+        self._entries.clear()
+        return is_changed
+
+    def _first_above(self, epoch: LeaderEpoch) -> int:
+        return bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)

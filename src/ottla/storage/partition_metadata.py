@@ -1,0 +1,70 @@
+"""``partition.metadata``: which topic's log this directory holds, by id (KIP-516).
+
+    version: 0
+    topic_id: AAAAAAAAAAEAAAAAAAAAAg
+
+Two topics may bear one name, one after the other; this file tells the second that the log
+of the first is not its own. There is no line end behind the id, as Kafka writes it.
+"""
+
+from ottla.protocol.types import ZERO_UUID, Buffer, Uuid
+from ottla.protocol.uuids import parse_uuid, uuid_text
+from ottla.runtime.atomic_file import read_file, replace_file
+from ottla.runtime.ports import Disk
+
+FILE_NAME = "partition.metadata"
+VERSION = 0
+
+
+class CorruptPartitionMetadata(Exception):
+    """The file makes no sense, so nobody can say whose log this is."""
+
+
+def read_topic_id(disk: Disk, log_directory: str) -> Uuid | None:
+    """Return the id of the topic a log belongs to; None when nothing was noted.
+
+    Raises:
+        CorruptPartitionMetadata: there is a file, and it makes no sense. OSError: unreadable.
+    """
+    path = f"{log_directory}/{FILE_NAME}"
+    data = read_file(disk, path)
+    if data is None:
+        return None
+    try:
+        return decode(data)
+    except ValueError as error:
+        raise CorruptPartitionMetadata(f"{path}: {error}") from error
+
+
+def write_topic_id(disk: Disk, log_directory: str, topic_id: Uuid) -> None:
+    """Note a log's topic, durably.
+
+    Raises:
+        OSError: the old file or the new one is there.
+    """
+    replace_file(disk, f"{log_directory}/{FILE_NAME}", encode(topic_id))
+
+
+def encode(topic_id: Uuid) -> bytes:
+    """Return the file's text."""
+    return f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def decode(data: Buffer) -> Uuid:
+    """Read the file's text. A later version is taken too: it only adds lines.
+
+    Raises:
+        ValueError: not two lines of name and value, or no real id.
+    """
+    rows = [line.split() for line in bytes(data).decode("utf-8").splitlines()[:2]]
+    if [len(row) for row in rows] != [2, 2] or (rows[0][0], rows[1][0]) != (
+        "version:",
+        "topic_id:",
+    ):
+        raise ValueError("expected the lines 'version: 0' and 'topic_id: ...'")
+    if not rows[0][1].isascii() or not rows[0][1].isdigit():
+        raise ValueError(f"unknown version {rows[0][1]!r}")
+    topic_id = parse_uuid(rows[1][1])
+    if topic_id == ZERO_UUID:
+        raise ValueError("topic_id is zero")
+    return topic_id
