@@ -1,0 +1,139 @@
+"""Which segments of a log have had their time (``cleanup.policy``).
+
+Pure. A segment goes when it lies below the log's start, when the log is larger than
+``retention.bytes`` without it, or when its newest record is older than ``retention.ms``. It
+goes only as a whole, only from the front, and only when all of it is below the high
+watermark: what is not replicated yet is nobody's to delete.
+
+Time is the caller's ``now``; give it `TrustedTime.now`, so that a clock set to the wrong year
+deletes nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ottla.protocol.types import Millis, Offset
+
+UNLIMITED = -1
+
+
+class Segment(Protocol):
+    """What has to be known of a segment; the newest one is last and active."""
+
+    @property
+    def base_offset(self) -> Offset:
+        """The first offset it may hold."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of record batches."""
+        ...
+
+    @property
+    def largest_timestamp(self) -> Millis:
+        """Of all its records; when the file was last written if they have none."""
+        ...
+
+
+class Policy(NamedTuple):
+    """The settings of a topic that decide; -1 is without limit.
+
+    ``is_deleted`` says that ``cleanup.policy`` has "delete". Without it only what is below
+    the log's start goes: compaction does the rest.
+    """
+
+    is_deleted: bool
+    retention_ms: int
+    retention_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """Delete the segments with these base offsets; the log then starts at ``log_start``.
+
+    ``is_roll_needed``: the active segment is among them, so a new one must be there first.
+    """
+
+    base_offsets: tuple[Offset, ...]
+    log_start: Offset
+    is_roll_needed: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is to be done."""
+        return not self.base_offsets
+
+
+class LogState(NamedTuple):
+    """Where a log stands. ``log_end`` is the next offset to be written."""
+
+    log_start: Offset
+    high_watermark: Offset
+    log_end: Offset
+
+
+def plan_retention(
+    segments: Sequence[Segment], policy: Policy, state: LogState, now: Millis
+) -> RetentionPlan:
+    """Decide what to delete. ``segments`` are oldest first.
+
+    The three rules are asked one after the other, each for what the one before left. The
+    active segment may go by time or size too, if it holds anything; never by an offset.
+    """
+    count = _expired(segments, state, 0, lambda at: _is_below_start(segments, at, state.log_start))
+    if policy.is_deleted:
+        count = _oversized(segments, state, policy, count)
+        count = _expired(segments, state, count, lambda at: _is_old(segments[at], policy, now))
+    gone = segments[:count]
+    log_start = state.log_start
+    if gone:
+        log_start = max(log_start, _upper_bound(segments, count - 1, state))
+    return RetentionPlan(
+        base_offsets=tuple(segment.base_offset for segment in gone),
+        log_start=log_start,
+        is_roll_needed=0 < count == len(segments),
+    )
+
+
+def _expired(
+    segments: Sequence[Segment], state: LogState, first: int, is_due: Callable[[int], bool]
+) -> int:
+    """Return the index of the first segment at or behind ``first`` that stays."""
+    for at in range(first, len(segments)):
+        is_last_and_empty = at == len(segments) - 1 and segments[at].size == 0
+        is_replicated = _upper_bound(segments, at, state) <= state.high_watermark
+        if is_last_and_empty or not is_replicated or not is_due(at):
+            return at
+    return len(segments)
+
+
+def _oversized(segments: Sequence[Segment], state: LogState, policy: Policy, first: int) -> int:
+    """Like `_expired` by size: a segment goes if what remains still fills the limit."""
+    if policy.retention_bytes == UNLIMITED:
+        return first
+    excess = sum(segment.size for segment in segments[first:]) - policy.retention_bytes
+
+    def is_due(at: int) -> bool:
+        nonlocal excess
+        if excess < segments[at].size:
+            return False
+        excess -= segments[at].size
+        return True
+
+    return _expired(segments, state, first, is_due)
+
+
+def _is_old(segment: Segment, policy: Policy, now: Millis) -> bool:
+    is_limited = policy.retention_ms != UNLIMITED
+    return is_limited and now - segment.largest_timestamp > policy.retention_ms
+
+
+def _is_below_start(segments: Sequence[Segment], at: int, log_start: Offset) -> bool:
+    return at + 1 < len(segments) and segments[at + 1].base_offset <= log_start
+
+
+def _upper_bound(segments: Sequence[Segment], at: int, state: LogState) -> Offset:
+    """Return the offset behind everything in a segment."""
+    return segments[at + 1].base_offset if at + 1 < len(segments) else state.log_end
