@@ -1,0 +1,48 @@
+"""The few names of ``cython`` that our compiled modules use, meaning nothing.
+
+A module with a compiled form imports ``cython`` and falls back to this, so that an install
+without Cython runs the same source as plain Python. Type checkers always read this one: here
+a C integer is an ``int``, and every decorator hands back what it was given.
+"""
+
+import builtins
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+_Decorated = TypeVar("_Decorated")
+
+compiled: Final = False
+
+bint: TypeAlias = builtins.bool
+int: TypeAlias = builtins.int
+uint: TypeAlias = builtins.int
+longlong: TypeAlias = builtins.int
+ulonglong: TypeAlias = builtins.int
+uchar: TypeAlias = builtins.int
+
+
+class _Subscripted:
+    """Stands for array types such as ``const[uchar][::1]``, which only Cython reads."""
+
+    def __getitem__(self, item: object) -> "_Subscripted":
+        return self
+
+
+const: Final = _Subscripted()
+
+
+def _unchanged(decorated: _Decorated) -> _Decorated:
+    return decorated
+
+
+cclass = final = cfunc = inline = _unchanged
+
+
+def locals(**types: object) -> Callable[[_Decorated], _Decorated]:
+    """Declare the C types of a function's variables; a string where Python cannot write one."""
+    return _unchanged
+
+
+def exceptval(value: object, *, check: bool = True) -> Callable[[_Decorated], _Decorated]:
+    """Declare which return value announces an exception; ``check`` when it is also a legal one."""
+    return _unchanged

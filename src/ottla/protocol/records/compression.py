@@ -1,0 +1,294 @@
+"""Packing and unpacking the records of a batch, never beyond a bound.
+
+What a codec wraps around its data, as Kafka's clients write it::
+
+    gzip    one member (RFC 1952)
+    snappy  Java: the xerial stream: 82 "SNAPPY" 00, version int32, compatible int32,
+            then blocks: length int32 (big-endian), raw snappy;
+            librdkafka: one raw block. A raw block states its length as a plain varint
+    lz4     one frame, version 1, blocks that do not refer to each other, no content size
+    zstd    one frame; content size stated or not
+
+Packed bytes come from anybody, so a stated size is never allocated: output is taken in pieces
+until the data ends or the bound is passed. A stream that is cut off, and bytes behind its end,
+are refused: a batch has exactly one.
+"""
+
+import zlib
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from ottla.protocol.faults import InvalidRecord
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.types import Buffer
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_VERSION: Final = 1
+_XERIAL_HEADER: Final = Struct(">8sii")
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024  # as snappy-java cuts its input
+_INT32: Final = Struct(">i")
+# Three bytes of snappy become 64 at most; whoever states more than this has lied.
+_SNAPPY_RATIO_MAX: Final = 22
+
+_PIECE_BYTES_MIN: Final = 64 * 1024
+_GZIP_WBITS: Final = 31  # a gzip header around a window of 32 KiB
+_ZSTD_BLOCK_RLE: Final = 1
+_ZSTD_BLOCK_RESERVED: Final = 3
+
+
+class Levels(NamedTuple):
+    """The levels that ``compression.<codec>.level`` takes, ends included."""
+
+    lowest: int
+    highest: int
+    default: int
+
+
+LEVELS: Final = {
+    Compression.GZIP: Levels(1, 9, -1),
+    Compression.LZ4: Levels(1, 17, 9),
+    Compression.ZSTD: Levels(-131072, 22, 3),
+}
+
+
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
+    """Pack ``data``; ``level`` is one of `LEVELS`, its default where ``None``."""
+    if codec is Compression.NONE:
+        return data
+    if codec is Compression.SNAPPY:
+        return _compress_snappy(data)
+    levels = LEVELS[codec]
+    if level is None:
+        level = levels.default
+    assert level == levels.default or levels.lowest <= level <= levels.highest
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(codec: Compression, data: Buffer, bytes_max: int) -> bytes:
+    """Unpack ``data`` to at most ``bytes_max`` bytes.
+
+    Memory stays within a small multiple of what really comes out, and of the bound.
+
+    Raises:
+        InvalidRecord: more than that would come out; the data is cut off, followed by other
+            bytes, or not of this codec at all.
+    """
+    if codec is Compression.NONE:
+        if len(data) > bytes_max:
+            raise _too_large(codec, bytes_max)
+        return bytes(data)
+    try:
+        return _DECOMPRESS[codec](memoryview(data), bytes_max)
+    except _CODEC_ERRORS as error:
+        raise InvalidRecord(f"{codec.name.lower()} data does not unpack: {error}") from error
+
+
+# lz4's binding tells a broken frame by RuntimeError alone.
+_CODEC_ERRORS: Final = (
+    zlib.error,
+    cramjam.DecompressionError,
+    RuntimeError,
+    zstandard.ZstdError,
+)
+
+
+def _too_large(codec: Compression, bytes_max: int) -> InvalidRecord:
+    return InvalidRecord(f"{codec.name.lower()} data unpacks to more than {bytes_max} bytes")
+
+
+def _not_one_stream(codec: Compression, *, is_cut: bool) -> InvalidRecord:
+    return InvalidRecord(
+        f"{codec.name.lower()} data is cut off"
+        if is_cut
+        else f"bytes behind {codec.name.lower()} data"
+    )
+
+
+# -- gzip --------------------------------------------------------------------
+
+
+def _compress_gzip(data: Buffer, level: int) -> bytes:
+    packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def _decompress_gzip(data: memoryview, bytes_max: int) -> bytes:
+    unpacker = zlib.decompressobj(_GZIP_WBITS)
+    unpacked = unpacker.decompress(data, bytes_max + 1)
+    if len(unpacked) > bytes_max:
+        raise _too_large(Compression.GZIP, bytes_max)
+    if not unpacker.eof or unpacker.unused_data:
+        raise _not_one_stream(Compression.GZIP, is_cut=not unpacker.eof)
+    return unpacked
+
+
+# -- snappy ------------------------------------------------------------------
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, bytes_max)
+    if len(data) < _XERIAL_HEADER.size:
+        raise _not_one_stream(Compression.SNAPPY, is_cut=True)
+    _, version, _ = _XERIAL_HEADER.unpack_from(data)
+    if version < _XERIAL_VERSION:
+        raise InvalidRecord(f"snappy stream of version {version}")
+    blocks: list[bytes] = []
+    bytes_left = bytes_max
+    position = _XERIAL_HEADER.size
+    while position < len(data):
+        end = _xerial_block_end(data, position)
+        block = _decompress_snappy_block(data[position + _INT32.size : end], bytes_left)
+        bytes_left -= len(block)
+        blocks.append(block)
+        position = end
+    return b"".join(blocks)
+
+
+def _xerial_block_end(data: memoryview, position: int) -> int:
+    remaining = len(data) - position - _INT32.size
+    if remaining < 0:
+        raise _not_one_stream(Compression.SNAPPY, is_cut=True)
+    (length,) = _INT32.unpack_from(data, position)
+    if not 0 < length <= remaining:
+        raise InvalidRecord(f"snappy block of {length} bytes where {remaining} remain")
+    return position + _INT32.size + int(length)
+
+
+def _decompress_snappy_block(data: memoryview, bytes_max: int) -> bytes:
+    stated = _snappy_length(data)
+    if stated > bytes_max:
+        raise _too_large(Compression.SNAPPY, bytes_max)
+    if stated > len(data) * _SNAPPY_RATIO_MAX:
+        raise InvalidRecord(f"{len(data)} bytes of snappy cannot hold {stated}")
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _snappy_length(data: memoryview) -> int:
+    """Read the unpacked length that opens a raw block: a varint of at most 5 bytes."""
+    length = 0
+    for index, byte in enumerate(data[:5]):
+        length |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return length
+    raise InvalidRecord("snappy data without a length")
+
+
+# -- lz4 ---------------------------------------------------------------------
+
+
+def _compress_lz4(data: Buffer, level: int) -> bytes:
+    """Kafka's readers take only blocks that stand alone, of 64 KiB as Kafka writes them.
+
+    As in Kafka the default level means the fast compressor, every other the thorough one,
+    which begins at 3 here.
+    """
+    packed: bytes = lz4.frame.compress(
+        data,
+        compression_level=0 if level == LEVELS[Compression.LZ4].default else max(level, 3),
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return packed
+
+
+def _decompress_lz4(data: memoryview, bytes_max: int) -> bytes:
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    pieces: list[bytes] = []
+    bytes_left = bytes_max + 1
+    piece_bytes = _piece_bytes(data)
+    fed: Buffer = data
+    while not unpacker.eof and bytes_left > 0:
+        piece = unpacker.decompress(fed, min(piece_bytes, bytes_left))
+        fed = b""
+        if not piece and not unpacker.eof:
+            raise _not_one_stream(Compression.LZ4, is_cut=True)
+        pieces.append(piece)
+        bytes_left -= len(piece)
+    if bytes_left <= 0:
+        raise _too_large(Compression.LZ4, bytes_max)
+    if unpacker.unused_data:
+        raise _not_one_stream(Compression.LZ4, is_cut=False)
+    return b"".join(pieces)
+
+
+def _piece_bytes(data: memoryview) -> int:
+    """Enough to take most data in one piece, and bounded by what was sent."""
+    return max(_PIECE_BYTES_MIN, 8 * len(data))
+
+
+# -- zstd --------------------------------------------------------------------
+
+
+def _compress_zstd(data: Buffer, level: int) -> bytes:
+    return zstandard.ZstdCompressor(level=level).compress(data)
+
+
+def _decompress_zstd(data: memoryview, bytes_max: int) -> bytes:
+    frame_end = _zstd_frame_end(data)
+    if frame_end != len(data):
+        raise _not_one_stream(Compression.ZSTD, is_cut=False)
+    if zstandard.frame_content_size(data) > bytes_max:
+        raise _too_large(Compression.ZSTD, bytes_max)
+    pieces: list[bytes] = []
+    bytes_left = bytes_max + 1
+    with zstandard.ZstdDecompressor().stream_reader(data) as unpacker:
+        while bytes_left > 0:
+            piece = unpacker.read(min(_piece_bytes(data), bytes_left))
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+            bytes_left -= len(piece)
+    raise _too_large(Compression.ZSTD, bytes_max)
+
+
+def _zstd_frame_end(data: memoryview) -> int:
+    """Return where the first frame ends, by its block headers.
+
+    The binding's bounded reader cannot tell a frame that is cut off from one that ended. A
+    block header is 3 bytes, little-endian: bit 0 last, bits 1-2 type, the rest its size.
+    """
+    parameters = zstandard.get_frame_parameters(data)
+    position = zstandard.frame_header_size(data)
+    is_last = False
+    while not is_last:
+        if position + 3 > len(data):
+            raise _not_one_stream(Compression.ZSTD, is_cut=True)
+        block = int.from_bytes(data[position : position + 3], "little")
+        is_last = bool(block & 1)
+        kind = block >> 1 & 3
+        if kind == _ZSTD_BLOCK_RESERVED:
+            raise InvalidRecord("zstd data with a reserved block type")
+        position += 3 + (1 if kind == _ZSTD_BLOCK_RLE else block >> 3)
+    position += 4 if parameters.has_checksum else 0
+    if position > len(data):
+        raise _not_one_stream(Compression.ZSTD, is_cut=True)
+    return position
+
+
+_COMPRESS: Final[dict[Compression, Callable[[Buffer, int], bytes]]] = {
+    Compression.GZIP: _compress_gzip,
+    Compression.LZ4: _compress_lz4,
+    Compression.ZSTD: _compress_zstd,
+}
+_DECOMPRESS: Final[dict[Compression, Callable[[memoryview, int], bytes]]] = {
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}

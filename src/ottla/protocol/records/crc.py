@@ -1,0 +1,49 @@
+"""CRC32C over part of a buffer, without copying what is large and writable.
+
+The native library takes ``bytes`` and refuses every ``memoryview``. An array of `ctypes` laid
+over a writable buffer is taken, and costs nothing but its object; such arrays have a fixed
+length, so a range is covered by windows of falling size and only its tail is copied. What is
+read-only (a ``bytes`` read from disk) is copied in pieces that stay in the processor's cache.
+"""
+
+import ctypes
+from typing import Final
+
+import google_crc32c
+
+from ottla.protocol.types import Buffer
+
+# Below the smallest window a copy is cheaper than the window's object.
+_WINDOWS: Final = tuple(
+    (length, ctypes.c_char * length) for length in (1 << shift for shift in range(20, 13, -1))
+)
+_SMALL_BYTES: Final = _WINDOWS[-1][0]
+_PIECE_BYTES: Final = 1 << 17
+
+
+def crc32c(buffer: Buffer, start: int, end: int) -> int:
+    """Return the CRC32C of ``buffer[start:end]``; the range must lie inside the buffer."""
+    view = memoryview(buffer)
+    assert 0 <= start <= end <= len(view)
+    if end - start < _SMALL_BYTES:
+        crc: int = google_crc32c.value(view[start:end].tobytes())
+        return crc
+    return _of_readonly(view, start, end) if view.readonly else _of_writable(view, start, end)
+
+
+def _of_writable(view: memoryview, start: int, end: int) -> int:
+    crc: int = 0
+    for length, window in _WINDOWS:
+        while end - start >= length:
+            crc = google_crc32c.extend(crc, window.from_buffer(view, start))
+            start += length
+    crc = google_crc32c.extend(crc, view[start:end].tobytes())
+    return crc
+
+
+def _of_readonly(view: memoryview, start: int, end: int) -> int:
+    crc: int = 0
+    for position in range(start, end, _PIECE_BYTES):
+        piece = view[position : min(position + _PIECE_BYTES, end)]
+        crc = google_crc32c.extend(crc, piece.tobytes())
+    return crc

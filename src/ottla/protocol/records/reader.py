@@ -1,0 +1,129 @@
+"""Whole batches into records, for tools, tests and internal topics; the hot path stays away.
+
+Everything a batch claims is checked before it is believed: the codec's output against a bound,
+the count against the bytes, every length against what remains, and nothing may be left over.
+The CRC is not looked at: see `batch.is_crc_valid`.
+"""
+
+from typing import Final, NamedTuple
+
+from ottla.protocol.faults import CorruptBatch, InvalidRecord
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, Compression, read_header
+from ottla.protocol.records.compression import decompress
+from ottla.protocol.records.walker import RecordsSummary, Spans, check_records, walk_spans
+from ottla.protocol.types import Buffer, Millis, Offset
+
+# A batch of `max.message.bytes` (1 MiB unless set) that shrank to a hundredth, which text in
+# practice does not. What expands further is a bomb.
+UNPACKED_BYTES_MAX: Final = 128 << 20
+
+
+class Header(NamedTuple):
+    """One header of a record. Keys may repeat and their order counts."""
+
+    key: str
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record, on its own: absolute offset and timestamp, bytes that nobody else holds."""
+
+    offset: Offset
+    timestamp: Millis
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+def unpack_region(
+    buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int = UNPACKED_BYTES_MAX
+) -> Buffer:
+    """Return the bytes of all records of a batch: a view where they lie, or unpacked.
+
+    Raises:
+        CorruptBatch: the batch is not whole.
+        InvalidRecord: they unpack to more than ``bytes_max`` bytes, or not at all.
+    """
+    end = position + header.size
+    if end > len(buffer):
+        raise CorruptBatch(f"batch of {header.size} bytes at {position} is cut off")
+    packed = memoryview(buffer)[position + HEADER_BYTES : end]
+    if header.compression is Compression.NONE:
+        return packed
+    return decompress(header.compression, packed, bytes_max)
+
+
+def count_and_check(
+    buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int = UNPACKED_BYTES_MAX
+) -> RecordsSummary:
+    """Check the records of a batch as a producer must send it; see `walker.check_records`.
+
+    Raises:
+        CorruptBatch: the batch is not whole.
+        InvalidRecord: the records do not unpack, or contradict the header or themselves.
+    """
+    if header.last_offset_delta != header.records_count - 1:
+        raise InvalidRecord(
+            f"{header.records_count} records with last offset delta {header.last_offset_delta}"
+        )
+    region = unpack_region(buffer, position, header, bytes_max=bytes_max)
+    return check_records(region, header.records_count, header.base_timestamp)
+
+
+def read_records(
+    buffer: Buffer, position: int = 0, *, bytes_max: int = UNPACKED_BYTES_MAX
+) -> list[Record]:
+    """Return the records of the batch at ``position``; offsets may have gaps, as compaction leaves.
+
+    Header keys that are no UTF-8 come out with replacement characters, as in Java.
+
+    Raises:
+        UnsupportedMagic, CorruptBatch: the header is none, or the batch is not whole.
+        InvalidRecord: the records do not unpack, or contradict the header or themselves.
+    """
+    header = read_header(buffer, position)
+    region = bytes(unpack_region(buffer, position, header, bytes_max=bytes_max))
+    spans = walk_spans(region, header.records_count)
+    return [_record(header, region, spans, index) for index in range(spans.count)]
+
+
+def _record(header: BatchHeader, region: bytes, spans: Spans, index: int) -> Record:
+    timestamp = header.max_timestamp
+    if not header.is_log_append_time:
+        timestamp = Millis(header.base_timestamp + spans.timestamp_deltas[index])
+    return Record(
+        Offset(header.base_offset + spans.offset_deltas[index]),
+        timestamp,
+        _slice(region, spans.key_starts[index], spans.key_lengths[index]),
+        _slice(region, spans.value_starts[index], spans.value_lengths[index]),
+        _headers(region, spans.header_starts[index], spans.header_counts[index]),
+    )
+
+
+def _slice(region: bytes, start: int, length: int) -> bytes | None:
+    return None if length < 0 else region[start : start + length]
+
+
+def _headers(region: bytes, position: int, count: int) -> tuple[Header, ...]:
+    """Read headers that the walk has already found to be well-formed."""
+    headers: list[Header] = []
+    for _ in range(count):
+        length, position = _varint(region, position)
+        key = region[position : position + length].decode("utf-8", "replace")
+        position += length
+        length, position = _varint(region, position)
+        headers.append(Header(key, _slice(region, position, length)))
+        position += max(length, 0)
+    return tuple(headers)
+
+
+def _varint(region: bytes, position: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = region[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFFFFFF
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7
