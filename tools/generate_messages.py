@@ -265,7 +265,7 @@ def default(field: FieldModel) -> str:
         return f"field(default_factory={field.kind})"
     if field.default is UNSTATED or field.default is None:
         return IMPLICIT_DEFAULTS.get(field.kind, "0")
-    return repr(PLAIN_DEFAULTS.get(field.kind, int)(field.default))  # type: ignore[call-overload]
+    return repr(PLAIN_DEFAULTS.get(field.kind, int)(field.default))
 
 
 def declaration(field: FieldModel) -> str:

@@ -1,0 +1,112 @@
+"""The codec's entrances, and the store of what was written for each (message, version).
+
+encode(message, version) -> bytes          encode_into(out, message, version)
+decode(Message, version, buffer)           decode_prefix(Message, version, buffer, position)
+"""
+
+from struct import error as struct_error
+from typing import TypeVar, cast
+
+from ottla.protocol.codec.explain import explain
+from ottla.protocol.codec.layout import has_records
+from ottla.protocol.codec.primitives import Reader, Writer
+from ottla.protocol.codec.reading import write_reader
+from ottla.protocol.codec.writing import write_writer
+from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
+from ottla.protocol.schema import Message, covers
+from ottla.protocol.types import Buffer
+
+M = TypeVar("M", bound=Message)
+
+# Bounded by the messages and versions there are; nothing from outside adds a key.
+_readers: dict[tuple[type[Message], int], tuple[Reader, bool]] = {}
+_writers: dict[tuple[type[Message], int], Writer] = {}
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Return a message's bytes in a version.
+
+    Fields that the version lacks are left out; tagged fields that have their default, too.
+
+    Raises:
+        ValueError: no such version, or a value that does not fit its field.
+    """
+    out = bytearray()
+    encode_into(out, message, version)
+    return bytes(out)
+
+
+def encode_into(out: bytearray, message: Message, version: int) -> None:
+    """Append a message's bytes to ``out``, which is as it was if this raises.
+
+    Raises:
+        ValueError: as `encode`.
+    """
+    write = _writers.get((type(message), version)) or _writer(type(message), version)
+    start = len(out)
+    try:
+        write(out, message)
+    except (struct_error, TypeError, AttributeError, ValueError, OverflowError) as error:
+        del out[start:]
+        fault = explain(message, version, is_flexible(type(message), version))
+        if fault is None:
+            raise
+        raise ValueError(f"{type(message).__name__} v{version}: {fault}") from error
+
+
+def decode(message: type[M], version: int, buffer: Buffer) -> M:
+    """Read a message that fills the buffer.
+
+    Records are views into ``buffer``: they live, and change, as it does. All else is copied.
+
+    Raises:
+        ProtocolFault: the bytes are no such message, or there are bytes behind it.
+        UnsupportedVersion: the message has no such version.
+    """
+    decoded, position = decode_prefix(message, version, buffer)
+    if position != len(buffer):
+        count = len(buffer) - position
+        raise ProtocolFault(f"{message.__name__} v{version}: {count} bytes behind the last field")
+    return decoded
+
+
+def decode_prefix(
+    message: type[M], version: int, buffer: Buffer, position: int = 0
+) -> tuple[M, int]:
+    """Read a message from ``position`` on; return it and where it ends.
+
+    Raises:
+        ProtocolFault: the bytes are no such message.
+        UnsupportedVersion: the message has no such version.
+    """
+    read, is_view = _readers.get((message, version)) or _reader(message, version)
+    source: Buffer = memoryview(buffer) if is_view else bytes(buffer)
+    try:
+        decoded, position = read(source, position, len(source))
+    except (IndexError, struct_error):
+        raise ProtocolFault(f"{message.__name__} v{version}: ends within a field") from None
+    except UnicodeDecodeError as error:
+        raise ProtocolFault(f"{message.__name__} v{version}: string is not UTF-8") from error
+    return cast("M", decoded), position
+
+
+def is_flexible(message: type[Message], version: int) -> bool:
+    """Say whether a version of a message has compact lengths and tagged fields."""
+    first = message.SCHEMA.flexible
+    return first is not None and version >= first
+
+
+def _reader(message: type[Message], version: int) -> tuple[Reader, bool]:
+    if not covers(message.SCHEMA.versions, version):
+        raise UnsupportedVersion(f"{message.__name__} has no version {version}")
+    reader = write_reader(message, version, is_flexible(message, version))
+    entry = _readers[message, version] = reader, has_records(message, version)
+    return entry
+
+
+def _writer(message: type[Message], version: int) -> Writer:
+    if not covers(message.SCHEMA.versions, version):
+        raise ValueError(f"{message.__name__} has no version {version}")
+    writer = write_writer(message, version, is_flexible(message, version))
+    _writers[message, version] = writer
+    return writer

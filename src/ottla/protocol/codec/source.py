@@ -1,0 +1,56 @@
+"""Python source being written: lines, indentation, names that are used once, and constants."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from struct import Struct
+
+
+class Source:
+    """A function under construction, and the objects that its globals will be.
+
+    Constants are shared: asking twice for one struct format gives one name.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, object] = {}
+        self._depth = 0
+        self._used = 0
+        self._formats: dict[str, str] = {}
+
+    def line(self, text: str) -> None:
+        """Add a line at the present depth."""
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Add a line that opens a block; lines inside the ``with`` belong to it."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that nothing else has; ``stem`` is for whoever reads the source."""
+        self._used += 1
+        return f"{stem}_{self._used}"
+
+    def constant(self, stem: str, value: object) -> str:
+        """Bind an object to a fresh global name."""
+        name = self.fresh(stem)
+        self.names[name] = value
+        return name
+
+    def packing(self, formats: str, method: str) -> str:
+        """Return the name of a bound ``pack`` or ``unpack_from`` of a big-endian format."""
+        key = method + formats
+        if key not in self._formats:
+            bound = getattr(Struct(">" + formats), method)
+            self._formats[key] = self.constant(method, bound)
+        return self._formats[key]
+
+    def function(self, name: str, title: str) -> object:
+        """Compile what was written and return the function of that name."""
+        code = compile("\n".join(self.lines) + "\n", f"<{title}>", "exec")
+        exec(code, self.names)  # noqa: S102 - our own schema's names, nothing from outside
+        return self.names[name]

@@ -1,0 +1,269 @@
+"""Frames: what a connection carries, without the connection.
+
+    frame     length int32 > 0, then length bytes
+    request   request header, body            (see `headers`)
+    response  response header, body
+
+`FrameSplitter` cuts a stream into frames and never asks for more room than an accepted length.
+`parse_request_header` tells apart what the server must treat differently: a request, a request in
+a version that is not spoken (ApiVersions is answered, all else closes the connection), and bytes
+that are none. `response_frame` builds an answer.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import encode_into
+from ottla.protocol.codec.primitives import skip_tags
+from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
+from ottla.protocol.headers import (
+    RequestHeader,
+    ResponseHeader,
+    request_header_version,
+    response_header_version,
+)
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Buffer
+
+LENGTH_SIZE: Final = 4
+_LENGTH: Final = Struct(">i")
+_REQUEST_HEAD: Final = Struct(">hhih")  # up to and with the length of the client id
+_CORRELATION_ID: Final = Struct(">i")
+
+# How other protocols begin, for the operator who mixed up two ports.
+_HINTS: Final = (
+    ((b"\x16\x03",), "looks like TLS"),
+    ((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN"), "looks like HTTP"),
+    ((b"SSH-",), "looks like SSH"),
+)
+
+
+def frame_length(head: Buffer, size_max: int) -> int:
+    """Return the length of the frame that begins with these 4 bytes, without them.
+
+    Raises:
+        ProtocolFault: zero, negative, or above ``size_max``.
+    """
+    (length,) = _LENGTH.unpack_from(head)
+    if 0 < length <= size_max:
+        return int(length)
+    reason = f"frame of {length} bytes" + (f", limit {size_max}" if length > size_max else "")
+    hint = _hint(bytes(head[:LENGTH_SIZE]))
+    raise ProtocolFault(f"{reason} ({hint})" if hint else reason)
+
+
+def _hint(head: bytes) -> str | None:
+    return next((hint for starts, hint in _HINTS if head.startswith(starts)), None)
+
+
+class FrameSplitter:
+    """Cuts a byte stream into frames, in a buffer that it owns and reuses.
+
+    A ``BufferedProtocol`` writes where `room` says, reports with `filled` and takes frames until
+    `next_frame` has no more; only then may it ask for `room` again. ``need`` above zero means
+    that there is no frame yet and nothing to do. `feed` does all that for bytes at hand.
+
+    The buffer grows to the exact size of an accepted frame, never for a claimed one, and is kept
+    for the next up to ``size_kept``. Frames are views into it, good until `room` is called. After a
+    fault a splitter is of no more use: nothing says where the next frame begins.
+    """
+
+    def __init__(self, size_max: int, size_start: int = 16 << 10, size_kept: int = 2 << 20) -> None:
+        assert size_start >= LENGTH_SIZE
+        self._size_max = size_max
+        self._size_start = size_start
+        self._size_kept = size_kept
+        self._view = memoryview(bytearray(size_start))
+        self._start = 0  # of the frame under way, its length included
+        self._end = 0  # of what was received
+        self._length: int | None = None  # of that frame, once known
+
+    @property
+    def need(self) -> int:
+        """Bytes missing before the next frame, or its length, is whole; above zero if any is."""
+        return self._wanted() - (self._end - self._start)
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Say whether the stream could end here without cutting a frame in two."""
+        return self._end == self._start
+
+    def room(self) -> memoryview:
+        """Return where to write what comes next; never empty. Views of earlier frames are void."""
+        assert self.need > 0, "take the frames that are there first"
+        pending = self._view[self._start : self._end]
+        if self._start + self._wanted() > len(self._view) or not pending:
+            self._move_to_front(pending)
+        return self._view[self._end :]
+
+    def filled(self, count: int) -> None:
+        """Count bytes that were written into `room`."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """Return the next whole frame without its length, or None.
+
+        Raises:
+            ProtocolFault: the length of the next frame is refused.
+        """
+        if self._length is None:
+            if self._end - self._start < LENGTH_SIZE:
+                return None
+            head = self._view[self._start : self._start + LENGTH_SIZE]
+            self._length = frame_length(head, self._size_max)
+        start = self._start + LENGTH_SIZE
+        stop = start + self._length
+        if self._end < stop:
+            return None
+        self._start, self._length = stop, None
+        return self._view[start:stop]
+
+    def feed(self, data: Buffer) -> Iterator[memoryview]:
+        """Take bytes and yield the frames they complete, each good until the next is asked for.
+
+        Raises:
+            ProtocolFault: as `next_frame`; the frames before were yielded.
+        """
+        source = memoryview(data)
+        while source:
+            room = self.room()
+            count = min(len(room), len(source))
+            room[:count] = source[:count]
+            source = source[count:]
+            self.filled(count)
+            while (frame := self.next_frame()) is not None:
+                yield frame
+
+    def release(self) -> None:
+        """Give back the memory of a large frame, if none is under way: for a quiet connection."""
+        if self.is_between_frames and len(self._view) > self._size_start:
+            self._view = memoryview(bytearray(self._size_start))
+            self._start = self._end = 0
+
+    def _wanted(self) -> int:
+        return LENGTH_SIZE + (self._length or 0)
+
+    def _move_to_front(self, pending: memoryview) -> None:
+        """Begin the buffer with what is left, in one that holds the frame under way."""
+        wanted = max(self._wanted(), self._size_start)
+        fits = wanted <= len(self._view)
+        is_too_large = len(self._view) > self._size_kept and wanted <= self._size_kept
+        target = self._view if fits and not is_too_large else memoryview(bytearray(wanted))
+        target[: len(pending)] = pending
+        self._view = target
+        self._start, self._end = 0, len(pending)
+
+
+# -- requests ----------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """A request whose header is read: ``body`` is still bytes."""
+
+    key: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+
+class UnsupportedRequest(NamedTuple):
+    """A request of a known API in a version that is not spoken.
+
+    Only ApiVersions gets an answer, in version 0 with UNSUPPORTED_VERSION: the client learns what
+    it may ask. For any other key the connection is closed. The rest of the header is not read,
+    for its form depends on the version.
+    """
+
+    key: ApiKey
+    version: int
+    correlation_id: int
+
+
+def parse_request_header(frame: Buffer) -> Request | UnsupportedRequest:
+    """Read the header of a request.
+
+    Raises:
+        ProtocolFault: too short, an unknown api key, or a header that does not fit the version.
+    """
+    view = memoryview(frame)
+    if len(view) < _REQUEST_HEAD.size:
+        raise ProtocolFault(f"request of {len(view)} bytes, shorter than any header")
+    number, version, correlation_id, length = _REQUEST_HEAD.unpack_from(view)
+    try:
+        key = ApiKey(number)
+    except ValueError:
+        raise ProtocolFault(f"unknown api key {number}") from None
+    if not APIS[key].has(version):
+        return UnsupportedRequest(key, version, correlation_id)
+    client_id, position = _read_client_id(view, length)
+    if request_header_version(key, version) == 2:
+        position = _skip_header_tags(view, position)
+    return Request(key, version, correlation_id, client_id, view[position:])
+
+
+def _read_client_id(view: memoryview, length: int) -> tuple[str | None, int]:
+    start = _REQUEST_HEAD.size
+    if length == -1:
+        return None, start
+    stop = start + length
+    if length < 0 or stop > len(view):
+        raise ProtocolFault(f"client id of {length} bytes in a frame of {len(view)}")
+    try:
+        return str(view[start:stop], "utf-8"), stop
+    except UnicodeDecodeError as error:
+        raise ProtocolFault("client id is not UTF-8") from error
+
+
+def _skip_header_tags(view: memoryview, position: int) -> int:
+    try:
+        return skip_tags(view, position, len(view))
+    except IndexError:
+        raise ProtocolFault("frame ends within its header") from None
+
+
+def refuse_version(request: UnsupportedRequest) -> UnsupportedVersion:
+    """Return the fault that closes the connection of a request in an unknown version."""
+    return UnsupportedVersion(f"{request.key.title} v{request.version} is not supported")
+
+
+def request_frame(header: RequestHeader, body: Message) -> bytearray:
+    """Return a whole frame for a request; the header says which version the body takes."""
+    key = ApiKey(header.request_api_key)
+    version = header.request_api_version
+    out = bytearray(LENGTH_SIZE)
+    encode_into(out, header, request_header_version(key, version))
+    encode_into(out, body, version)
+    _LENGTH.pack_into(out, 0, len(out) - LENGTH_SIZE)
+    return out
+
+
+# -- responses ---------------------------------------------------------------
+
+
+def response_frame(key: ApiKey, version: int, correlation_id: int, body: Message) -> bytearray:
+    """Return a whole frame for a response, ready to be sent."""
+    out = bytearray(LENGTH_SIZE)
+    header_version = response_header_version(key, version)
+    encode_into(out, ResponseHeader(correlation_id), header_version)
+    encode_into(out, body, version)
+    _LENGTH.pack_into(out, 0, len(out) - LENGTH_SIZE)
+    return out
+
+
+def parse_response_header(key: ApiKey, version: int, frame: Buffer) -> tuple[int, memoryview]:
+    """Return the correlation id of a response, and its body.
+
+    Raises:
+        ProtocolFault: the frame is shorter than its header.
+    """
+    view = memoryview(frame)
+    if len(view) < _CORRELATION_ID.size:
+        raise ProtocolFault(f"response of {len(view)} bytes, shorter than any header")
+    (correlation_id,) = _CORRELATION_ID.unpack_from(view)
+    position = _CORRELATION_ID.size
+    if response_header_version(key, version) == 1:
+        position = _skip_header_tags(view, position)
+    return correlation_id, view[position:]
