@@ -1,0 +1,220 @@
+"""Runs declared services: start in order, stop in reverse, let no failure pass unseen.
+
+    for each service: start it, wait until it is ready
+    then wait until `stop` is set or a service ends
+    then cancel the last started, wait for it, then the one before, ...
+
+Not a ``TaskGroup``: that cancels all its children at once, while a node must close its
+listeners before its replicas and its replicas before its log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.protocol.faults import Fault
+from ottla.runtime.ports import Random
+
+log = logging.getLogger(__name__)
+
+# How long a service may take to clean up before it is given up. Kafka waits as long for
+# its own network threads and log flushes in all.
+GRACE_S = 30.0
+
+
+class Service(Protocol):
+    """Something that runs for as long as the node does."""
+
+    @property
+    def name(self) -> str:
+        """What operators read in the log."""
+        ...
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Call ``ready`` once usable, then work until cancelled. Returning early is an error."""
+        ...
+
+
+class ServiceStopped(Exception):
+    """A service ended although nobody asked it to."""
+
+
+class ServiceStuck(Exception):
+    """A service did not end within its grace time and was given up, still running."""
+
+
+async def supervise(
+    services: Sequence[Service], stop: asyncio.Event, *, grace_s: float = GRACE_S
+) -> None:
+    """Run ``services`` until ``stop`` is set or one of them fails.
+
+    Every one that was started is cancelled and awaited before this returns, last started
+    first, also when the caller itself is cancelled. Each may take ``grace_s`` seconds.
+
+    Raises:
+        Whatever the first failing service raised; a failure while stopping counts if none
+        came before. Later ones are logged. `ServiceStopped` where a service just ended,
+        `ServiceStuck` where nothing is wrong but one that would not end.
+    """
+    supervision = _Supervision(stop, grace_s)
+    try:
+        await supervision.start(services)
+        await supervision.wait_until(stop.is_set)
+    finally:
+        await supervision.stop_all()
+    if supervision.first_error is not None:
+        raise supervision.first_error
+
+
+class _Supervision:
+    """One run of a list of services."""
+
+    def __init__(self, stop: asyncio.Event, grace_s: float) -> None:
+        self.first_error: BaseException | None = None
+        self._stop = stop
+        self._grace_s = grace_s
+        self._changed = asyncio.Event()
+        self._running: list[asyncio.Task[None]] = []
+        self._ended: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._stopper = asyncio.create_task(self._watch_stop(), name="stop")
+
+    async def _watch_stop(self) -> None:
+        await self._stop.wait()
+        self._changed.set()
+
+    async def start(self, services: Sequence[Service]) -> None:
+        """Start each once the one before is ready; return early on stop or failure."""
+        for service in services:
+            if not self._stop.is_set() and self.first_error is None:
+                await self._start(service)
+
+    async def _start(self, service: Service) -> None:
+        is_ready = False
+
+        def ready() -> None:
+            nonlocal is_ready
+            is_ready = True
+            self._changed.set()
+
+        task = asyncio.create_task(service.run(ready), name=service.name)
+        task.add_done_callback(self._note_end)
+        self._running.append(task)
+        await self.wait_until(lambda: is_ready or self._stop.is_set())
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when ``condition`` holds or a service has ended."""
+        while not condition() and self.first_error is None:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Keep the first error, log the others; an end that nobody asked for is one."""
+        if task in self._ended:
+            return
+        self._ended.add(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None and not self._is_stopping:
+            error = ServiceStopped(task.get_name())
+        if error is not None and self.first_error is None:
+            self.first_error = error
+        elif error is not None:
+            log.error("%s failed too", task.get_name(), exc_info=error)
+        self._changed.set()
+
+    async def stop_all(self) -> None:
+        """End every service, last started first; being cancelled meanwhile waits its turn."""
+        self._is_stopping = True
+        self._stopper.cancel()
+        interrupted: asyncio.CancelledError | None = None
+        for task in reversed(self._running):
+            interrupted = await self._end(task) or interrupted
+        if interrupted is not None:
+            raise interrupted
+
+    async def _end(self, task: asyncio.Task[None]) -> asyncio.CancelledError | None:
+        """Cancel one and wait for it within its grace time, whatever happens to ourselves."""
+        interrupted = None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace_s
+        task.cancel()
+        while not task.done() and (left := deadline - loop.time()) > 0:
+            try:
+                await asyncio.wait([task], timeout=left)
+            except asyncio.CancelledError as error:
+                interrupted = error
+        if task.done():
+            self._note_end(task)  # its callback may still be one loop turn away
+        else:
+            self._give_up(task)
+        return interrupted
+
+    def _give_up(self, task: asyncio.Task[None]) -> None:
+        """Say who is stuck, and let go of it: one service must not keep the node from ending."""
+        log.error("%s is still stopping after %s s: given up", task.get_name(), self._grace_s)
+        self._ended.add(task)
+        task.cancel()  # whatever it waits for in its cleanup
+        if self.first_error is None:
+            self.first_error = ServiceStuck(task.get_name())
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before the n-th attempt: doubling, bounded, spread by chance.
+
+    ``jitter`` 0.2 means plus or minus a fifth, as in Kafka's clients, so that nodes that
+    failed together do not come back together.
+    """
+
+    initial_ms: int = 100
+    longest_ms: int = 10_000
+    jitter: float = 0.2
+
+    def delay_ms(self, failures: int, fraction: float) -> float:
+        """Return the wait after ``failures`` in a row (1 or more); ``fraction`` is in [0, 1)."""
+        doublings = min(failures - 1, 32)
+        plain = min(self.initial_ms << doublings, self.longest_ms)
+        return plain * (1 + self.jitter * (2 * fraction - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """Service: runs another again after an expected failure, a bounded number of times in a row.
+
+    Expected is an ``OSError`` or a `Fault`; anything else is a bug and passes through, as
+    does the failure after the last attempt. ``steady_s`` without failure forgets the
+    past ones. Ready is whenever the inner service first says so.
+    """
+
+    inner: Service
+    random: Random
+    backoff: Backoff = Backoff()
+    failures_max: int = 10
+    steady_s: float = 60.0
+
+    @property
+    def name(self) -> str:
+        """The inner service's name."""
+        return self.inner.name
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Run ``inner`` until it fails once too often or by surprise."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            try:
+                await self.inner.run(ready)
+                raise ServiceStopped(self.name)
+            except (OSError, Fault) as error:
+                failures = 1 if loop.time() - began >= self.steady_s else failures + 1
+                if failures > self.failures_max:
+                    raise
+                delay_ms = self.backoff.delay_ms(failures, self.random.fraction())
+                log.warning(
+                    "%s failed: restart=%d of %d delay_ms=%d error=%r",
+                    self.name, failures, self.failures_max, delay_ms, error,
+                )  # fmt: skip
+            await asyncio.sleep(delay_ms / 1000)

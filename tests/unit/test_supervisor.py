@@ -1,0 +1,262 @@
+"""The supervisor: ordered start, reverse stop, the first error and nothing left running."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from ottla.protocol.faults import NotLeader
+from ottla.runtime.supervisor import (
+    Backoff,
+    Restarting,
+    Service,
+    ServiceStopped,
+    ServiceStuck,
+    supervise,
+)
+from ottla.sim.loop import run_simulated
+from ottla.sim.random import SimRandom
+
+
+@dataclass
+class Scripted:
+    """A service that does as told and writes down when."""
+
+    name: str
+    journal: list[str]
+    error: BaseException | None = None
+    after_s: float = 1e9
+    ready_after_s: float = 0
+    cleanup_s: float = 0
+    cleanup_error: Exception | None = None
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        self.journal.append(f"+{self.name}")
+        try:
+            if self.ready_after_s:
+                await asyncio.sleep(self.ready_after_s)
+            ready()
+            self.journal.append(f"{self.name} ready")
+            await asyncio.sleep(self.after_s)
+            if self.error:
+                raise self.error
+        finally:
+            if self.cleanup_s:
+                await asyncio.sleep(self.cleanup_s)
+            self.journal.append(f"-{self.name}")
+            if self.cleanup_error:
+                raise self.cleanup_error
+
+
+def run(services: list[Service], *, stop_after_s: float | None = None, grace_s: float = 30) -> None:
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        if stop_after_s is not None:
+            asyncio.get_running_loop().call_later(stop_after_s, stop.set)
+        try:
+            await supervise(services, stop, grace_s=grace_s)
+        finally:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            names = {task.get_name() for task in left}
+            assert names <= {"stop", "stuck"}, "something was left running"
+
+    run_simulated(scenario())
+
+
+def test_services_start_in_order_each_after_the_one_before_is_ready() -> None:
+    journal: list[str] = []
+    run(
+        [Scripted("log", journal, ready_after_s=5), Scripted("net", journal)],
+        stop_after_s=10,
+    )
+    assert journal == ["+log", "log ready", "+net", "net ready", "-net", "-log"]
+
+
+def test_they_stop_in_reverse_each_after_the_one_behind_has_ended() -> None:
+    journal: list[str] = []
+    services = [Scripted(name, journal, cleanup_s=3) for name in "abc"]
+    run(list(services), stop_after_s=1)
+    assert journal[-3:] == ["-c", "-b", "-a"]
+
+
+def test_a_failing_service_brings_the_node_down_with_its_own_error() -> None:
+    journal: list[str] = []
+    error = OSError("disk")
+    with pytest.raises(OSError, match="disk") as caught:
+        run([Scripted("log", journal), Scripted("net", journal, error=error, after_s=2)])
+    assert caught.value is error
+    assert journal[-2:] == ["-net", "-log"]
+
+
+def test_a_service_that_returns_is_an_error_that_names_it() -> None:
+    with pytest.raises(ServiceStopped, match="net"):
+        run([Scripted("log", []), Scripted("net", [], after_s=2)])
+
+
+def test_a_service_that_cancels_itself_is_an_error_too() -> None:
+    with pytest.raises(ServiceStopped, match="net"):
+        run([Scripted("net", [], error=asyncio.CancelledError(), after_s=2)])
+
+
+def test_a_failure_while_starting_stops_those_started_and_starts_no_more() -> None:
+    journal: list[str] = []
+
+    class Broken:
+        name = "broken"
+
+        async def run(self, ready: Callable[[], None]) -> None:
+            raise ValueError("cannot start")
+
+    with pytest.raises(ValueError, match="cannot start"):
+        run([Scripted("a", journal), Broken(), Scripted("c", journal)])
+    assert journal == ["+a", "a ready", "-a"]
+
+
+def test_a_running_service_that_fails_while_another_starts_ends_the_start() -> None:
+    journal: list[str] = []
+    services = [
+        Scripted("a", journal, error=OSError("a"), after_s=2),
+        Scripted("b", journal, ready_after_s=100),
+        Scripted("c", journal),
+    ]
+    with pytest.raises(OSError, match="a"):
+        run(list(services))
+    assert journal == ["+a", "a ready", "+b", "-a", "-b"]
+
+
+def test_stop_during_start_works() -> None:
+    journal: list[str] = []
+    services = [
+        Scripted("a", journal),
+        Scripted("b", journal, ready_after_s=100),
+        Scripted("c", journal),
+    ]
+    run(list(services), stop_after_s=1)
+    assert journal == ["+a", "a ready", "+b", "-b", "-a"]
+
+
+def test_stop_before_start_starts_nothing() -> None:
+    journal: list[str] = []
+
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        await supervise([Scripted("a", journal)], stop)
+
+    run_simulated(scenario())
+    assert journal == []
+
+
+def test_a_service_stuck_in_its_cleanup_is_named_and_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal: list[str] = []
+    services = [Scripted("a", journal), Scripted("stuck", journal, cleanup_s=1e6)]
+    with pytest.raises(ServiceStuck, match="stuck"):
+        run(list(services), stop_after_s=1, grace_s=7)
+    assert "stuck is still stopping after 7" in caplog.text
+    assert "-a" in journal
+
+
+def test_a_stuck_service_does_not_hide_the_first_error() -> None:
+    services = [
+        Scripted("stuck", [], cleanup_s=1e6),
+        Scripted("b", [], error=OSError("first"), after_s=1),
+    ]
+    with pytest.raises(OSError, match="first"):
+        run(list(services), grace_s=1)
+
+
+def test_second_errors_are_logged_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    services = [
+        Scripted("a", [], cleanup_error=ValueError("second")),
+        Scripted("b", [], error=OSError("first"), after_s=1),
+    ]
+    with caplog.at_level(logging.ERROR), pytest.raises(OSError, match="first"):
+        run(list(services))
+    assert "a failed too" in caplog.text
+    assert "second" in caplog.text
+
+
+def test_an_error_while_stopping_is_raised_when_it_is_the_first() -> None:
+    services = [Scripted("a", []), Scripted("b", [], cleanup_error=ValueError("flush"))]
+    with pytest.raises(ValueError, match="flush"):
+        run(list(services), stop_after_s=1)
+
+
+def test_cancelling_the_supervisor_stops_everything_in_order_and_stays_a_cancellation() -> None:
+    journal: list[str] = []
+
+    async def scenario() -> None:
+        services = [Scripted("a", journal, cleanup_s=5), Scripted("b", journal, cleanup_s=5)]
+        task = asyncio.create_task(supervise(list(services), asyncio.Event()))
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.sleep(2)
+        task.cancel()  # impatience does not break the order
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_simulated(scenario())
+    assert journal[-2:] == ["-b", "-a"]
+
+
+@dataclass
+class Flaky:
+    """Fails with the errors given, one per start, then stays up."""
+
+    errors: list[Exception | None]
+    up_s: float = 0.0
+    name: str = "flaky"
+    starts: list[float] = field(default_factory=list)
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        self.starts.append(asyncio.get_running_loop().time())
+        ready()
+        if not self.errors:
+            await asyncio.sleep(1e9)
+        error = self.errors.pop(0)
+        await asyncio.sleep(self.up_s)
+        if error:
+            raise error
+
+
+def restarting(inner: Flaky, **settings: object) -> Restarting:
+    backoff = Backoff(initial_ms=1000, longest_ms=8000, jitter=0.0)
+    return Restarting(inner, SimRandom(1), backoff, **settings)  # type: ignore[arg-type]
+
+
+def test_an_expected_failure_is_restarted_with_growing_bounded_delays() -> None:
+    inner = Flaky([OSError(), NotLeader(), OSError(), OSError(), OSError(), OSError()])
+    run([restarting(inner)], stop_after_s=1000)
+    assert inner.starts == [0, 1, 3, 7, 15, 23, 31]
+
+
+def test_restarts_are_bounded_and_end_in_the_last_error() -> None:
+    inner = Flaky([OSError(str(i)) for i in range(9)])
+    with pytest.raises(OSError, match="3"):
+        run([restarting(inner, failures_max=3)])
+    assert len(inner.starts) == 4
+
+
+def test_a_steady_time_forgets_old_failures() -> None:
+    inner = Flaky([OSError(str(i)) for i in range(9)], up_s=60)
+    run([restarting(inner, failures_max=2)], stop_after_s=10_000)
+    assert len(inner.starts) == 10
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), None])
+def test_a_bug_or_an_early_return_is_not_restarted(error: Exception | None) -> None:
+    inner = Flaky([error])
+    with pytest.raises(ValueError if error else ServiceStopped):
+        run([restarting(inner)])
+    assert len(inner.starts) == 1
+
+
+def test_jitter_spreads_within_its_bounds() -> None:
+    backoff = Backoff(initial_ms=100, longest_ms=400, jitter=0.5)
+    assert backoff.delay_ms(1, 0.0) == 50
+    assert backoff.delay_ms(1, 0.5) == 100
+    assert backoff.delay_ms(99, 0.5) == 400
