@@ -43,6 +43,9 @@ def locals(**types: object) -> Callable[[_Decorated], _Decorated]:
     return _unchanged
 
 
-def exceptval(value: object, *, check: bool = True) -> Callable[[_Decorated], _Decorated]:
-    """Declare which return value announces an exception; ``check`` when it is also a legal one."""
+def exceptval(value: object = None, *, check: bool = True) -> Callable[[_Decorated], _Decorated]:
+    """Declare which return value announces an exception; ``check`` when it is also a legal one.
+
+    Without a value and ``check=False``: the function never raises.
+    """
     return _unchanged

@@ -109,6 +109,12 @@ class OffsetNotAvailable(Fault):
     code = ErrorCode.OFFSET_NOT_AVAILABLE
 
 
+class UnexpectedAppendOffset(Fault):
+    """Replicated batches that begin below the end of this log, or go back among themselves."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class InconsistentTopicId(Fault):
     """The log on disk belongs to another topic of the same name."""
 

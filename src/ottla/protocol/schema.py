@@ -58,11 +58,12 @@ class Kind(enum.Enum):
     STRUCT = "struct"
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, gc=False):
     """Base of every message and nested struct. Mutable; equal when all fields are.
 
     Every field has Kafka's default, so ``FetchRequest()`` is a valid message. A field that
-    a version lacks is ignored when encoding and has its default after decoding.
+    a version lacks is ignored when encoding and has its default after decoding. Messages are
+    trees and must stay so: the garbage collector does not look into them.
     """
 
     SCHEMA: ClassVar["Schema"]

@@ -4,8 +4,9 @@ encode(message, version) -> bytes          encode_into(out, message, version)
 decode(Message, version, buffer)           decode_prefix(Message, version, buffer, position)
 """
 
+from collections.abc import Callable
 from struct import error as struct_error
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from ottla.protocol.codec.explain import explain
 from ottla.protocol.codec.layout import has_records
@@ -17,9 +18,10 @@ from ottla.protocol.schema import Message, covers
 from ottla.protocol.types import Buffer
 
 M = TypeVar("M", bound=Message)
+View = Callable[[Buffer], Buffer]
 
 # Bounded by the messages and versions there are; nothing from outside adds a key.
-_readers: dict[tuple[type[Message], int], tuple[Reader, bool]] = {}
+_readers: dict[tuple[type[Message], int], tuple[Reader, View]] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
 
 
@@ -42,7 +44,10 @@ def encode_into(out: bytearray, message: Message, version: int) -> None:
     Raises:
         ValueError: as `encode`.
     """
-    write = _writers.get((type(message), version)) or _writer(type(message), version)
+    try:
+        write = _writers[type(message), version]
+    except KeyError:
+        write = _writer(type(message), version)
     start = len(out)
     try:
         write(out, message)
@@ -64,10 +69,10 @@ def decode(message: type[M], version: int, buffer: Buffer) -> M:
         UnsupportedVersion: the message has no such version.
     """
     decoded, position = decode_prefix(message, version, buffer)
-    if position != len(buffer):
-        count = len(buffer) - position
-        raise ProtocolFault(f"{message.__name__} v{version}: {count} bytes behind the last field")
-    return decoded
+    if position == len(buffer):
+        return decoded
+    count = len(buffer) - position
+    raise ProtocolFault(f"{message.__name__} v{version}: {count} bytes behind the last field")
 
 
 def decode_prefix(
@@ -79,15 +84,16 @@ def decode_prefix(
         ProtocolFault: the bytes are no such message.
         UnsupportedVersion: the message has no such version.
     """
-    read, is_view = _readers.get((message, version)) or _reader(message, version)
-    source: Buffer = memoryview(buffer) if is_view else bytes(buffer)
     try:
-        decoded, position = read(source, position, len(source))
+        read, view = _readers[message, version]
+    except KeyError:
+        read, view = _reader(message, version)
+    try:
+        return read(view(buffer), position, len(buffer))  # type: ignore[return-value]
     except (IndexError, struct_error):
         raise ProtocolFault(f"{message.__name__} v{version}: ends within a field") from None
     except UnicodeDecodeError as error:
         raise ProtocolFault(f"{message.__name__} v{version}: string is not UTF-8") from error
-    return cast("M", decoded), position
 
 
 def is_flexible(message: type[Message], version: int) -> bool:
@@ -96,11 +102,13 @@ def is_flexible(message: type[Message], version: int) -> bool:
     return first is not None and version >= first
 
 
-def _reader(message: type[Message], version: int) -> tuple[Reader, bool]:
+def _reader(message: type[Message], version: int) -> tuple[Reader, View]:
     if not covers(message.SCHEMA.versions, version):
         raise UnsupportedVersion(f"{message.__name__} has no version {version}")
     reader = write_reader(message, version, is_flexible(message, version))
-    entry = _readers[message, version] = reader, has_records(message, version)
+    # Bytes are quicker to index and slice; records must not be copied.
+    view: View = memoryview if has_records(message, version) else bytes
+    entry = _readers[message, version] = reader, view
     return entry
 
 

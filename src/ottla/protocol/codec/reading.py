@@ -9,8 +9,6 @@ Running off the end of the buffer surfaces as ``IndexError`` or ``struct.error``
 caller turns into a fault; slices, which never fail, are checked before they are taken.
 """
 
-from struct import unpack_from
-
 from ottla.protocol.codec import primitives
 from ottla.protocol.codec.layout import (
     FORMATS,
@@ -233,9 +231,8 @@ class _ReaderWriter:
             self.source.line(f"{variable} = [{piece} for at in range(position, {stop}, 16)]")
             self.source.line(f"position = {stop}")
         elif element.kind in FORMATS:
-            self.source.names["unpack_from"] = unpack_from
-            formats = f'f">{{{count}}}{FORMATS[element.kind]}"'
-            self.source.line(f"{variable} = list(unpack_from({formats}, buffer, position))")
+            unpacks = self.source.packings(FORMATS[element.kind], "unpack_from")
+            self.source.line(f"{variable} = list({unpacks}[{count}](buffer, position))")
             self.source.line(f"position += {scaled}")
         else:
             self._loop(element, part, path, (variable, count))

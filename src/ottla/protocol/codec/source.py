@@ -5,6 +5,23 @@ from contextlib import contextmanager
 from struct import Struct
 
 
+class _Packings(dict[int, object]):
+    """Bound methods by count: small counts are kept, any other is made when it is asked for."""
+
+    COUNT_KEPT = 64
+
+    def __init__(self, formats: str, method: str) -> None:
+        super().__init__()
+        self._formats = formats
+        self._method = method
+
+    def __missing__(self, count: int) -> object:
+        bound: object = getattr(Struct(f">{count}{self._formats}"), self._method)
+        if count <= self.COUNT_KEPT:
+            self[count] = bound
+        return bound
+
+
 class Source:
     """A function under construction, and the objects that its globals will be.
 
@@ -47,6 +64,13 @@ class Source:
         if key not in self._formats:
             bound = getattr(Struct(">" + formats), method)
             self._formats[key] = self.constant(method, bound)
+        return self._formats[key]
+
+    def packings(self, formats: str, method: str) -> str:
+        """Return the name of a table from a count to what packs or unpacks so many values."""
+        key = f"{method}s{formats}"
+        if key not in self._formats:
+            self._formats[key] = self.constant(f"{method}s", _Packings(formats, method))
         return self._formats[key]
 
     def function(self, name: str, title: str) -> object:

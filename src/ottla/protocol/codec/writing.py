@@ -6,8 +6,6 @@ of arrays in loops. What does not fit its field fails somewhere in the middle, w
 error Python has for it; the caller removes the half that was written and asks `explain` why.
 """
 
-from struct import pack
-
 from ottla.protocol.codec import primitives
 from ottla.protocol.codec.layout import (
     FORMATS,
@@ -194,9 +192,9 @@ class _WriterWriter:
         element = part.type.element
         assert element is not None
         if element.kind in FORMATS and element.kind is not Kind.UUID:
-            self.source.names["pack"] = pack
             formats = "B" if element.kind is Kind.BOOL else FORMATS[element.kind]
-            self.source.line(f'out += pack(f">{{len({value})}}{formats}", *{value})')
+            packs = self.source.packings(formats, "pack")
+            self.source.line(f"out += {packs}[len({value})](*{value})")
             return
         item = self.source.fresh("item")
         inner = part._replace(is_nullable=False, type=element)

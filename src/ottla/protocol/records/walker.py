@@ -38,8 +38,8 @@ IS_COMPILED: Final[bool] = cython.compiled
 
 # One byte for each field of a record without key, value and headers.
 RECORD_BYTES_MIN: Final = 7
-# Positions are kept as int32, as Arrow's are.
-REGION_BYTES_MAX: Final = 2**31 - 1
+# Positions are kept as int32, as Arrow's are, and one of them is beyond the end.
+REGION_BYTES_MAX: Final = 2**31 - 16
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
@@ -94,14 +94,15 @@ class _Cursor:
 
     data: cython.const[cython.uchar][::1]  # type: ignore[valid-type]
     data_end: cython.int
-    position: cython.int
+    roomy_end: cython.int  # before it, two more bytes are there
+    number: cython.int  # what `varint` read
+    position: cython.int  # of the next record
     start: cython.int
-    end: cython.int  # of the record
     timestamp_delta: cython.longlong
     offset_delta: cython.int
-    key_start: cython.int
+    key_end: cython.int
     key_length: cython.int
-    value_start: cython.int
+    value_end: cython.int
     value_length: cython.int
     header_start: cython.int
     header_count: cython.int
@@ -109,116 +110,154 @@ class _Cursor:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.data_end = len(data)
+        self.roomy_end = len(data) - 2
         self.position = 0
+
+    # What follows takes a position and returns the one behind what it read, or, for bytes that
+    # are malformed, one beyond the data, where every further step stays. Positions only grow,
+    # so a step may read past its record, never past the data, and is found out at the end of
+    # the record. Nothing is raised on the way: the compiled form is one loop over registers.
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-2147483648, check=True)
-    def varint(self, end: cython.int) -> cython.int:
-        """Read a zigzag varint of at most 5 bytes that ends at or before ``end``."""
-        position: cython.int = self.position
+    @cython.exceptval(check=False)
+    def varint(self, position: cython.int) -> cython.int:
+        """Read a zigzag varint of at most 5 bytes into ``number``."""
+        raw: cython.uint
+        byte: cython.uint
+        if position < self.roomy_end:
+            raw = self.data[position]
+            if raw < 0x80:
+                self.number = (raw >> 1) ^ -(raw & 1)
+                return position + 1
+            byte = self.data[position + 1]
+            raw = (raw & 0x7F) | (byte & 0x7F) << 7
+            if byte < 0x80:
+                self.number = (raw >> 1) ^ -(raw & 1)
+                return position + 2
+            byte = self.data[position + 2]
+            if byte < 0x80:
+                raw |= byte << 14
+                self.number = (raw >> 1) ^ -(raw & 1)
+                return position + 3
+        return self.long_varint(position)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def long_varint(self, position: cython.int) -> cython.int:
+        """Do what `varint` does, for every length and up to the end of the data."""
         byte: cython.uint
         raw: cython.uint = 0
         shift: cython.int = 0
-        while position < end:
+        while position < self.data_end:
             byte = self.data[position]
             position += 1
             if shift == 28:
                 if byte > 0x7F:
-                    raise InvalidRecord("a varint of more than 5 bytes")
+                    break
                 byte &= 0x0F
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
-                self.position = position
-                return (raw >> 1) ^ -(raw & 1)
+                self.number = (raw >> 1) ^ -(raw & 1)
+                return position
             shift += 7
-        raise InvalidRecord("a varint reaches over the end")
+        self.number = 0
+        return self.data_end + 1
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-1, check=True)
-    def varlong(self, end: cython.int) -> cython.longlong:
-        """Read a zigzag varlong of at most 10 bytes that ends at or before ``end``."""
-        position: cython.int = self.position
+    @cython.exceptval(check=False)
+    def timestamp(self, position: cython.int) -> cython.int:
+        """Read a zigzag varlong of at most 10 bytes into ``timestamp_delta``."""
+        byte: cython.uint
+        raw: cython.uint
+        if position < self.roomy_end:
+            raw = self.data[position]
+            if raw < 0x80:
+                self.timestamp_delta = raw >> 1
+                if raw & 1:
+                    self.timestamp_delta = -self.timestamp_delta - 1
+                return position + 1
+        return self.long_timestamp(position)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def long_timestamp(self, position: cython.int) -> cython.int:
+        """Do what `timestamp` does, for every length and up to the end of the data."""
         byte: cython.ulonglong
         raw: cython.ulonglong = 0
         shift: cython.int = 0
-        while position < end:
+        while position < self.data_end:
             byte = self.data[position]
             position += 1
             if shift == 63:
                 if byte > 0x7F:
-                    raise InvalidRecord("a varlong of more than 10 bytes")
+                    break
                 byte &= 1
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
-                self.position = position
-                return (raw >> 1) ^ -(raw & 1)
+                self.timestamp_delta = (raw >> 1) ^ -(raw & 1)
+                return position
             shift += 7
-        raise InvalidRecord("a varlong reaches over the end")
+        return self.data_end + 1
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-2147483648, check=True)
-    def field(self) -> cython.int:
-        """Pass over a length and as many bytes; return the length, any negative one as -1."""
-        length: cython.int = self.varint(self.end)
-        if length < 0:
-            return -1
-        if length > self.end - self.position:
-            raise InvalidRecord("a key or value reaches over the end of its record")
-        self.position += length
-        return length
+    @cython.exceptval(check=False)
+    def field(self, position: cython.int, end: cython.int) -> cython.int:
+        """Read a length into ``number``, any negative one as -1, and pass over as many bytes."""
+        position = self.varint(position)
+        if self.number < 0:
+            self.number = -1
+            return position
+        if self.number > end - position:
+            return self.data_end + 1
+        return position + self.number
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-1, check=True)
-    def next(self) -> cython.int:
-        """Read the record at ``position`` and stand behind it; return 0."""
-        length: cython.int
+    @cython.exceptval(check=False)
+    def next(self) -> cython.bint:
+        """Read the record at ``position`` and stand behind it; say whether it was well-formed."""
+        end: cython.int
+        position: cython.int
         self.start = self.position
-        length = self.varint(self.data_end)
-        if length < 6 or length > self.data_end - self.position:
-            raise InvalidRecord("a record's length does not fit")
-        self.end = self.position + length
-        self.position += 1  # attributes
-        self.timestamp_delta = self.varlong(self.end)
-        self.offset_delta = self.varint(self.end)
-        length = self.field()
-        self.key_length = length
-        self.key_start = self.position - length if length > 0 else self.position
-        length = self.field()
-        self.value_length = length
-        self.value_start = self.position - length if length > 0 else self.position
-        self.header_count = self.varint(self.end)
-        self.header_start = self.position
-        if self.header_count != 0:
-            self.headers()
-        if self.position != self.end:
-            raise InvalidRecord("a record is longer than its fields")
-        return 0
+        position = self.varint(self.position)
+        if self.number < 6 or self.number > self.data_end - position:
+            return False
+        end = position + self.number
+        position = self.timestamp(position + 1)  # 1: attributes
+        position = self.varint(position)
+        self.offset_delta = self.number
+        position = self.field(position, end)
+        self.key_length = self.number
+        self.key_end = position
+        position = self.field(position, end)
+        self.value_length = self.number
+        self.value_end = position
+        position = self.varint(position)
+        self.header_count = self.number
+        self.header_start = position
+        if self.number != 0:
+            position = self.headers(position, end)
+        self.position = end
+        return position == end
 
     @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def headers(self) -> cython.int:
-        """Pass over the headers; return 0. Each takes two bytes at least."""
+    @cython.exceptval(check=False)
+    def headers(self, position: cython.int, end: cython.int) -> cython.int:
+        """Pass over ``header_count`` headers. Each takes two bytes at least."""
         remaining: cython.int = self.header_count
-        if remaining < 0 or remaining > (self.end - self.position) >> 1:
-            raise InvalidRecord("a record's headers do not fit")
+        if remaining < 0 or remaining > (end - position) >> 1:
+            return self.data_end + 1
         while remaining > 0:
-            if self.field() < 0:
-                raise InvalidRecord("a record header has a null key")
-            self.field()
+            position = self.field(position, end)
+            if self.number < 0:
+                return self.data_end + 1
+            position = self.field(position, end)
             remaining -= 1
-        return 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=True)
-    def finish(self) -> cython.int:
-        """Refuse bytes behind the last record; return 0."""
-        if self.position != self.data_end:
-            raise InvalidRecord(f"{self.data_end - self.position} bytes behind the last record")
-        return 0
+        return position
 
 
 def _check_region(length: int, count: int) -> None:
@@ -227,6 +266,15 @@ def _check_region(length: int, count: int) -> None:
         raise InvalidRecord(f"{length} bytes of records are too many")
     if count < 0 or count > length // RECORD_BYTES_MIN:
         raise InvalidRecord(f"{count} records do not fit into {length} bytes")
+
+
+def _malformed(index: int, position: int) -> InvalidRecord:
+    return InvalidRecord(f"record {index}, at byte {position} of the records, is malformed")
+
+
+def _check_end(position: int, length: int) -> None:
+    if position != length:
+        raise InvalidRecord(f"{length - position} bytes behind the last record")
 
 
 @cython.locals(
@@ -259,18 +307,19 @@ def walk_spans(region: Buffer, count: int) -> Spans:
     header_starts, header_counts = spans.header_starts, spans.header_counts
     cursor = _Cursor(memoryview(region))
     for index in range(count):
-        cursor.next()
+        if not cursor.next():
+            raise _malformed(index, cursor.start)
         starts[index] = cursor.start
         timestamp_deltas[index] = cursor.timestamp_delta
         offset_deltas[index] = cursor.offset_delta
-        key_starts[index] = cursor.key_start
+        key_starts[index] = cursor.key_end - max(cursor.key_length, 0)
         key_lengths[index] = cursor.key_length
-        value_starts[index] = cursor.value_start
+        value_starts[index] = cursor.value_end - max(cursor.value_length, 0)
         value_lengths[index] = cursor.value_length
         header_starts[index] = cursor.header_start
         header_counts[index] = cursor.header_count
     starts[count] = cursor.position
-    cursor.finish()
+    _check_end(cursor.position, len(region))
     return spans
 
 
@@ -300,7 +349,8 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
     timestamp_max, offset_of_max, has_null_key = delta_min, 0, False
     cursor = _Cursor(memoryview(region))
     for index in range(count):
-        cursor.next()
+        if not cursor.next():
+            raise _malformed(index, cursor.start)
         if cursor.offset_delta != index:
             raise InvalidRecord(f"offset delta {cursor.offset_delta} where {index} was due")
         if cursor.timestamp_delta < delta_min or cursor.timestamp_delta > delta_max:
@@ -310,5 +360,5 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
             offset_of_max = index
         if cursor.key_length < 0:
             has_null_key = True
-    cursor.finish()
+    _check_end(cursor.position, len(region))
     return RecordsSummary(timestamp_max, offset_of_max, bool(has_null_key))
