@@ -1,0 +1,182 @@
+"""What a batch must be before a log takes it: the checks that need no decoding of records.
+
+Pure. A leader's batches come from clients or coordinators and get their offsets here; a
+follower's come with offsets from a leader that has checked them. Both have their CRC checked:
+a broker writes nothing that it could not read again.
+"""
+
+from typing import NamedTuple
+
+from ottla.protocol.faults import (
+    BatchTooLargeForSegment,
+    CorruptBatch,
+    InvalidRecord,
+    RecordTooLarge,
+    UnexpectedAppendOffset,
+)
+from ottla.protocol.records.batch import (
+    BatchHeader,
+    batches,
+    is_crc_valid,
+    patch_append_time,
+    patch_offset,
+)
+from ottla.protocol.records.control import EndTxnMarker, read_end_txn_marker
+from ottla.protocol.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
+from ottla.storage.log_config import LogConfig
+from ottla.storage.producer_state import Duplicate, ProducerState
+
+
+class Appended(NamedTuple):
+    """What became of an append. ``log_append_time`` is -1 unless the topic goes by it.
+
+    A duplicate was in the log before: the offsets are where, and nothing was written.
+    """
+
+    first_offset: Offset
+    last_offset: Offset
+    max_timestamp: Millis
+    log_append_time: Millis = NO_TIMESTAMP
+    is_duplicate: bool = False
+
+
+def answer_duplicate(duplicate: Duplicate) -> Appended:
+    """Answer a batch that is in the log already as if it had just been written."""
+    first, last, timestamp = duplicate
+    return Appended(first, last, timestamp, timestamp, is_duplicate=True)
+
+
+class Placed(NamedTuple):
+    """A batch in a buffer."""
+
+    start: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """Where the next batch begins."""
+        return self.start + self.header.size
+
+
+def marker_of(buffer: Buffer, placed: Placed) -> EndTxnMarker | None:
+    """Return the transaction marker of a producer's control batch; None for any other batch.
+
+    One that the cleaner has emptied says nothing any more.
+
+    Raises:
+        InvalidRecord: a control batch that is no marker.
+    """
+    header = placed.header
+    if header.producer_id < 0 or not header.is_control or not header.records_count:
+        return None
+    return read_end_txn_marker(buffer, placed.start)
+
+
+def check_leader_batch(
+    buffer: Buffer, placed: Placed, config: LogConfig, *, from_client: bool
+) -> None:
+    """Refuse a batch that a leader must not append. The batch is whole.
+
+    Raises:
+        RecordTooLarge, BatchTooLargeForSegment, CorruptBatch, InvalidRecord
+    """
+    header = placed.header
+    size = header.length + 12
+    if size > config.max_message_bytes:
+        raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
+    if size > config.segment_bytes:
+        raise BatchTooLargeForSegment(f"{size} bytes, segment.bytes is {config.segment_bytes}")
+    if not is_crc_valid(buffer, placed.start, header):
+        raise CorruptBatch("CRC does not match")
+    if header.records_count <= 0 or header.records_count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"{header.records_count} records with last offset delta {header.last_offset_delta}"
+        )
+    if from_client:
+        _check_from_client(header)
+
+
+def _check_from_client(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise InvalidRecord(f"a producer's batch starts at 0, not {header.base_offset}")
+    if header.is_control:
+        raise InvalidRecord("a client may not write control batches")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"producer {header.producer_id} sent no sequence")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecord("a transactional batch without a producer id")
+
+
+class Origin(NamedTuple):
+    """Who sends a leader a batch; ``transaction_version`` is of the coordinator (KIP-890)."""
+
+    from_client: bool
+    transaction_version: int
+
+
+def check_producer(
+    producers: ProducerState, header: BatchHeader, marker: EndTxnMarker | None, origin: Origin
+) -> Duplicate | None:
+    """Ask a batch's producer, if it has one; return where the batch already is, if it is.
+
+    Raises:
+        OutOfOrderSequence, InvalidProducerEpoch, InvalidTransactionState,
+        TransactionCoordinatorFenced
+    """
+    if header.producer_id < 0:
+        return None
+    if marker is None:
+        return producers.check(header, from_client=origin.from_client)
+    producers.check_marker(header, marker, transaction_version=origin.transaction_version)
+    return None
+
+
+def assign(
+    batch: bytearray | memoryview,
+    header: BatchHeader,
+    offset: Offset,
+    leader_epoch: LeaderEpoch,
+    append_time: Millis,
+) -> BatchHeader:
+    """Patch offset, epoch and, unless it is -1, time into a batch; return its header now."""
+    patch_offset(batch, 0, offset, leader_epoch)
+    timestamp = header.max_timestamp
+    if append_time >= 0:
+        patch_append_time(batch, 0, header, append_time)
+        timestamp = append_time
+    return header._replace(base_offset=offset, leader_epoch=leader_epoch, max_timestamp=timestamp)
+
+
+def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[Placed]:
+    """Return the batches of a buffer that must hold nothing else.
+
+    Raises:
+        CorruptBatch: bytes are missing or left over. InvalidRecord: a client sent several.
+    """
+    found = [Placed(*each) for each in batches(buffer)]
+    end = found[-1].end if found else 0
+    if end != len(buffer) or not found:
+        raise CorruptBatch(f"{len(buffer) - end} of {len(buffer)} bytes are no whole batch")
+    if from_client and len(found) > 1:
+        raise InvalidRecord(f"{len(found)} batches for one partition, one is allowed")
+    return found
+
+
+def check_replicated(buffer: Buffer, log_end: Offset) -> list[Placed]:
+    """Return the whole batches that a leader sent; what is cut off at the end is left out.
+
+    Offsets may leave gaps, as compaction does, and never go back.
+
+    Raises:
+        CorruptBatch: a CRC or an offset delta is wrong.
+        UnexpectedAppendOffset: a batch begins before the one before it, or the log, ends.
+    """
+    found = [Placed(*each) for each in batches(buffer)]
+    expected = log_end
+    for start, header in found:
+        if header.last_offset_delta < 0 or not is_crc_valid(buffer, start, header):
+            raise CorruptBatch(f"the batch at offset {header.base_offset} is damaged")
+        if header.base_offset < expected:
+            raise UnexpectedAppendOffset(f"offset {header.base_offset}, expected {expected}")
+        expected = header.next_offset
+    return found

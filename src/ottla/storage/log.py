@@ -1,0 +1,592 @@
+"""One partition's log: append, read, truncate, roll, flush.
+
+Synchronous and without locks: one writer calls it, and no call waits for anything but the
+disk. What a call promises is in memory and in the page cache; durable it is once the caller
+has had `flush_plan` synced. A failure of the disk is final: the log then refuses to write,
+says `StorageFailed`, and goes on serving what it has.
+
+    log_start <= recovery_point <= log_end          high_watermark, last_stable <= log_end
+        |              |              |
+        |    synced    |  page cache  |             the next record gets log_end
+
+Invariant: every offset in [log_start, log_end) that was not compacted away is in exactly one
+segment, and what `append_*` returned for it was true.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
+from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
+from ottla.runtime.ports import Clock, Disk, Random
+from ottla.storage.append import (
+    Appended,
+    Origin,
+    Placed,
+    answer_duplicate,
+    assign,
+    check_leader_batch,
+    check_producer,
+    check_replicated,
+    marker_of,
+    split_leader_batches,
+)
+from ottla.storage.checkpoints import write_epochs
+from ottla.storage.files import LogFiles, State
+from ottla.storage.flushing import FlushPlan, Unsynced
+from ottla.storage.graveyard import Graveyard
+from ottla.storage.health import Health
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_config import LogConfig
+from ottla.storage.producer_state import ProducerState
+from ottla.storage.read import (
+    Slice,
+    TimestampedOffset,
+    Wanted,
+    empty_slice,
+    find_max_timestamp,
+    find_slice,
+    find_timestamp,
+)
+from ottla.storage.recovery import Loader, Remembered
+from ottla.storage.replay import apply_batch, collect_aborted, note_aborted, replay
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.transaction_index import AbortedTxn
+
+NEW: Final = Remembered()
+
+
+class Log:
+    """A log in ``directory``. Open one with `Log.open`."""
+
+    def __init__(self, files: LogFiles, config: LogConfig, clock: Clock, loaded: Loader) -> None:
+        self._files = files
+        self._config = config
+        self._clock = clock
+        self._random: Random | None = None
+        self._segments: Segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._health = Health(files.directory)
+        self._unsynced = Unsynced(files)
+        self._graveyard = Graveyard(clock)
+        self._log_start = loaded.log_start
+        self._recovery_point = loaded.recovery_point
+        self._high_watermark = loaded.log_start
+        self.log_end_offset: Offset = loaded.log_end
+        self.producers: ProducerState = loaded.producers
+        self.epochs: LeaderEpochs = loaded.epochs
+        self.report = loaded.report
+        self._bury(loaded.dropped)
+        if self._recovery_point < self.log_end_offset:
+            for segment in loaded.unsynced():
+                self._unsynced.add_segment(segment)
+        self.producers.on_high_watermark(self._high_watermark)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        *,
+        clock: Clock,
+        remembered: Remembered = NEW,
+        random: Random | None = None,
+    ) -> "Log":
+        """Open the log in ``directory``, or begin one; see `recovery.py` for what that takes.
+
+        ``random`` spreads rolling by time over ``segment.jitter.ms``.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        files = LogFiles(disk, directory)
+        loader = Loader(files, config, remembered, clock.now())
+        try:
+            loader.load()
+        except OSError as error:
+            raise StorageFailed(directory, str(error)) from error
+        log = cls(files, config, clock, loader)
+        log._random = random
+        for segment in log._segments:
+            segment.jitter_ms = log._jitter_ms()
+        return log
+
+    # -- where it stands -----------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        """Where its files are."""
+        return self._files.directory
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset a reader may ask for."""
+        return self._log_start
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is durable. To be written to the directory's checkpoint.
+
+        A truncation lowers it: the checkpoint must be written again before anything that
+        is appended after it is acknowledged, else a crash trusts what it should check.
+        """
+        return self._recovery_point
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Below it everything is replicated, as far as the log was told."""
+        return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Where a read_committed reader stops: nothing below it is undecided."""
+        return self.producers.last_stable_offset(self._high_watermark)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, oldest first; the last one is active."""
+        return tuple(self._segments)
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches, of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def is_failed(self) -> bool:
+        """The disk has failed: nothing can be written any more."""
+        return self._health.failure is not None
+
+    def configure(self, config: LogConfig) -> None:
+        """Go by other settings from now on."""
+        self._config = config
+        self.producers.expiration_ms = config.producer_id_expiration_ms
+        for segment in self._segments:
+            segment.configure(config)
+
+    def set_high_watermark(self, offset: Offset) -> Offset:
+        """Learn what is replicated; kept within the log. Returns what it now is."""
+        self._high_watermark = max(self._log_start, min(offset, self.log_end_offset))
+        self.producers.on_high_watermark(self._high_watermark)
+        return self._high_watermark
+
+    # -- append --------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        leader_epoch: LeaderEpoch,
+        now: Millis,
+        from_client: bool = True,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Give a batch its offsets, in place, and append it.
+
+        A client's buffer holds one batch; a coordinator's may hold several, which are then
+        checked together and appended one by one. Refusals change nothing.
+
+        Raises:
+            CorruptBatch, InvalidRecord, UnsupportedMagic, RecordTooLarge,
+            BatchTooLargeForSegment: the batch must not be written.
+            OutOfOrderSequence, InvalidProducerEpoch, InvalidTransactionState,
+            TransactionCoordinatorFenced: its producer must not write it.
+            StorageFailed: it is not in the log and never acknowledged.
+        """
+        self._health.check()
+        header = read_header(batch)
+        if header.length + 12 == len(batch):
+            placed = [Placed(0, header)]
+        else:
+            placed = split_leader_batches(batch, from_client=from_client)
+        markers = []
+        for each in placed:
+            check_leader_batch(batch, each, self._config, from_client=from_client)
+            markers.append(marker := marker_of(batch, each))
+            origin = Origin(from_client, transaction_version)
+            duplicate = check_producer(self.producers, each.header, marker, origin)
+            if duplicate is not None:
+                return answer_duplicate(duplicate)
+        time = now if self._config.is_log_append_time else NO_TIMESTAMP
+        first_offset = self.log_end_offset
+        for each, marker in zip(placed, markers, strict=True):
+            view = batch if len(placed) == 1 else memoryview(batch)[each.start : each.end]
+            header = assign(view, each.header, self.log_end_offset, leader_epoch, time)
+            self._append(view, [Placed(0, header)], [marker], now)
+        return Appended(first_offset, header.last_offset, header.max_timestamp, time)
+
+    def _append(
+        self,
+        data: bytearray | memoryview,
+        run: list[Placed],
+        markers: list[EndTxnMarker | None],
+        now: Millis,
+    ) -> None:
+        """Write batches that have their offsets and belong in one segment."""
+        first, last = run[0].header, run[-1].header
+        length = len(data)
+        for each in run:
+            self._note_epoch(each.header.leader_epoch, each.header.base_offset)
+        segment = self._segments.active
+        if segment.should_roll(length, last.last_offset, first.max_timestamp, now):
+            segment = self._roll(first.base_offset, now)
+        before = segment.size
+        try:
+            segment.write(data, length)
+            for _, header in run:
+                segment.note(header.last_offset, header.max_timestamp, header.length + 12)
+        except OSError as error:
+            raise self._undo(segment, before, error) from error
+        self.log_end_offset = last.next_offset
+        for (_, header), marker in zip(run, markers, strict=True):
+            self._take_in(segment, header, marker, now)
+
+    def _take_in(
+        self, segment: Segment, header: BatchHeader, marker: EndTxnMarker | None, now: Millis
+    ) -> None:
+        if header.producer_id < 0:
+            self.producers.skip_to(header.next_offset)
+            return
+        completed = apply_batch(self.producers, header, marker, now)
+        if completed is not None:
+            with self._health:
+                note_aborted(segment.txn_index, completed)
+
+    def append_at(self, data: Buffer, *, now: Millis) -> Appended | None:
+        """Append what a leader sent, as it is; None when there is no whole batch in it.
+
+        Offsets and epochs stay; gaps are taken, as compaction leaves them.
+
+        Raises:
+            CorruptBatch, UnsupportedMagic: damaged on the way; nothing was written.
+            UnexpectedAppendOffset: goes back behind the end; nothing was written.
+            StorageFailed: the disk failed; a prefix of the batches may be in the log.
+        """
+        self._health.check()
+        placed = check_replicated(data, self.log_end_offset)
+        if not placed:
+            return None
+        view = memoryview(data)
+        run: list[Placed] = []
+        for each in placed:
+            if run and not self._may_extend(run, each, now):
+                self._append_run(view, run, now)
+                run = []
+            run.append(each)
+        self._append_run(view, run, now)
+        largest = max(each.header.max_timestamp for each in placed)
+        last = placed[-1].header.last_offset
+        return Appended(placed[0].header.base_offset, last, largest)
+
+    def _may_extend(self, run: list[Placed], each: Placed, now: Millis) -> bool:
+        """Say whether a batch may be written together with those before it."""
+        size = each.end - run[0].start
+        header = each.header
+        active = self._segments.active
+        return not active.should_roll(size, header.last_offset, header.max_timestamp, now)
+
+    def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
+        markers = [marker_of(view, each) for each in run]
+        self._append(view[run[0].start : run[-1].end], run, markers, now)
+
+    def _note_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """Write down a new leader epoch before the first batch that has it."""
+        if epoch >= 0 and self.epochs.assign(epoch, offset):
+            self._write_epochs()
+
+    def start_epoch(self, epoch: LeaderEpoch) -> None:
+        """Note that a leader of ``epoch`` takes over at the log's end, before it writes."""
+        self._health.check()
+        self._note_epoch(epoch, self.log_end_offset)
+
+    def _write_epochs(self) -> None:
+        with self._health:
+            write_epochs(self._files.disk, self.directory, self.epochs.entries)
+
+    # -- roll ----------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty."""
+        self._health.check()
+        self._roll(self.log_end_offset, self._clock.now())
+
+    def _roll(self, offset: Offset, now: Millis) -> Segment:
+        """Seal the active segment and begin one at ``offset`` or the log's end."""
+        active = self._segments.active
+        base = max(offset, self.log_end_offset)
+        if active.size == 0 and active.base_offset == base:
+            return active
+        with self._health:
+            active.seal()
+            segment = Segment.create(self._files, base, self._config, now=now)
+            segment.jitter_ms = self._jitter_ms()
+            self._segments.add(segment)
+            self.producers.skip_to(base)
+            taken = self._snapshots.take(self.producers)
+        self._unsynced.add_segment(active)
+        self._unsynced.add_names(*taken)
+        return segment
+
+    def _jitter_ms(self) -> int:
+        limit = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return self._random.below(limit) if self._random is not None and limit > 0 else 0
+
+    # -- durability ----------------------------------------------------------
+
+    def flush_plan(self) -> FlushPlan:
+        """Say what to sync so that all that is in the log now is durable.
+
+        Give the plan to `flushed` after.
+        """
+        self._health.check()
+        return self._unsynced.plan(self._segments.active, self.log_end_offset)
+
+    def flushed(self, plan: FlushPlan) -> None:
+        """Note that all files of ``plan`` were synced."""
+        if self._unsynced.is_current(plan):
+            self._unsynced.done(plan)
+            self._recovery_point = max(self._recovery_point, plan.upto)
+
+    def flush(self) -> None:
+        """Sync on the spot. Blocks: for shutdown, and where the caller has its own thread.
+
+        Raises:
+            StorageFailed: and never again will a flush of this log succeed.
+        """
+        plan = self.flush_plan()
+        with self._health:
+            for file in plan.files:
+                file.sync()
+        self.flushed(plan)
+
+    # -- read ----------------------------------------------------------------
+
+    def read(
+        self, offset: Offset, bytes_max: int, *, upto: Offset, minimum_one: bool = True
+    ) -> Slice:
+        """Say where the batches from ``offset`` on are; empty at or behind ``upto``.
+
+        The slice begins with the whole batch that holds ``offset``, or with the next there
+        is where compaction has removed it. It ends before the first batch that is not all
+        below ``upto``, with the segment, or anywhere at ``bytes_max``. A first batch larger
+        than that comes whole (``minimum_one``), else nothing does.
+
+        Raises:
+            OffsetOutOfRange: below the log's start or above its end.
+            CorruptBatch: the file is damaged there. StorageFailed: it cannot be read.
+        """
+        if not self._log_start <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.directory}: {offset} is not in {self._log_start}..{self.log_end_offset}"
+            )
+        wanted = Wanted(offset, bytes_max, min(upto, self.log_end_offset), minimum_one)
+        with self._health:
+            if offset >= wanted.upto:
+                return empty_slice(self._segments, offset)
+            return find_slice(self._segments, wanted, self.log_end_offset)
+
+    def offset_for_timestamp(self, timestamp: Millis) -> TimestampedOffset | None:
+        """Return the first record that is not older than ``timestamp``, by offset."""
+        with self._health:
+            return find_timestamp(self._segments, timestamp, self._log_start)
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """Return the record with the largest timestamp; None where none has one."""
+        with self._health:
+            return find_max_timestamp(self._segments)
+
+    def collect_aborted(self, start: Offset, upto: Offset) -> list[AbortedTxn]:
+        """Return the aborted transactions that touch ``[start, upto)``, for read_committed."""
+        with self._health:
+            return collect_aborted(self._segments, self._snapshots, start, upto)
+
+    # -- truncate ------------------------------------------------------------
+
+    def truncate_to(self, offset: Offset) -> bool:
+        """Remove every batch that holds or follows ``offset``; False when there is none.
+
+        The recovery point falls with it: see there what the caller owes.
+
+        Raises:
+            StorageFailed: a shorter or the old log is left.
+        """
+        self._health.check()
+        assert offset >= 0, offset
+        if offset >= self.log_end_offset:
+            if self.epochs.truncate_from_end(self.log_end_offset):
+                self._write_epochs()
+            return False
+        if offset < self._segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._unsynced.truncated()
+        gone = self._segments.above(offset)
+        with self._health:
+            self._remove_segments(reversed(gone))
+            self._segments.active.truncate_to(offset)
+        self._cut_to(offset, [segment.base_offset for segment in gone])
+        return True
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Remove everything and begin anew: what a follower does that lags too far behind."""
+        self._health.check()
+        self._unsynced.truncated()
+        gone = list(self._segments)
+        now = self._clock.now()
+        with self._health:
+            # Newest first: a crash leaves a prefix, or nothing.
+            for segment in reversed(gone):
+                segment.mark_deleted()
+            segment = Segment.create(self._files, offset, self._config, now=now)
+            self._files.disk.sync_dir(self.directory)
+            for old in gone:
+                self._segments.remove(old)
+            self._segments.add(segment)
+            self._bury(gone)
+            self._snapshots.remove(self._snapshots.offsets)
+        self.epochs.clear()
+        self._write_epochs()
+        self.log_end_offset = self._log_start = self._high_watermark = offset
+        self._recovery_point = offset
+        self.producers.clear(offset)
+
+    def _cut_to(self, offset: Offset, gone: Sequence[Offset]) -> None:
+        """Bring all that follows from the batches in step with a log that ends at ``offset``."""
+        self.log_end_offset = offset
+        self._log_start = min(self._log_start, offset)
+        self._high_watermark = min(self._high_watermark, offset)
+        self._recovery_point = min(self._recovery_point, offset)
+        if self.epochs.truncate_from_end(offset):
+            self._write_epochs()
+        with self._health:
+            self._snapshots.remove_at(gone)
+            self._snapshots.remove_above(offset)
+            self.producers.clear(self._segments.first.base_offset)
+            self._snapshots.load(self.producers, offset, self._clock.now())
+            replay(self.producers, self._segments, offset)
+        self.producers.on_high_watermark(self._high_watermark)
+
+    # -- the front of the log ------------------------------------------------
+
+    def advance_log_start(self, offset: Offset) -> bool:
+        """Make ``offset`` the first that may be read; deletes nothing. False if it is not news.
+
+        Raises:
+            OffsetOutOfRange: above the high watermark.
+        """
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(f"{offset} is above the high watermark {self._high_watermark}")
+        if offset <= self._log_start:
+            return False
+        self._health.check()
+        self._log_start = offset
+        self.producers.on_log_start(offset)
+        if self.epochs.truncate_from_start(offset):
+            self._write_epochs()
+        return True
+
+    def delete_segments(self, base_offsets: Iterable[Offset]) -> int:
+        """Delete the oldest segments, these and no others; the log starts behind them.
+
+        Where the active segment is among them a new one is begun first: a log has one.
+
+        Raises:
+            OffsetOutOfRange: they reach above the high watermark.
+        """
+        self._health.check()
+        gone = self.segments[: len(list(bases := sorted(base_offsets)))]
+        assert [segment.base_offset for segment in gone] == bases, bases
+        if not gone:
+            return 0
+        upto = self._segments.end_of(gone[-1], self.log_end_offset)
+        if upto > self._high_watermark:
+            raise OffsetOutOfRange(f"{upto} is above the high watermark {self._high_watermark}")
+        if gone[-1] is self._segments.active:
+            self._roll(upto, self._clock.now())
+        self.advance_log_start(upto)
+        with self._health:
+            self._remove_segments(gone)
+            self._snapshots.remove_at(bases)
+        return len(gone)
+
+    def replace_segments(self, fresh: Sequence[Segment], base_offsets: Sequence[Offset]) -> None:
+        """Put cleaned segments in the place of those they were made from.
+
+        ``fresh`` are ``.cleaned``, sealed and synced. Each step is durable before the next:
+        once the last of them is ``.swap`` the replacement is carried through after a crash,
+        before that it is dropped. Newest first, so that there is no state between.
+        """
+        self._health.check()
+        assert fresh
+        old = [segment for segment in self._segments if segment.base_offset in set(base_offsets)]
+        with self._health:
+            for segment in reversed(fresh):
+                segment.change_state(State.SWAP)
+            for segment in old:
+                segment.mark_deleted()
+                self._segments.remove(segment)
+            for segment in fresh:
+                segment.change_state(State.LIVE)
+                self._segments.add(segment)
+            self._bury(old)
+            kept = {segment.base_offset for segment in fresh}
+            self._snapshots.remove_at(base for base in base_offsets if base not in kept)
+
+    def _remove_segments(self, segments: Iterable[Segment]) -> None:
+        for segment in list(segments):
+            segment.mark_deleted()
+            self._segments.remove(segment)
+            self._bury([segment])
+
+    def _bury(self, segments: Iterable[Segment]) -> None:
+        self._graveyard.bury(segments, self._config.file_delete_delay_ms)
+
+    def purge_deleted(self) -> int:
+        """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments.
+
+        To be called now and then. Slices of them must no longer be in use.
+        """
+        with self._health:
+            return self._graveyard.purge()
+
+    # -- the end -------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leave the files so that the next start need not look at them, durably.
+
+        The directory is marked clean by whoever closes all its logs, after the last. A
+        failed log is only let go of.
+
+        Raises:
+            StorageFailed: the log must not be called clean.
+        """
+        try:
+            if self._health.failure is None:
+                with self._health:
+                    self._segments.active.seal()
+                    taken = self._snapshots.take(self.producers)
+                self._unsynced.add_segment(self._segments.active)
+                self._unsynced.add_names(*taken)
+                self.flush()
+        finally:
+            for segment in self._segments:
+                segment.close()
+            self._graveyard.close()
+            self._health.failure = self._health.failure or "closed"
+
+    def _undo(self, segment: Segment, before: int, error: OSError) -> StorageFailed:
+        """Fail after a write that may have left part of a batch, and take that away."""
+        segment.size = before
+        with suppress(OSError):
+            segment.drop_unnoted()
+        return self._health.fail(error)

@@ -1,0 +1,41 @@
+"""The settings of one log: what the topic's configuration comes to.
+
+Names are Kafka's topic keys with ``_`` for ``.``; sizes are bytes, times milliseconds, and
+``-1`` means without limit where Kafka says so. Changing a log's settings replaces the whole.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Defaults are Kafka's."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    is_log_append_time: bool = False  # message.timestamp.type
+    preallocate: bool = False
+    file_delete_delay_ms: int = 60_000
+    is_compacted: bool = False  # cleanup.policy has "compact"
+    is_deleted: bool = True  # cleanup.policy has "delete"
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    producer_id_expiration_ms: int = 86_400_000
+
+    @property
+    def segment_ms_max(self) -> int:
+        """How long a segment may stay active: compaction must get at it in time (KIP-354)."""
+        if self.is_compacted and self.max_compaction_lag_ms > 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms

@@ -1,0 +1,43 @@
+"""``.index``: where in a segment to start looking for an offset.
+
+Eight bytes an entry, big-endian, in growing order:
+
+    relative_offset  int32   last offset of a batch, minus the segment's base offset
+    position         int32   where in the ``.log`` that batch begins
+
+A batch gets an entry when more than ``index.interval.bytes`` were appended since the last one;
+the first batch of a segment never does. Older brokers wrote one entry for several batches
+appended at once: the last offset of all with the position of the first. So an entry promises
+only that the batch at its position starts at or below its offset.
+"""
+
+from struct import Struct
+from typing import ClassVar
+
+from ottla.protocol.types import Offset
+from ottla.storage.sparse_index import SparseIndex
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class OffsetIndex(SparseIndex):
+    """Offsets to positions."""
+
+    __slots__ = ()
+
+    ENTRY: ClassVar[Struct] = Struct(">ii")
+
+    def append(self, offset: Offset, position: int) -> None:
+        """Note that the batch that ends with ``offset`` begins at ``position``."""
+        self.add((offset - self.base_offset, position))
+
+    def lookup(self, offset: Offset) -> tuple[Offset, int]:
+        """Return the last entry at or below ``offset``; the segment's start when there is none."""
+        entry = self.floor(offset - self.base_offset)
+        if entry is None:
+            return self.base_offset, 0
+        return Offset(self.base_offset + entry[0]), entry[1]
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Forget entries at or above ``offset``."""
+        self.keep(self.count_below(0, offset - self.base_offset))

@@ -1,0 +1,121 @@
+"""Finding records in a log: by offset for a fetch, by timestamp for ListOffsets.
+
+A fetch gets a place in a file, never bytes: whoever answers it sends them from there.
+"""
+
+from typing import NamedTuple
+
+from ottla.protocol.records.reader import Record, read_records
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.runtime.ports import File
+from ottla.storage.scan import Found
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+
+
+class Slice(NamedTuple):
+    """Part of a segment file, beginning with a whole batch; the last one may be cut off.
+
+    ``base_offset`` is that of the first batch and may lie below the offset asked for. An
+    empty slice has no length, and its file may be anything.
+    """
+
+    file: File
+    position: int
+    length: int
+    base_offset: Offset
+
+
+class TimestampedOffset(NamedTuple):
+    """A record's timestamp and offset, and the leader epoch that wrote it."""
+
+    timestamp: Millis
+    offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+class Wanted(NamedTuple):
+    """A fetch: from ``offset``, at most ``bytes_max``, nothing at or behind ``upto``.
+
+    ``minimum_one``: a first batch larger than ``bytes_max`` is given whole, else nothing is.
+    """
+
+    offset: Offset
+    bytes_max: int
+    upto: Offset
+    minimum_one: bool
+
+
+def find_slice(segments: Segments, wanted: Wanted, log_end: Offset) -> Slice:
+    """Return the batches from the one that holds ``offset`` on, within one segment.
+
+    An offset that compaction has removed gives the next batch there is. A batch counts only
+    if all of it is below ``upto``. The caller has checked that the offset is in range.
+    """
+    for segment in segments.from_floor(wanted.offset):
+        first = segment.find(wanted.offset)
+        if first is not None:
+            end = segment.size
+            if segments.end_of(segment, log_end) > wanted.upto:
+                end = _position_of(segment, wanted.upto)
+            return _slice(segment, first, end, wanted)
+    return empty_slice(segments, wanted.offset)
+
+
+def empty_slice(segments: Segments, offset: Offset) -> Slice:
+    """Return a slice of nothing."""
+    return Slice(segments.active.file, 0, 0, offset)
+
+
+def _position_of(segment: Segment, upto: Offset) -> int:
+    """Return where the first batch that is not all below ``upto`` begins."""
+    found = segment.find(upto)
+    return segment.size if found is None else found.position
+
+
+def _slice(segment: Segment, first: Found, end: int, wanted: Wanted) -> Slice:
+    allowed = wanted.bytes_max
+    if first.header.size > allowed:
+        allowed = first.header.size if wanted.minimum_one else 0
+    length = max(0, min(end - first.position, allowed))
+    return Slice(segment.file, first.position, length, first.header.base_offset)
+
+
+def find_timestamp(
+    segments: Segments, timestamp: Millis, start: Offset
+) -> TimestampedOffset | None:
+    """Return the first record at or behind ``start`` that is not older than ``timestamp``."""
+    for segment in segments.from_floor(start):
+        if segment.largest.timestamp < timestamp:
+            continue
+        first = segment.find_timestamp(timestamp, start)
+        if first is None:
+            continue
+        for found in segment.batches_from(first.position):
+            if found.header.max_timestamp < timestamp:
+                continue
+            for record in _records(segment, found):
+                if record.timestamp >= timestamp and record.offset >= start:
+                    return _timestamped(record, found)
+    return None
+
+
+def find_max_timestamp(segments: Segments) -> TimestampedOffset | None:
+    """Return the first record that has the largest timestamp of the log (KIP-734)."""
+    segment = max(segments, key=lambda each: each.largest.timestamp)
+    largest = segment.largest
+    found = segment.find(largest.offset) if largest.timestamp >= 0 else None
+    if found is None:
+        return None
+    for record in _records(segment, found):
+        if record.timestamp == found.header.max_timestamp:
+            return _timestamped(record, found)
+    return None
+
+
+def _records(segment: Segment, found: Found) -> list[Record]:
+    return read_records(segment.file.pread(found.header.size, found.position))
+
+
+def _timestamped(record: Record, found: Found) -> TimestampedOffset:
+    return TimestampedOffset(record.timestamp, record.offset, found.header.leader_epoch)

@@ -1,0 +1,355 @@
+"""Opening a log: what a clean stop left is trusted, what a crash left is checked.
+
+After a clean stop the files are as the log last had them: nothing is read but the end of the
+newest segment and the newest producer snapshot. After anything else each batch from the
+recovery point on has its CRC checked; the log ends before the first that is torn, zeroed or
+out of order, and segments behind that are no part of it: what is left is a prefix of what was
+written, with everything that was synced. All indexes from there on are built again.
+
+Before either, files on their way are dealt with: ``.deleted`` goes, ``.cleaned`` goes,
+``.swap`` takes the place of what it covers.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
+from ottla.protocol.records.batch import is_crc_valid
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.runtime.atomic_file import TEMPORARY_SUFFIX
+from ottla.storage.append import Placed, marker_of
+from ottla.storage.checkpoints import CorruptCheckpoint, read_epochs, write_epochs
+from ottla.storage.files import INDEXES, FileName, Kind, LogFiles, State, parse_name
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_config import LogConfig
+from ottla.storage.producer_state import ProducerState
+from ottla.storage.replay import apply_batch, note_aborted, replay
+from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.snapshots import Snapshots
+
+_NOTHING: Final = Offset(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the log directory knows of a log from its last run.
+
+    ``is_clean``: it was closed, and the directory marked so after. ``recovery_point``:
+    everything below is synced. ``log_start_offset`` may be ahead of the first segment.
+    """
+
+    is_clean: bool = False
+    recovery_point: Offset = _NOTHING
+    log_start_offset: Offset = _NOTHING
+
+
+class Cut(NamedTuple):
+    """Bytes that recovery cut off a segment, and why."""
+
+    base_offset: Offset
+    position: int
+    length: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log found and changed, for the operator's log."""
+
+    cuts: list[Cut] = field(default_factory=list)
+    segments_checked: list[Offset] = field(default_factory=list)
+    segments_dropped: list[Offset] = field(default_factory=list)
+    files_removed: list[str] = field(default_factory=list)
+    swaps_completed: list[Offset] = field(default_factory=list)
+    are_epochs_rebuilt: bool = False
+
+    @property
+    def is_loss(self) -> bool:
+        """Something that was written, though never acknowledged as synced, is gone."""
+        return bool(self.cuts or self.segments_dropped)
+
+
+class Broken(Exception):
+    """The batch that recovery stops at, and what is wrong with it."""
+
+
+class Loader:
+    """Opens one log; used once. Every disk failure is an ``OSError``."""
+
+    def __init__(
+        self, files: LogFiles, config: LogConfig, remembered: Remembered, now: Millis
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._remembered = remembered
+        self._now = now
+        self.report = RecoveryReport()
+        self.segments = Segments()
+        self.snapshots = Snapshots(files)
+        self.producers = ProducerState(config.producer_id_expiration_ms)
+        self.epochs = LeaderEpochs()
+        self.dropped: list[Segment] = []
+        self.log_start = remembered.log_start_offset
+        self.log_end = Offset(0)
+        self.recovery_point = remembered.recovery_point
+
+    def load(self) -> None:
+        """Bring the files in order and learn where the log stands."""
+        self._files.disk.make_dirs(self._files.directory)
+        self._take_names(self._sweep())
+        are_epochs_known = self._load_epochs()
+        self._find_end()
+        if not len(self.segments):
+            self._begin_at(self._remembered.log_start_offset)
+        self.log_start = max(self.log_start, self.segments.first.base_offset)
+        self._settle_epochs(are_epochs_known)
+        self._load_producers()
+
+    def unsynced(self) -> list[Segment]:
+        """Return the segments that hold something at or behind the recovery point."""
+        return self.segments.from_floor(self.recovery_point)
+
+    # -- files on their way --------------------------------------------------
+
+    def _sweep(self) -> list[FileName]:
+        """Remove and rename what a crash left half done; return the live files."""
+        disk, directory = self._files.disk, self._files.directory
+        names: list[FileName] = []
+        for name in disk.list(directory):
+            parsed = parse_name(name)
+            if parsed is not None and parsed.state is not State.DELETED:
+                names.append(parsed)
+            elif parsed is not None or name.endswith(TEMPORARY_SUFFIX):
+                self._remove_path(name)
+        if all(name.state is State.LIVE for name in names):
+            return names
+        return self._finish_swaps(names)
+
+    def _finish_swaps(self, names: list[FileName]) -> list[FileName]:
+        """Carry through each replacement whose files were all renamed, drop the others.
+
+        Segments become ``.swap`` newest first, so one that still has a ``.cleaned`` file
+        means that it and all behind it are not whole.
+        """
+        unfinished = [name.offset for name in names if name.state is State.CLEANED]
+        limit = min(unfinished, default=None)
+        swaps = []
+        for name in names:
+            if name.state is State.SWAP and (limit is None or name.offset < limit):
+                swaps.append(name)
+            elif name.state is not State.LIVE:
+                self._remove(name)
+        live = self._drop_replaced([name for name in names if name.state is State.LIVE], swaps)
+        # The removals must be durable before a new segment stands among what it replaces.
+        self._files.disk.sync_dir(self._files.directory)
+        for name in swaps:
+            self._files.disk.rename(self._files.path(*name), self._files.path(*name[:2]))
+            if name.kind is Kind.LOG:
+                self.report.swaps_completed.append(name.offset)
+        renamed = {name._replace(state=State.LIVE) for name in swaps}
+        return sorted({*live, *renamed})
+
+    def _drop_replaced(self, live: list[FileName], swaps: list[FileName]) -> list[FileName]:
+        """Remove the live segments that the swapped ones cover; return what stays."""
+        bases = [name.offset for name in swaps if name.kind is Kind.LOG]
+        if not bases:
+            return live
+        upto = max(self._end_of_swap(base) for base in bases)
+        kept = []
+        for name in live:
+            if min(bases) <= name.offset < upto and name.kind is not Kind.SNAPSHOT:
+                self._remove(name)
+            else:
+                kept.append(name)
+        return kept
+
+    def _end_of_swap(self, base: Offset) -> Offset:
+        segment = Segment.open(
+            self._files, base, self._config, has_txn_index=False, state=State.SWAP
+        )
+        try:
+            return segment.next_offset()
+        finally:
+            segment.close()
+
+    def _remove(self, name: FileName) -> None:
+        self._files.remove_if_there(*name)
+        self.report.files_removed.append(self._files.path(*name))
+
+    def _remove_path(self, name: str) -> None:
+        path = f"{self._files.directory}/{name}"
+        with suppress(FileNotFoundError):
+            self._files.disk.remove(path)
+        self.report.files_removed.append(path)
+
+    def _take_names(self, names: list[FileName]) -> None:
+        """Make segments of the ``.log`` files; an index without one is nobody's."""
+        logs = {name.offset for name in names if name.kind is Kind.LOG}
+        aborted = {name.offset for name in names if name.kind is Kind.TXN_INDEX}
+        for offset in sorted(logs):
+            segment = Segment.open(
+                self._files, offset, self._config, has_txn_index=offset in aborted
+            )
+            segment.created = self._now
+            self.segments.add(segment)
+        for name in names:
+            if name.kind in INDEXES and name.offset not in logs:
+                self._remove(name)
+        taken = [name.offset for name in names if name.kind is Kind.SNAPSHOT]
+        self.snapshots = Snapshots(self._files, taken)
+
+    # -- the end of the log --------------------------------------------------
+
+    def _find_end(self) -> None:
+        if not len(self.segments):
+            return
+        if self._remembered.is_clean:
+            try:
+                self.log_end = self.segments.active.next_offset()
+                self.recovery_point = self.log_end
+            except (CorruptBatch, UnsupportedMagic):
+                # Said to be clean and is not: believe the file.
+                self._recover_from(self.segments.active.base_offset)
+        else:
+            self._recover_from(self._remembered.recovery_point)
+        if self.log_end < self._remembered.log_start_offset:
+            self._drop(list(self.segments))
+
+    def _begin_at(self, offset: Offset) -> None:
+        """Start an empty log."""
+        segment = Segment.create(self._files, offset, self._config, now=self._now)
+        self._files.disk.sync_dir(self._files.directory)
+        self.segments.add(segment)
+        self.snapshots.remove(self.snapshots.offsets)
+        self.log_end = self.log_start = offset
+        self.recovery_point = offset
+        self.epochs.clear()
+        self.producers.clear(offset)
+
+    def _recover_from(self, offset: Offset) -> None:
+        """Check every batch from the segment of ``offset`` on; cut at the first bad one."""
+        suspects = self.segments.from_floor(offset)
+        start = suspects[0].base_offset
+        # Snapshots from here on may be of a history that was truncated: they are made again.
+        self.snapshots.remove_above(start)
+        self.producers.clear(min(start, self.segments.first.base_offset))
+        self.snapshots.load(self.producers, start, self._now)
+        replay(self.producers, self.segments, start)
+        expected = start
+        for at, segment in enumerate(suspects):
+            if not self._may_follow(expected, segment):
+                self._drop(suspects[at:])
+                break
+            expected, is_cut = self._recover_segment(segment, expected)
+            if is_cut:
+                self._drop(suspects[at + 1 :])
+                break
+        self.log_end = expected
+        self.recovery_point = min(self._remembered.recovery_point, expected)
+
+    def _may_follow(self, expected: Offset, segment: Segment) -> bool:
+        """Say whether a segment may begin here.
+
+        A gap means that the end of the segment before it was lost with the power, except
+        under compaction, which leaves gaps of its own.
+        """
+        return segment.base_offset == expected or (
+            self._config.is_compacted and segment.base_offset > expected
+        )
+
+    def _recover_segment(self, segment: Segment, expected: Offset) -> tuple[Offset, bool]:
+        """Keep the good batches, build the indexes; return the end and if anything was cut."""
+        length = segment.size
+        segment.restart_indexes()
+        segment.txn_index.reset()
+        self.producers.skip_to(segment.base_offset)
+        self.snapshots.take(self.producers)
+        self.report.segments_checked.append(segment.base_offset)
+        reason = ""
+        expected = max(expected, segment.base_offset)
+        try:
+            for whole in _good_batches(segment, length, expected):
+                self._take_in(segment, whole)
+                expected = whole.header.next_offset
+        except (Broken, CorruptBatch, UnsupportedMagic, InvalidRecord) as error:
+            reason = str(error)
+        segment.seal_indexes()
+        if segment.size == length:
+            return expected, False
+        cut = Cut(segment.base_offset, segment.size, length - segment.size, reason)
+        self.report.cuts.append(cut)
+        segment.drop_unnoted()
+        # Else a second crash could bring the cut bytes back behind what is appended next.
+        segment.file.sync()
+        return expected, True
+
+    def _take_in(self, segment: Segment, whole: Whole) -> None:
+        header = whole.header
+        marker = marker_of(whole.buffer, Placed(whole.start, header))
+        segment.note(header.last_offset, header.max_timestamp, header.size)
+        note_aborted(segment.txn_index, apply_batch(self.producers, header, marker))
+        self._assign(header.leader_epoch, header.base_offset)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Take segments out of the log, newest first so that a crash leaves a prefix."""
+        for segment in reversed(segments):
+            segment.mark_deleted()
+            self.segments.remove(segment)
+            self.dropped.append(segment)
+            self.report.segments_dropped.append(segment.base_offset)
+
+    # -- epochs and producers ------------------------------------------------
+
+    def _load_epochs(self) -> bool:
+        try:
+            self.epochs = LeaderEpochs(read_epochs(self._files.disk, self._files.directory))
+        except CorruptCheckpoint:
+            return False
+        return bool(self.epochs.entries)
+
+    def _settle_epochs(self, are_known: bool) -> None:
+        """Cut the epochs to the log, or find them again in its batches."""
+        before = self.epochs.entries if are_known else None
+        if not are_known:
+            self.epochs.clear()
+            for segment in self.segments:
+                for found in segment.batches_from(0):
+                    self._assign(found.header.leader_epoch, found.header.base_offset)
+            self.report.are_epochs_rebuilt = bool(self.epochs.entries)
+        self.epochs.truncate_from_end(self.log_end)
+        self.epochs.truncate_from_start(self.log_start)
+        if self.epochs.entries != (before or ()):
+            write_epochs(self._files.disk, self._files.directory, self.epochs.entries)
+
+    def _assign(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        latest = self.epochs.latest_epoch
+        if epoch >= 0 and (latest is None or epoch > latest):
+            self.epochs.assign(epoch, offset)
+
+    def _load_producers(self) -> None:
+        """Come to the state as of the log's end, from the newest snapshot that is any good."""
+        self.snapshots.remove_above(self.log_end)
+        if not self.report.segments_checked:
+            self.producers.clear(self.segments.first.base_offset)
+            self.snapshots.load(self.producers, self.log_end, self._now)
+        if self.producers.map_end_offset < self.log_end:
+            replay(self.producers, self.segments, self.log_end)
+        self.snapshots.remove_strays(self.segments.base_offsets)
+
+
+def _good_batches(segment: Segment, end: int, expected: Offset) -> Iterator[Whole]:
+    """Yield batches while they are right; raise on the first that is not."""
+    for whole in whole_batches(segment.file, 0, end):
+        header = whole.header
+        if not is_crc_valid(whole.buffer, whole.start, header):
+            raise Broken("CRC does not match")
+        if header.base_offset < expected or header.last_offset_delta < 0:
+            raise Broken(f"offset {header.base_offset} where {expected} is next")
+        if not segment.may_hold(header.last_offset):
+            raise Broken(f"offset {header.last_offset} is too far from the segment's base")
+        yield whole
+        expected = header.next_offset

@@ -1,0 +1,122 @@
+"""Taking batches that are in the log into the state of its producers.
+
+The same whether a batch was just appended, came from a leader, or is read again after a
+restart: so all three agree on what is a duplicate and which transaction is open.
+"""
+
+from collections.abc import Iterator
+
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.types import NO_TIMESTAMP, Millis, Offset
+from ottla.storage.append import Placed, marker_of
+from ottla.storage.files import OFFSET_MAX
+from ottla.storage.producer_state import CompletedTxn, ProducerState
+from ottla.storage.scan import Found
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.snapshots import Snapshots
+from ottla.storage.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
+
+
+def apply_batch(
+    producers: ProducerState,
+    header: BatchHeader,
+    marker: EndTxnMarker | None,
+    now: Millis = NO_TIMESTAMP,
+) -> CompletedTxn | None:
+    """Take in a batch whose header has its offsets; return the transaction it ended.
+
+    ``marker`` is that of a control batch, as `marker_of` gives it.
+    """
+    completed = None
+    if header.producer_id >= 0:
+        if not header.is_control:
+            producers.apply(
+                header,
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+                timestamp=header.max_timestamp,
+                now=now,
+            )
+        elif marker is not None:
+            completed = producers.apply_marker(header, marker, header.last_offset, now)
+    producers.skip_to(header.next_offset)
+    return completed
+
+
+def note_aborted(index: TransactionIndex, completed: CompletedTxn | None) -> None:
+    """Add a transaction to the index of the segment its marker is in, if it was aborted."""
+    if completed is not None and completed.is_aborted:
+        index.append(
+            AbortedTxn(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                completed.last_stable_offset,
+            )
+        )
+
+
+def replay(producers: ProducerState, segments: Segments, upto: Offset) -> None:
+    """Take in everything from where the producers stand up to ``upto``.
+
+    Reads headers only, but for markers.
+    """
+    for segment in segments.from_floor(producers.map_end_offset):
+        for _ in replay_segment(producers, segment, upto):
+            pass
+    producers.skip_to(upto)
+
+
+def replay_segment(
+    producers: ProducerState, segment: Segment, upto: Offset
+) -> Iterator[CompletedTxn]:
+    """Take in the rest of a segment; yield the transactions that ended in it."""
+    if segment.base_offset >= upto:
+        return
+    first = segment.find(producers.map_end_offset)
+    for found in segment.batches_from(first.position) if first else ():
+        if found.header.last_offset >= upto:
+            return
+        completed = apply_batch(producers, found.header, _marker_on_disk(segment, found))
+        if completed is not None:
+            yield completed
+
+
+def _marker_on_disk(segment: Segment, found: Found) -> EndTxnMarker | None:
+    header = found.header
+    if header.producer_id < 0 or not header.is_control:
+        return None
+    return marker_of(segment.file.pread(header.size, found.position), Placed(0, header))
+
+
+def collect_aborted(
+    segments: Segments, snapshots: Snapshots, start: Offset, upto: Offset
+) -> list[AbortedTxn]:
+    """Return the aborted transactions that touch ``[start, upto)``.
+
+    A transaction index that cannot be read is built again first.
+    """
+    found: list[AbortedTxn] = []
+    for segment in segments.from_floor(start):
+        try:
+            aborted, is_complete = segment.txn_index.collect(start, upto)
+        except CorruptIndex:
+            _rebuild_txn_index(segment, segments, snapshots)
+            aborted, is_complete = segment.txn_index.collect(start, upto)
+        found += aborted
+        if is_complete:
+            break
+    return found
+
+
+def _rebuild_txn_index(segment: Segment, segments: Segments, snapshots: Snapshots) -> None:
+    """Replay a segment from the newest snapshot before it, and note what was aborted."""
+    producers = ProducerState()
+    producers.clear(segments.first.base_offset)
+    snapshots.load(producers, segment.base_offset, NO_TIMESTAMP)
+    replay(producers, segments, segment.base_offset)
+    segment.txn_index.reset()
+    for completed in replay_segment(producers, segment, Offset(OFFSET_MAX)):
+        note_aborted(segment.txn_index, completed)

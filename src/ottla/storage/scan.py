@@ -1,0 +1,79 @@
+"""Walking the batches of a segment file, by headers alone or whole.
+
+Memory is bounded by one window, or by one batch where that is larger; a batch that claims
+more than the file holds is refused before it is read.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ottla.protocol.faults import CorruptBatch
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
+from ottla.runtime.ports import File
+
+# Between two index entries lie about 4 KiB: one read covers them and the next header.
+_HEADER_WINDOW_BYTES: Final = 8192
+_BATCH_WINDOW_BYTES: Final = 1 << 20
+
+
+class Found(NamedTuple):
+    """Where a batch begins in its file, and its header."""
+
+    position: int
+    header: BatchHeader
+
+
+class Whole(NamedTuple):
+    """A batch in memory: it begins at ``start`` of ``buffer``, and at ``position`` of its file."""
+
+    position: int
+    header: BatchHeader
+    buffer: bytes
+    start: int
+
+
+def headers(file: File, start: int, end: int) -> Iterator[Found]:
+    """Yield the batches that begin in ``[start, end)``; ``start`` is where one begins.
+
+    Raises:
+        CorruptBatch, UnsupportedMagic: no batch, or one that runs over ``end``, at the
+            position reached. OSError: the file cannot be read.
+    """
+    window, window_start = b"", start
+    position = start
+    while position < end:
+        offset = position - window_start
+        if len(window) - offset < HEADER_BYTES:
+            window = file.pread(min(_HEADER_WINDOW_BYTES, end - position), position)
+            window_start, offset = position, 0
+        header = read_header(window, offset)
+        if header.size > end - position:
+            raise CorruptBatch(f"{file.path}: the batch at {position} runs over the end")
+        yield Found(position, header)
+        position += header.size
+
+
+def whole_batches(file: File, start: int, end: int) -> Iterator[Whole]:
+    """Yield the batches in ``[start, end)`` with their bytes. Their CRCs are not looked at.
+
+    Raises:
+        CorruptBatch, UnsupportedMagic, OSError: as `headers`.
+    """
+    window, window_start = b"", start
+    position = start
+    while position < end:
+        offset = position - window_start
+        if len(window) - offset < HEADER_BYTES:
+            window = file.pread(min(_BATCH_WINDOW_BYTES, end - position), position)
+            window_start, offset = position, 0
+        header = read_header(window, offset)
+        if header.size > end - position:
+            raise CorruptBatch(f"{file.path}: the batch at {position} runs over the end")
+        if header.size > len(window) - offset:
+            wanted = max(header.size, min(_BATCH_WINDOW_BYTES, end - position))
+            window = file.pread(wanted, position)
+            window_start, offset = position, 0
+            if len(window) < header.size:
+                raise CorruptBatch(f"{file.path}: the batch at {position} is cut off")
+        yield Whole(position, header, window, offset)
+        position += header.size

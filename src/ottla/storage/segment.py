@@ -1,0 +1,443 @@
+"""One segment of a log: a file of batches and the indexes that find their way in it.
+
+The file is the truth and the indexes are a cache of it. A segment opened from disk does not
+trust them: an entry is used only where the batch it points at agrees, and an index that is
+short, long, zeroed or wrong is built again when it is first used. So opening a segment costs
+nothing, and a bad index costs time but never a wrong answer.
+
+Invariant: ``[0, size)`` of the file is whole batches with growing offsets. Bytes behind
+``size`` are reserved space or a failed write, and nobody reads them.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
+from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis, Offset
+from ottla.runtime.ports import File, OpenMode
+from ottla.storage.files import INDEXES, Kind, LogFiles, State
+from ottla.storage.log_config import LogConfig
+from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from ottla.storage.scan import Found, headers
+from ottla.storage.time_index import TimeIndex, TimestampOffset
+from ottla.storage.transaction_index import TransactionIndex
+
+# How far ahead of the data space is reserved, where `preallocate` asks for it.
+_RESERVE_BYTES: Final = 1 << 26
+
+
+class Segment:
+    """A segment from ``base_offset`` on. Every disk failure is an ``OSError``.
+
+    Not synced by itself: the log decides what must be durable when.
+    """
+
+    __slots__ = (
+        "_are_offsets_checked",
+        "_bytes_since_index",
+        "_config",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_largest",
+        "_reserved",
+        "base_offset",
+        "created",
+        "jitter_ms",
+        "offset_index",
+        "size",
+        "state",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        files: LogFiles,
+        base_offset: Offset,
+        config: LogConfig,
+        *,
+        has_txn_index: bool,
+        state: State = State.LIVE,
+    ) -> None:
+        disk = files.disk
+        self._files = files
+        self._config = config
+        self._file: File | None = None
+        self._reserved = 0
+        self._bytes_since_index = 0
+        self._are_offsets_checked = False
+        self._largest: TimestampOffset | None = None  # None: not known yet
+        self._first_timestamp: Millis | None = None
+        self.base_offset = base_offset
+        self.state = state
+        self.size = 0
+        self.created = Millis(0)  # wall time; counts only while no batch has a timestamp
+        self.jitter_ms = 0
+        index_bytes = config.segment_index_bytes
+        path = files.path(base_offset, Kind.OFFSET_INDEX, state)
+        self.offset_index = OffsetIndex(disk, path, base_offset, index_bytes)
+        path = files.path(base_offset, Kind.TIME_INDEX, state)
+        self.time_index = TimeIndex(disk, path, base_offset, index_bytes)
+        path = files.path(base_offset, Kind.TXN_INDEX, state)
+        self.txn_index = TransactionIndex(disk, path, base_offset, exists=has_txn_index)
+
+    @classmethod
+    def create(
+        cls,
+        files: LogFiles,
+        base_offset: Offset,
+        config: LogConfig,
+        *,
+        now: Millis,
+        state: State = State.LIVE,
+    ) -> "Segment":
+        """Make an empty segment; files that stand in its place are emptied or removed."""
+        files.remove_if_there(base_offset, Kind.TXN_INDEX, state)
+        segment = cls(files, base_offset, config, has_txn_index=False, state=state)
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment._file = files.disk.open(segment.path, OpenMode.CREATE)
+        segment._file.truncate(0)
+        segment.created = now
+        segment._are_offsets_checked = True
+        segment._largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        return segment
+
+    @classmethod
+    def open(
+        cls,
+        files: LogFiles,
+        base_offset: Offset,
+        config: LogConfig,
+        *,
+        has_txn_index: bool,
+        state: State = State.LIVE,
+    ) -> "Segment":
+        """Take a segment as it is on disk. Reads nothing but the file's length."""
+        segment = cls(files, base_offset, config, has_txn_index=has_txn_index, state=state)
+        segment.size = segment._reserved = files.disk.size(segment.path)
+        return segment
+
+    # -- what it is ----------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Path of the file of batches."""
+        return self._files.path(self.base_offset, Kind.LOG, self.state)
+
+    @property
+    def file(self) -> File:
+        """The file of batches, opened when first needed and kept open until `close`."""
+        if self._file is None:
+            self._file = self._files.disk.open(self.path, OpenMode.READ_WRITE)
+        return self._file
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and the batch that has it; timestamp -1 where none has one."""
+        if self._largest is None:
+            self._largest = self._find_largest()
+        return self._largest
+
+    @property
+    def modified(self) -> Millis:
+        """When the file was last written."""
+        return self._files.disk.modified(self.path)
+
+    @property
+    def largest_timestamp(self) -> Millis:
+        """What retention goes by: the largest timestamp, else when the file was written."""
+        timestamp = self.largest.timestamp
+        return timestamp if timestamp >= 0 else self.modified
+
+    @property
+    def first_timestamp(self) -> Millis | None:
+        """The largest timestamp of the first batch, from which `segment.ms` counts."""
+        if self._first_timestamp is None and self.size:
+            first = next(headers(self.file, 0, self.size))
+            self._first_timestamp = first.header.max_timestamp
+        return self._first_timestamp
+
+    def may_hold(self, offset: Offset) -> bool:
+        """Say whether the indexes can express ``offset``."""
+        return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
+
+    def should_roll(self, size: int, last_offset: Offset, timestamp: Millis, now: Millis) -> bool:
+        """Say whether a batch of ``size`` bytes must go to a new segment.
+
+        By size, by age as the records' timestamps tell it (by the clock where they have
+        none), by a full index, or because its offsets are too far from the base.
+        """
+        config = self._config
+        if self.size > config.segment_bytes - size:
+            return True
+        if self.size and self._age_ms(timestamp, now) > config.segment_ms_max - self.jitter_ms:
+            return True
+        if self.offset_index.is_full or self.time_index.is_full:
+            return True
+        return not self.may_hold(last_offset)
+
+    def _age_ms(self, timestamp: Millis, now: Millis) -> int:
+        first = self.first_timestamp
+        return timestamp - first if first is not None and first >= 0 else now - self.created
+
+    def configure(self, config: LogConfig) -> None:
+        """Go by other settings from the next append on."""
+        self._config = config
+
+    # -- writing -------------------------------------------------------------
+
+    def write(self, data: Buffer, length: int) -> None:
+        """Write ``length`` bytes of batches behind the last; `note` each of them after."""
+        if self._config.preallocate and self.size + length > self._reserved:
+            self._reserve(length)
+        (self._file or self.file).pwrite(data, self.size)
+
+    def _reserve(self, length: int) -> None:
+        ahead = min(self.size + _RESERVE_BYTES, self._config.segment_bytes)
+        self._reserved = max(ahead, self.size + length)
+        self.file.preallocate(self._reserved)
+
+    def note(self, last_offset: Offset, timestamp: Millis, size: int) -> None:
+        """Take in a batch that was written at ``size``: it counts from now on."""
+        if timestamp > self.largest.timestamp:
+            self._largest = TimestampOffset(timestamp, last_offset)
+        if self._first_timestamp is None and not self.size:
+            self._first_timestamp = timestamp
+        if self._bytes_since_index > self._config.index_interval_bytes:
+            self.offset_index.append(last_offset, self.size)
+            self.time_index.append(self.largest)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.size += size
+
+    def drop_unnoted(self) -> None:
+        """Cut off what was written and never noted."""
+        self.file.truncate(self.size)
+        self._reserved = self.size
+
+    def seal(self) -> None:
+        """Make the files whole: last entry of the time index, no reserved space."""
+        if self._largest is not None and self._largest.timestamp >= 0:
+            self.time_index.append(self._largest)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+        if self._file is not None and self._reserved > self.size:
+            self.drop_unnoted()
+
+    def truncate_to(self, offset: Offset) -> int:
+        """Remove the batches that hold or follow ``offset``, durably; return how many bytes.
+
+        Synced here: were old bytes to come back after a power loss, batches appended later
+        could stand between batches of another history.
+        """
+        found = self.find(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        cut = 0 if found is None else self.size - found.position
+        self.size -= cut
+        self.drop_unnoted()
+        self.file.sync()
+        self._bytes_since_index = 0
+        self._largest = self._find_largest()
+        if not self.size:
+            self._first_timestamp = None
+        return cut
+
+    # -- finding -------------------------------------------------------------
+
+    def find(self, offset: Offset) -> Found | None:
+        """Return the first batch that ends at or above ``offset``; None when none does.
+
+        Raises:
+            CorruptBatch, UnsupportedMagic: the file is damaged between here and there.
+        """
+        self._check_offsets()
+        entry_offset, position = self.offset_index.lookup(offset)
+        if not self._is_entry_true(entry_offset, position):
+            self.rebuild_indexes()
+            position = self.offset_index.lookup(offset)[1]
+        for found in headers(self.file, position, self.size):
+            if found.header.last_offset >= offset:
+                return found
+        return None
+
+    def batches_from(self, position: int) -> Iterator[Found]:
+        """Yield the batches from ``position`` on, where one begins."""
+        return headers(self.file, position, self.size)
+
+    def next_offset(self) -> Offset:
+        """Return the offset behind the last batch; the base offset when there is none.
+
+        Raises:
+            CorruptBatch, UnsupportedMagic: what follows the last index entry is damaged.
+        """
+        self._check_offsets()
+        last = self.offset_index.last()
+        upto = self.base_offset
+        for found in headers(self.file, 0 if last is None else last[1], self.size):
+            upto = found.header.next_offset
+        return upto
+
+    def find_timestamp(self, timestamp: Millis, start: Offset) -> Found | None:
+        """Return the first batch at or behind ``start`` with a record at or after ``timestamp``."""
+        entry = self.time_index.lookup(timestamp)
+        if entry is not None and not self._is_time_true(entry):
+            self.rebuild_indexes()
+            entry = self.time_index.lookup(timestamp)
+        first = self.find(start if entry is None else max(start, entry.offset))
+        if first is None:
+            return None
+        for found in headers(self.file, first.position, self.size):
+            if found.header.max_timestamp >= timestamp:
+                return found
+        return None
+
+    # -- indexes that may be wrong -------------------------------------------
+
+    def _check_offsets(self) -> None:
+        """Look once at what the offset index of a segment from disk claims about its end."""
+        if not self._are_offsets_checked:
+            self._are_offsets_checked = True
+            if not self._are_offsets_plausible():
+                self.rebuild_indexes()
+
+    def _are_offsets_plausible(self) -> bool:
+        try:
+            if self.offset_index.stored_bytes() % self.offset_index.ENTRY.size:
+                return False
+        except FileNotFoundError:
+            return False
+        last = self.offset_index.last()
+        relative, position = (0, 0) if last is None else last
+        if not self._is_entry_true(Offset(self.base_offset + relative), position):
+            return False
+        return not self._is_index_short(position)
+
+    def _is_index_short(self, position: int) -> bool:
+        """Say whether a batch lies so far behind the last entry that it would have got one."""
+        interval = self._config.index_interval_bytes
+        try:
+            return any(
+                found.position - position > interval
+                for found in headers(self.file, position, self.size)
+            )
+        except (CorruptBatch, UnsupportedMagic):
+            return False  # damage, and not of the index: whoever reads it finds out
+
+    def _is_entry_true(self, offset: Offset, position: int) -> bool:
+        """Say whether a batch begins at ``position`` and starts at or below ``offset``."""
+        if position == 0:
+            return True
+        if not 0 < position < self.size:
+            return False
+        try:
+            found = next(headers(self.file, position, self.size))
+        except (CorruptBatch, UnsupportedMagic):
+            return False
+        return self.base_offset <= found.header.base_offset <= offset
+
+    def _is_time_true(self, entry: TimestampOffset) -> bool:
+        """Say whether the batch at the entry's offset has the entry's timestamp."""
+        if entry.offset < self.base_offset:
+            return False
+        found = self.find(entry.offset)
+        return found is not None and found.header.max_timestamp == entry.timestamp
+
+    def _find_largest(self) -> TimestampOffset:
+        """Take the last entry of the time index, and look at what was appended after it."""
+        try:
+            is_whole = self.time_index.stored_bytes() % self.time_index.ENTRY.size == 0
+        except FileNotFoundError:
+            is_whole = False
+        newest = self.time_index.newest() if is_whole else None
+        if not is_whole or (newest is not None and not self._is_time_true(newest)):
+            return self.rebuild_indexes()
+        largest = newest or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        first = self.find(largest.offset)
+        for found in headers(self.file, first.position if first else 0, self.size):
+            if found.header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
+        return largest
+
+    def rebuild_indexes(self) -> TimestampOffset:
+        """Write offset and time index anew from the batches' headers; return the largest.
+
+        Raises:
+            CorruptBatch, UnsupportedMagic: damage; the indexes then cover what is before it.
+        """
+        size = self.size
+        self.restart_indexes()
+        try:
+            for found in headers(self.file, 0, size):
+                header = found.header
+                self.note(header.last_offset, header.max_timestamp, header.size)
+            self.seal_indexes()
+        finally:
+            self.size = size
+        return self.largest
+
+    def restart_indexes(self) -> None:
+        """Empty both indexes and count from the file's first byte again."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._are_offsets_checked = True
+        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._bytes_since_index = 0
+        self.size = 0
+
+    def seal_indexes(self) -> None:
+        """Write out both indexes, the largest timestamp last."""
+        if self.largest.timestamp >= 0:
+            self.time_index.append(self.largest)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    # -- the files -----------------------------------------------------------
+
+    def change_state(self, state: State) -> None:
+        """Rename every file of the segment, the batches first. Open files stay usable."""
+        disk, before = self._files.disk, self.state
+        for kind in (Kind.LOG, *INDEXES):
+            if kind is Kind.TXN_INDEX and self.txn_index.is_empty:
+                self._files.remove_if_there(self.base_offset, kind, before)
+                continue
+            path = self._files.path(self.base_offset, kind, before)
+            disk.rename(path, self._files.path(self.base_offset, kind, state))
+        self._go_by(state)
+
+    def mark_deleted(self) -> None:
+        """Take the segment out of the log: its batches wait under ``.deleted``, for readers
+        that found them before; its indexes are gone at once.
+
+        The rename comes first and is durable: from then on the segment is no part of the
+        log, and an index left behind by a crash is removed when the log is opened.
+        """
+        source = self.path
+        target = self._files.path(self.base_offset, Kind.LOG, State.DELETED)
+        self._files.disk.rename(source, target)
+        for kind in INDEXES:
+            self._files.remove_if_there(self.base_offset, kind, self.state)
+        self.state = State.DELETED
+
+    def remove(self) -> None:
+        """Close and remove what `mark_deleted` left."""
+        self.close()
+        self._files.remove_if_there(self.base_offset, Kind.LOG, self.state)
+
+    def close(self) -> None:
+        """Close the file; slices of it must no longer be in use."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _go_by(self, state: State) -> None:
+        self.state = state
+        for kind, index in (
+            (Kind.OFFSET_INDEX, self.offset_index),
+            (Kind.TIME_INDEX, self.time_index),
+            (Kind.TXN_INDEX, self.txn_index),
+        ):
+            index.path = self._files.path(self.base_offset, kind, state)

@@ -1,0 +1,68 @@
+"""The segments of one log in order of their base offsets; never empty once the log is open."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from ottla.protocol.types import Offset
+from ottla.storage.segment import Segment
+
+
+class Segments:
+    """Sorted by base offset, found by bisection. The last one is active: it is appended to."""
+
+    __slots__ = ("_bases", "_segments")
+
+    def __init__(self) -> None:
+        self._bases: list[Offset] = []
+        self._segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(tuple(self._segments))
+
+    @property
+    def active(self) -> Segment:
+        """The newest segment."""
+        return self._segments[-1]
+
+    @property
+    def first(self) -> Segment:
+        """The oldest segment."""
+        return self._segments[0]
+
+    @property
+    def base_offsets(self) -> tuple[Offset, ...]:
+        """All base offsets, oldest first."""
+        return tuple(self._bases)
+
+    def add(self, segment: Segment) -> Segment | None:
+        """Take in a segment; return the one it replaces, which had the same base offset."""
+        at = bisect_right(self._bases, segment.base_offset)
+        if at and self._bases[at - 1] == segment.base_offset:
+            replaced = self._segments[at - 1]
+            self._segments[at - 1] = segment
+            return replaced
+        self._bases.insert(at, segment.base_offset)
+        self._segments.insert(at, segment)
+        return None
+
+    def remove(self, segment: Segment) -> None:
+        """Leave out a segment that is there."""
+        at = self._segments.index(segment)
+        del self._bases[at]
+        del self._segments[at]
+
+    def from_floor(self, offset: Offset) -> list[Segment]:
+        """Return the segment that would hold ``offset`` and all behind it."""
+        return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def above(self, offset: Offset) -> list[Segment]:
+        """Return the segments with a base above ``offset``."""
+        return self._segments[bisect_right(self._bases, offset) :]
+
+    def end_of(self, segment: Segment, log_end: Offset) -> Offset:
+        """Return where a segment's offsets end: the next one's base, or the log's end."""
+        at = bisect_right(self._bases, segment.base_offset)
+        return self._bases[at] if at < len(self._bases) else log_end

@@ -1,0 +1,60 @@
+"""``.timeindex``: from which offset of a segment to look for a timestamp.
+
+Twelve bytes an entry, big-endian, both fields in growing order:
+
+    timestamp        int64   largest timestamp in the segment so far
+    relative_offset  int32   last offset of the batch that has it, minus the base offset
+
+Written along with an entry of the offset index, where the timestamp has grown since the last
+one, and once more when the segment is sealed or closed: so the last entry of a sealed segment
+is its largest timestamp.
+"""
+
+from struct import Struct
+from typing import ClassVar, NamedTuple
+
+from ottla.protocol.types import NO_TIMESTAMP, Millis, Offset
+from ottla.storage.sparse_index import SparseIndex
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp and the last offset of the batch it is the largest of."""
+
+    timestamp: Millis
+    offset: Offset
+
+
+class TimeIndex(SparseIndex):
+    """Timestamps to offsets."""
+
+    __slots__ = ()
+
+    ENTRY: ClassVar[Struct] = Struct(">qi")
+
+    @property
+    def is_full(self) -> bool:
+        """One entry is kept free for the sealing of the segment."""
+        return len(self) >= self.entries_max - 1
+
+    def append(self, entry: TimestampOffset) -> None:
+        """Note the largest timestamp so far, unless the last entry already has it."""
+        last = self.last()
+        if entry.timestamp > (NO_TIMESTAMP if last is None else last[0]):
+            self.add((entry.timestamp, entry.offset - self.base_offset))
+
+    def newest(self) -> TimestampOffset | None:
+        """Return the last entry."""
+        entry = self.last()
+        return None if entry is None else self._absolute(*entry)
+
+    def lookup(self, timestamp: Millis) -> TimestampOffset | None:
+        """Return the last entry at or below ``timestamp``."""
+        entry = self.floor(timestamp)
+        return None if entry is None else self._absolute(*entry)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Forget entries of batches at or above ``offset``."""
+        self.keep(self.count_below(1, offset - self.base_offset))
+
+    def _absolute(self, timestamp: int, relative: int) -> TimestampOffset:
+        return TimestampOffset(Millis(timestamp), Offset(self.base_offset + relative))
