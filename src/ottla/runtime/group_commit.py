@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ottla.protocol.faults import StorageFailed
-from ottla.runtime.ports import File
+from ottla.runtime.ports import Syncable
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ WAITERS_MAX = 65_536
 class _Waiter:
     """One commit: what to sync, and whom to tell on which loop."""
 
-    files: tuple[File, ...]
+    files: tuple[Syncable, ...]
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[None]
 
@@ -62,7 +62,7 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._work, name=f"commit {directory}", daemon=True)
         self._thread.start()
 
-    async def commit(self, files: Sequence[File]) -> None:
+    async def commit(self, files: Sequence[Syncable]) -> None:
         """Return once everything written to ``files`` before this call is durable.
 
         Cancelling the caller stops its waiting, not the sync.

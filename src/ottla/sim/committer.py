@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ottla.protocol.faults import StorageFailed
-from ottla.runtime.ports import File
+from ottla.runtime.ports import Syncable
 
 
 class SimCommitter:
@@ -26,9 +26,9 @@ class SimCommitter:
         self._delay_s = delay_s
         self._cause: OSError | None = None
         self._is_syncing = False
-        self._waiting: list[tuple[tuple[File, ...], asyncio.Future[None]]] = []
+        self._waiting: list[tuple[tuple[Syncable, ...], asyncio.Future[None]]] = []
 
-    async def commit(self, files: Sequence[File]) -> None:
+    async def commit(self, files: Sequence[Syncable]) -> None:
         """Return once everything written to ``files`` before this call is durable.
 
         Raises:
@@ -47,7 +47,7 @@ class SimCommitter:
         self._is_syncing = True
         asyncio.get_running_loop().call_later(self._delay_s(), self._end_round, round_)
 
-    def _end_round(self, round_: list[tuple[tuple[File, ...], asyncio.Future[None]]]) -> None:
+    def _end_round(self, round_: list[tuple[tuple[Syncable, ...], asyncio.Future[None]]]) -> None:
         self._is_syncing = False
         try:
             for file in dict.fromkeys(file for files, _ in round_ for file in files):

@@ -81,7 +81,8 @@ class SimDisk:
 
     ``operations`` counts the operations that change something, so that a sweep runs the
     work once to learn how many there are, then again with ``crash_at(k)`` for each.
-    ``journal``, if given, is told each of them as ``(kind, path, detail)``.
+    ``journal``, if given, is told each of them as ``(kind, path, detail)``; ``on_crash``
+    is called when ``crash_at`` is reached, before `SimCrash` is raised.
     """
 
     def __init__(
@@ -90,11 +91,13 @@ class SimDisk:
         *,
         clock: Clock | None = None,
         journal: Callable[[str, str, str], None] | None = None,
+        on_crash: Callable[[], None] = lambda: None,
     ) -> None:
         self.operations = 0
         self._chance = SimRandom(seed, "disk")
         self._clock = clock
         self._journal = journal
+        self._on_crash = on_crash
         self._platter = Platter()
         self._power = _Power.ON
         self._incarnation = 0
@@ -201,6 +204,7 @@ class SimDisk:
                 self._crash_in -= 1
                 if not self._crash_in:
                     self._power = _Power.CRASHING
+                    self._on_crash()
                     raise SimCrash(f"{kind} {path} (operation {self.operations})")
         for fault in self._faults:
             if fault.strikes(kind, path):

@@ -63,12 +63,13 @@ class Deadlock(Exception):
 class SimLoop(asyncio.AbstractEventLoop):
     """The event loop of a whole simulated world.
 
-    ``errors`` collects what callbacks raised and nobody handled; `World` and
-    `run_simulated` fail on it, where asyncio would only log.
+    What callbacks raise and nobody handles goes to ``on_error``, which fails the run,
+    where asyncio would only log; by default it is collected in ``errors``.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.errors: list[BaseException] = []
+        self.on_error: Callable[[BaseException], None] = self.errors.append
         self._chance = SimRandom(seed, "loop")
         self._now = 0.0
         self._count = 0
@@ -186,7 +187,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Keep what nobody handled, unless it belongs to a host that is gone."""
         error = context.get("exception")
         if isinstance(error, Exception):
-            self.errors.append(error)
+            self.on_error(error)
 
     def get_debug(self) -> bool:
         """Return False: asyncio's debug mode measures wall time."""

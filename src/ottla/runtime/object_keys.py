@@ -1,0 +1,27 @@
+"""Which keys an object store is asked for: plain relative paths, whatever the store allows.
+
+A key that leaves its directory (``..``, a leading ``/``) or that two stores would read
+differently (empty parts, control characters) is a bug of the caller or an attack through
+a name, so it is refused before any store sees it.
+"""
+
+# S3's own bound, in bytes of UTF-8.
+KEY_BYTES_MAX = 1024
+
+
+def check_key(key: str) -> None:
+    """Raise ``ValueError`` for a key that is not a plain relative path."""
+    if not key:
+        raise ValueError("an object key is not empty")
+    if len(key.encode()) > KEY_BYTES_MAX:
+        raise ValueError(f"object key longer than {KEY_BYTES_MAX} bytes: {key[:80]!r}...")
+    if any(part in ("", ".", "..") for part in key.split("/")):
+        raise ValueError(f"object key with an empty, '.' or '..' part: {key!r}")
+    if "\\" in key or any(ord(character) < 32 or ord(character) == 127 for character in key):
+        raise ValueError(f"object key with a backslash or control character: {key!r}")
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise ``ValueError`` for a prefix that no key could begin with; empty means all."""
+    if prefix:
+        check_key(prefix.removesuffix("/"))

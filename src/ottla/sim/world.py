@@ -1,0 +1,226 @@
+"""A world of hosts on one loop, one network and one seed.
+
+    world = World(seed)
+    node = world.host("node")
+    async def director(): node.start(main); ...; node.crash(); node.restart()
+    world.run(director)
+
+A host runs `main(ports)`. ``crash`` takes its power: its tasks are frozen where they
+stand, its disk keeps what it must, its peers hear nothing. ``kill`` ends the process
+alone: the page cache stays and peers get resets. Both may also be planned, at the n-th
+disk operation or before the n-th step between two awaits.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.runtime.ports import Clock, Committer, Disk, Network, ObjectStore, Random
+from ottla.sim.clock import SimClock
+from ottla.sim.committer import SimCommitter
+from ottla.sim.disk import SimCrash, SimDisk
+from ottla.sim.journal import Journal
+from ottla.sim.loop import LIFE, Life, make_loop
+from ottla.sim.network import SimNetwork
+from ottla.sim.objects import SimBucket, SimObjects
+from ottla.sim.platter import Keep
+from ottla.sim.random import SimRandom
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a host's program is given of the world."""
+
+    clock: Clock
+    random: Random
+    disk: Disk
+    network: Network
+    objects: ObjectStore
+    committer: Callable[[str], Committer]
+
+
+Main = Callable[[Ports], Coroutine[Any, Any, None]]
+
+
+class Host:
+    """One machine: disk, clock and luck outlive what runs on it."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.name = name
+        self.clock = SimClock(world.loop)
+        self.disk = SimDisk(
+            world.random.stream(name).below(1 << 48),
+            clock=self.clock,
+            journal=lambda kind, path, detail: world.journal.note(name, kind, f"{path} {detail}"),
+            on_crash=self._crash_point,
+        )
+        self.sync_delay_s: Callable[[], float] = lambda: 0.002
+        self._world = world
+        self._random = world.random.stream(f"{name}/program")
+        self._main: Main | None = None
+        self._life: Life | None = None
+        self._down = asyncio.Event()
+        self._down.set()
+
+    @property
+    def is_up(self) -> bool:
+        """Say whether a program runs on it."""
+        return self._life is not None
+
+    def start(self, main: Main, *, crash_at_step: int = 0) -> None:
+        """Switch on and run ``main``. An error it raises fails the whole world."""
+        if self._life is not None:
+            raise RuntimeError(f"{self.name} is up already")
+        self._main = main
+        self._life = life = Life(self.name, self._crash_point)
+        life.crash_at_step = crash_at_step
+        self._down.clear()
+        self.disk.restart()
+        self._world.network.power_on(self.name)
+        self._world.journal.note(self.name, "start")
+        context = contextvars.Context()
+        context.run(LIFE.set, life)
+        task = self._world.loop.create_task(main(self._ports()), name=self.name, context=context)
+        task.add_done_callback(
+            lambda ended: self._ended(life, ended), context=contextvars.Context()
+        )
+
+    def restart(self, *, crash_at_step: int = 0) -> None:
+        """Run the same program again."""
+        if self._main is None:
+            raise RuntimeError(f"{self.name} never ran")
+        self.start(self._main, crash_at_step=crash_at_step)
+
+    def crash(self, keep: Keep = Keep.SEEDED) -> None:
+        """Lose power now. A host that is down already loses its page cache."""
+        self._world.journal.note(self.name, "power loss")
+        life = self._end_life()
+        if life is not None:
+            self._world.network.lose_power(self.name, life)
+        self.disk.crash(keep)
+
+    def kill(self) -> None:
+        """End the process now; the machine stays."""
+        self._world.journal.note(self.name, "kill")
+        life = self._end_life()
+        if life is not None:
+            self._world.network.kill(life)
+        self.disk.kill()
+
+    async def wait_down(self) -> None:
+        """Return once nothing runs on it."""
+        await self._down.wait()
+
+    def _ports(self) -> Ports:
+        network = self._world.network.port_of(self.name)
+        objects = SimObjects(self._world.bucket, self.disk)
+        return Ports(self.clock, self._random, self.disk, network, objects, self._committer)
+
+    def _committer(self, directory: str) -> Committer:
+        return SimCommitter(directory, delay_s=self.sync_delay_s)
+
+    def _end_life(self) -> Life | None:
+        life, self._life = self._life, None
+        if life is not None:
+            life.is_over = True
+            self._world.freeze()
+            self._down.set()
+        return life
+
+    def _crash_point(self) -> None:
+        """A planned crash is reached: nothing of this life runs from here on.
+
+        Power is lost a moment later, off the stack of the code that is dying.
+        """
+        if self._life is not None and not self._life.is_over:
+            self._life.is_over = True
+            self._world.loop.call_soon(self.crash, context=contextvars.Context())
+
+    def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self._life is not life or life.is_over:
+            return  # crashed: whatever it raised in dying is nobody's business
+        self.kill()
+        if error is not None:
+            self._world.fail(error)
+
+
+class World:
+    """Everything under one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = SimRandom(seed, "world")
+        self.loop = make_loop(seed)
+        self.loop.on_error = self.fail
+        self.journal = Journal(self.loop.time)
+        self.network = SimNetwork(self.loop, seed, journal=self.journal)
+        self.bucket = SimBucket(
+            self.loop, seed, note=lambda kind, detail: self.journal.note("bucket", kind, detail)
+        )
+        self._hosts: dict[str, Host] = {}
+        self._frozen: dict[asyncio.Task[Any], None] = {}
+        self._outcome: asyncio.Future[None] = self.loop.create_future()
+
+    def host(self, name: str) -> Host:
+        """Return the host called ``name``, making it the first time."""
+        if name not in self._hosts:
+            self._hosts[name] = Host(self, name)
+        return self._hosts[name]
+
+    def run(self, director: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``director`` to its end, then switch everything off. Once per world.
+
+        Raises:
+            What the director raised, or the first error of any host's program or callback.
+        """
+        try:
+            task = self.loop.create_task(director(), name="director")
+            task.add_done_callback(self._director_ended)
+            self.loop.run_until_complete(self._outcome)
+        finally:
+            self._switch_off()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with ``error``, unless it has ended."""
+        if not self._outcome.done():
+            self.journal.note("*", "failure", repr(error))
+            self._outcome.set_exception(error)
+
+    def freeze(self) -> None:
+        """Hold on to every task: one that a dead life left must not be collected.
+
+        Collecting it would run its cleanup, at a moment no seed decides.
+        """
+        self._frozen.update(dict.fromkeys(asyncio.all_tasks(self.loop)))
+
+    def _director_ended(self, task: asyncio.Task[None]) -> None:
+        error = task.exception() if not task.cancelled() else asyncio.CancelledError()
+        if error is not None:
+            self.fail(error)
+        elif not self._outcome.done():
+            self._outcome.set_result(None)
+
+    def _switch_off(self) -> None:
+        """Take every host's power, then let frozen coroutines unwind where nothing has effect."""
+        self.freeze()
+        for host in self._hosts.values():
+            host.crash(Keep.NOTHING)
+        self.loop.close()
+        for task in self._frozen:
+            if not task.done():
+                _unwind(task)
+        self._frozen.clear()
+
+
+def _unwind(task: asyncio.Task[Any]) -> None:
+    """Close a task's coroutine; what its cleanup raises without its ports means nothing."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except (Exception, SimCrash):  # noqa: BLE001, S110
+        pass
