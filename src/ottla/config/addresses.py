@@ -1,0 +1,112 @@
+"""Addresses as configuration writes them.
+
+host:port                   the port after the last colon
+[2001:db8::1]:9092          an IPv6 address in brackets, which are not part of it
+EXTERNAL://host:port        a listener; an empty host means every interface
+3@host:port                 a voter of the quorum
+"""
+
+import enum
+import re
+from dataclasses import dataclass
+
+from ottla.protocol.types import NodeId
+
+_HOST_PORT = re.compile(
+    r"(?:\[(?P<six>[0-9a-fA-F:.%\w-]+)\]|(?P<host>[0-9a-zA-Z\-%._:]*)):"
+    r"(?P<port>[0-9]{1,9})\Z"
+)
+_LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
+PORT_MAX = 65535
+VOTER_ID_MAX = 2**31 - 1
+
+
+class BadAddress(Exception):
+    """A text that is no address of the wanted form; the message says what was expected."""
+
+
+class SecurityProtocol(enum.Enum):
+    """How a listener speaks; the number is the one Kafka stores."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether bytes are encrypted."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients log in by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where something listens. An IPv6 host has no brackets; an empty one means everywhere."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A member of a fixed quorum and where its controller listener is."""
+
+    id: NodeId
+    address: HostPort
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAddress:
+    """A listener's name, in upper case, and its address."""
+
+    name: str
+    address: HostPort
+
+
+def parse_host_port(text: str, *, may_lack_host: bool = False) -> HostPort:
+    """Read ``host:port``. Raises `BadAddress`."""
+    found = _HOST_PORT.match(text)
+    if found is None or int(found["port"]) > PORT_MAX:
+        raise BadAddress(f"{text!r} must be host:port with a port up to {PORT_MAX}")
+    host = found["six"] or found["host"] or ""
+    if not host and not may_lack_host:
+        raise BadAddress(f"{text!r} must name a host")
+    return HostPort(host, int(found["port"]))
+
+
+def parse_listener(text: str) -> ListenerAddress:
+    """Read ``NAME://host:port``. Raises `BadAddress`."""
+    name, separator, rest = text.partition("://")
+    if not separator or not _LISTENER_NAME.match(name):
+        raise BadAddress(f"{text!r} must be NAME://host:port")
+    return ListenerAddress(name.upper(), parse_host_port(rest, may_lack_host=True))
+
+
+def parse_voter(text: str) -> Voter:
+    """Read ``id@host:port``. Raises `BadAddress`."""
+    number, separator, rest = text.partition("@")
+    if not separator or not re.fullmatch("[0-9]{1,10}", number) or int(number) > VOTER_ID_MAX:
+        raise BadAddress(f"{text!r} must be id@host:port with an id that is not negative")
+    return Voter(NodeId(int(number)), parse_host_port(rest))
+
+
+def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
+    """Read ``NAME:PROTOCOL,...``; names come out in upper case. Raises `BadAddress`."""
+    found: dict[str, SecurityProtocol] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = (part.strip() for part in item.rpartition(":"))
+        if not name or protocol.upper() not in SecurityProtocol.__members__:
+            known = ", ".join(SecurityProtocol.__members__)
+            raise BadAddress(f"{item!r} must be NAME:PROTOCOL with a protocol of {known}")
+        if name.upper() in found:
+            raise BadAddress(f"{name!r} must have one protocol only")
+        found[name.upper()] = SecurityProtocol[protocol.upper()]
+    return found

@@ -1,0 +1,231 @@
+"""Conditions between keys, as Kafka checks them; each names the key to change."""
+
+from collections.abc import Iterator
+
+from ottla.config.addresses import parse_voter
+from ottla.config.errors import Problem
+from ottla.config.generated import BrokerConfig, GroupConfig, TopicConfig
+from ottla.config.listeners import Listeners
+
+MEGABYTE = 1024 * 1024
+COMPRESSION_CODECS = range(5)
+
+
+def broker_problems(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
+    """Everything wrong with a node's settings taken together."""
+    yield from _node(config)
+    yield from _roles(config, listeners)
+    yield from _log(config)
+    yield from _replication(config)
+    yield from _network(config, listeners)
+    yield from _groups(config)
+    yield from _remote(config)
+
+
+def _node(config: BrokerConfig) -> Iterator[Problem]:
+    if config.broker_id != config.node_id:
+        yield Problem("broker.id", str(config.broker_id), f"must equal node.id={config.node_id}")
+    voters = [parse_voter(text).id for text in config.controller_quorum_voters]
+    if not voters and not config.controller_quorum_bootstrap_servers:
+        rule = "must be set, or controller.quorum.voters"
+        yield Problem("controller.quorum.bootstrap.servers", None, rule)
+    if len(set(voters)) != len(voters):
+        yield Problem("controller.quorum.voters", None, "must not name a voter twice")
+    is_controller = "controller" in config.process_roles
+    if voters and is_controller and config.node_id not in voters:
+        yield Problem("controller.quorum.voters", None, f"must name this node, {config.node_id}")
+    if not is_controller and config.node_id in voters:
+        rule = f"must not name this node, {config.node_id}: it is no controller"
+        yield Problem("controller.quorum.voters", None, rule)
+    if voters and config.controller_quorum_auto_join_enable:
+        yield Problem("controller.quorum.auto.join.enable", "true", "needs a dynamic quorum")
+    if config.ottla_controller_heartbeat_interval_ms * 3 > (
+        config.controller_quorum_election_timeout_ms
+    ):
+        yield Problem(
+            "ottla.controller.heartbeat.interval.ms",
+            str(config.ottla_controller_heartbeat_interval_ms),
+            "must be at most a third of controller.quorum.election.timeout.ms",
+        )
+
+
+def _roles(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
+    names = {listener.name for listener in listeners.all}
+    controllers = [name.upper() for name in config.controller_listener_names]
+    for name in controllers:
+        if name not in listeners.protocols:
+            rule = "must have an entry in listener.security.protocol.map"
+            yield Problem("controller.listener.names", name, rule)
+    if "controller" in config.process_roles:
+        if not names & set(controllers):
+            yield Problem("controller.listener.names", None, "must name one of listeners")
+    elif taken := sorted(names & set(controllers)):
+        rule = "must not hold controller listeners: this node is no controller"
+        yield Problem("listeners", ",".join(taken), rule)
+    if "broker" not in config.process_roles and (others := sorted(names - set(controllers))):
+        rule = "must hold controller listeners only: this node is no broker"
+        yield Problem("listeners", ",".join(others), rule)
+    for name in config.early_start_listeners or ():
+        if name.upper() not in names:
+            yield Problem("early.start.listeners", name, "must be one of listeners")
+
+
+def _log(config: BrokerConfig) -> Iterator[Problem]:
+    for key, value in (
+        ("log.retention.ms", config.log_retention_ms),
+        ("log.retention.minutes", config.log_retention_minutes),
+        ("log.retention.hours", config.log_retention_hours),
+    ):
+        if value == 0:
+            yield Problem(key, "0", "must be -1 for ever, or at least 1")
+    if config.log_roll_ms is not None and config.log_roll_ms < 1:
+        yield Problem("log.roll.ms", str(config.log_roll_ms), "must be at least 1")
+    if config.log_roll_jitter_ms is not None and config.log_roll_jitter_ms < 0:
+        yield Problem("log.roll.jitter.ms", str(config.log_roll_jitter_ms), "must be at least 0")
+    if config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1) <= MEGABYTE:
+        yield Problem(
+            "log.cleaner.dedupe.buffer.size",
+            str(config.log_cleaner_dedupe_buffer_size),
+            "must be more than 1048576 per thread of log.cleaner.threads",
+        )
+    for key, codec in (
+        ("offsets.topic.compression.codec", config.offsets_topic_compression_codec),
+        (
+            "share.coordinator.state.topic.compression.codec",
+            config.share_coordinator_state_topic_compression_codec,
+        ),
+    ):
+        if codec not in COMPRESSION_CODECS:
+            yield Problem(key, str(codec), "must be 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd")
+
+
+def _replication(config: BrokerConfig) -> Iterator[Problem]:
+    wait = config.replica_fetch_wait_max_ms
+    for key, bound in (
+        ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
+        ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
+    ):
+        if wait > bound:
+            yield Problem("replica.fetch.wait.max.ms", str(wait), f"must be at most {key}={bound}")
+    if config.broker_heartbeat_interval_ms > config.broker_session_timeout_ms / 2:
+        yield Problem(
+            "broker.heartbeat.interval.ms",
+            str(config.broker_heartbeat_interval_ms),
+            "must be at most half of broker.session.timeout.ms",
+        )
+
+
+def _network(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
+    queued = config.queued_max_request_bytes
+    if 0 < queued < config.socket_request_max_bytes:
+        rule = "must be at least socket.request.max.bytes"
+        yield Problem("queued.max.request.bytes", str(queued), rule)
+    if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
+        rule = "must not be 0 without max.connections.per.ip.overrides"
+        yield Problem("max.connections.per.ip", "0", rule)
+    idle = config.connections_max_idle_ms
+    if 0 <= idle <= config.connection_failed_authentication_delay_ms:
+        yield Problem(
+            "connection.failed.authentication.delay.ms",
+            str(config.connection_failed_authentication_delay_ms),
+            f"must be less than connections.max.idle.ms={idle}",
+        )
+
+
+def _groups(config: BrokerConfig) -> Iterator[Problem]:
+    for kind in ("consumer", "share", "streams"):
+        for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+            yield from _within(config, f"group.{kind}.", what)
+        heartbeat = _read(config, f"group.{kind}.heartbeat.interval.ms")
+        session = _read(config, f"group.{kind}.session.timeout.ms")
+        if heartbeat >= session:
+            key = f"group.{kind}.heartbeat.interval.ms"
+            yield Problem(key, str(heartbeat), f"must be less than group.{kind}.session.timeout.ms")
+    yield from _within(config, "group.share.", "record.lock.duration.ms")
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        yield Problem(
+            "group.min.session.timeout.ms",
+            str(config.group_min_session_timeout_ms),
+            "must be at most group.max.session.timeout.ms",
+        )
+    if len(config.group_share_assignors) != 1:
+        yield Problem(
+            "group.share.assignors", ",".join(config.group_share_assignors), "must be exactly one"
+        )
+
+
+def _within(config: BrokerConfig, prefix: str, what: str) -> Iterator[Problem]:
+    low = _read(config, f"{prefix}min.{what}")
+    high = _read(config, f"{prefix}max.{what}")
+    value = _read(config, prefix + what)
+    if not low <= value <= high:
+        rule = f"must be between {prefix}min.{what}={low} and {prefix}max.{what}={high}"
+        yield Problem(prefix + what, str(value), rule)
+
+
+def _read(config: BrokerConfig, name: str) -> int:
+    value = getattr(config, name.replace(".", "_"))
+    assert isinstance(value, int)
+    return value
+
+
+def _remote(config: BrokerConfig) -> Iterator[Problem]:
+    backend = config.ottla_remote_storage_backend
+    if backend == "local" and config.ottla_remote_storage_local_dir is None:
+        yield Problem("ottla.remote.storage.local.dir", None, "must be set for the local backend")
+    if backend == "s3" and config.ottla_remote_storage_s3_bucket is None:
+        yield Problem("ottla.remote.storage.s3.bucket", None, "must be set for the s3 backend")
+
+
+def topic_problems(config: TopicConfig) -> Iterator[Problem]:
+    """Everything wrong with a topic's settings taken together."""
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        yield Problem(
+            "min.compaction.lag.ms",
+            str(config.min_compaction_lag_ms),
+            f"must be at most max.compaction.lag.ms={config.max_compaction_lag_ms}",
+        )
+    if not config.remote_storage_enable:
+        return
+    if "compact" in config.cleanup_policy:
+        rule = "must not be compact with remote.storage.enable"
+        yield Problem("cleanup.policy", ",".join(config.cleanup_policy), rule)
+    for key, local, whole in (
+        ("retention.ms", config.local_retention_ms, config.retention_ms),
+        ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
+    ):
+        # -2 follows the whole; a bound of -1 allows anything.
+        if local != -2 and whole != -1 and (local == -1 or local > whole):
+            rule = f"must be at most {key}={whole} or -2 to follow it"
+            yield Problem(f"local.{key}", str(local), rule)
+
+
+def group_problems(config: GroupConfig, broker: BrokerConfig) -> Iterator[Problem]:
+    """Everything wrong with a group's settings under the bounds of its broker."""
+    for name in (
+        "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
+        "share.heartbeat.interval.ms",
+        "share.session.timeout.ms",
+        "share.record.lock.duration.ms",
+        "streams.heartbeat.interval.ms",
+        "streams.session.timeout.ms",
+    ):
+        kind, _, what = name.partition(".")
+        low = _read(broker, f"group.{kind}.min.{what}")
+        high = _read(broker, f"group.{kind}.max.{what}")
+        value = getattr(config, name.replace(".", "_"))
+        if not low <= value <= high:
+            yield Problem(name, str(value), f"must be between {low} and {high}")
+    for kind in ("consumer", "share", "streams"):
+        heartbeat = getattr(config, f"{kind}_heartbeat_interval_ms")
+        if heartbeat >= getattr(config, f"{kind}_session_timeout_ms"):
+            key = f"{kind}.heartbeat.interval.ms"
+            yield Problem(key, str(heartbeat), f"must be less than {kind}.session.timeout.ms")
+    most = broker.group_streams_max_standby_replicas
+    if config.streams_num_standby_replicas > most:
+        yield Problem(
+            "streams.num.standby.replicas",
+            str(config.streams_num_standby_replicas),
+            f"must be at most group.streams.max.standby.replicas={most}",
+        )

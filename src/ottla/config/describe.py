@@ -1,0 +1,159 @@
+"""What DescribeConfigs tells: each key's value, where it comes from and what else was set.
+
+Synonyms come strongest first: the topic's or group's own value, then dynamic for the broker,
+dynamic for the cluster, static, default; the head is the one in force. Secrets and keys that
+nobody knows are marked sensitive and have no value.
+"""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla.config.key import Key, Scope, Update
+from ottla.config.keys import DYNAMIC_ONLY, KEYS, TOPIC_FALLBACK, base_of_listener_key, synonyms_of
+from ottla.config.layers import Layers, Texts, effective_value, shown
+from ottla.config.values import to_text
+
+_BROKER = KEYS[Scope.BROKER]
+
+
+class Source(enum.IntEnum):
+    """Where a value comes from, by the number the protocol has for it."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+UNKNOWN_TYPE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One place that gives the key a value."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key as described."""
+
+    name: str
+    value: str | None
+    source: Source
+    synonyms: tuple[Synonym, ...]
+    is_read_only: bool
+    is_sensitive: bool
+    type: int
+    """The number of the type in the protocol; 0 for a key nobody knows."""
+    doc: str | None
+
+
+def describe_topic(overrides: Texts, layers: Layers) -> list[Entry]:
+    """Every key of a topic."""
+    entries = []
+    for key in _listed(Scope.TOPIC):
+        value = to_text(effective_value(Scope.TOPIC, key.name, overrides, layers))
+        inherited: tuple[Synonym, ...] = ()
+        if key.name in TOPIC_FALLBACK:
+            inherited = _broker_synonyms(TOPIC_FALLBACK[key.name], layers)
+        own = (Synonym(key.name, value, Source.TOPIC),) if key.name in overrides else ()
+        entries.append(_entry(key, value, own + inherited))
+    return entries
+
+
+def describe_group(overrides: Texts, layers: Layers) -> list[Entry]:
+    """Every key of a group."""
+    entries = []
+    for key in _listed(Scope.GROUP):
+        value = to_text(effective_value(Scope.GROUP, key.name, overrides, layers))
+        source = Source.GROUP if key.name in overrides else Source.DEFAULT
+        entries.append(_entry(key, value, (Synonym(key.name, value, source),)))
+    return entries
+
+
+def describe_client_metrics(overrides: Texts) -> list[Entry]:
+    """The keys a subscription sets; those it does not set are not listed."""
+    return [
+        Entry(name, text, Source.CLIENT_METRICS, (), False, False, UNKNOWN_TYPE, None)
+        for name, text in overrides.items()
+    ]
+
+
+def describe_broker(layers: Layers) -> list[Entry]:
+    """Every key of one broker, and what else was set for it."""
+    names = [key.name for key in _listed(Scope.BROKER) if key.name not in DYNAMIC_ONLY]
+    extra = sorted({name for level in layers.strongest_first() for name in level} - set(names))
+    names += [name for name in extra if name not in _BROKER or name in DYNAMIC_ONLY]
+    return [_broker_entry(name, _broker_synonyms(name, layers)) for name in names]
+
+
+def describe_cluster_default(layers: Layers) -> list[Entry]:
+    """What was set for all brokers at run time, alone."""
+    entries = []
+    for name in sorted(layers.dynamic_cluster):
+        synonyms = _broker_synonyms(name, layers)
+        kept = tuple(item for item in synonyms if item.source is Source.DYNAMIC_DEFAULT_BROKER)
+        entries.append(_broker_entry(name, kept))
+    return entries
+
+
+def _listed(scope: Scope) -> Iterable[Key]:
+    return (key for key in KEYS[scope].values() if not key.internal)
+
+
+def _broker_synonyms(name: str, layers: Layers) -> tuple[Synonym, ...]:
+    """All places that give ``name`` a value, without those before its own first mention.
+
+    So a broker-wide key does not list the listener's, and an unset ``log.retention.ms`` lists
+    nothing rather than the hours it is worth.
+    """
+    sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
+    found = [
+        Synonym(synonym, shown(_known(synonym), level[synonym]), source)
+        for level, source in zip(layers.strongest_first(), sources, strict=True)
+        for synonym in synonyms_of(name)
+        if synonym in level
+    ]
+    for synonym in synonyms_of(name):
+        key = _BROKER.get(synonym)
+        if synonym in DYNAMIC_ONLY:
+            continue
+        if key is not None and key.default_value is not None:
+            text = to_text(key.default_value) or ""
+            found.append(Synonym(synonym, shown(key, text), Source.DEFAULT))
+    first = next((at for at, item in enumerate(found) if item.name == name), len(found))
+    return tuple(found[first:])
+
+
+def _known(name: str) -> Key | None:
+    return _BROKER.get(name) or base_of_listener_key(name)
+
+
+def _broker_entry(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
+    key = _known(name)
+    value = synonyms[0].value if synonyms else None
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    if key is None:
+        return Entry(name, None, source, synonyms, True, True, UNKNOWN_TYPE, None)
+    # Kafka calls throttles and a listener's own keys read-only although they can be altered.
+    altered_only = name in DYNAMIC_ONLY or name not in _BROKER
+    read_only = altered_only or key.update is Update.READ_ONLY
+    return Entry(
+        name, value, source, synonyms, read_only, key.is_sensitive, key.type.value, key.doc
+    )
+
+
+def _entry(key: Key, value: str | None, synonyms: tuple[Synonym, ...]) -> Entry:
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    text = None if key.is_sensitive else value
+    return Entry(key.name, text, source, synonyms, False, key.is_sensitive, key.type.value, key.doc)

@@ -1,0 +1,38 @@
+"""What is wrong with a configuration, all of it at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One bad setting. ``value`` is None where it is absent or must not be shown."""
+
+    key: str
+    value: str | None
+    rule: str
+    origin: str | None = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"={self.value}"
+        origin = "" if self.origin is None else f" ({self.origin})"
+        return f"{self.key}{value}{origin}: {self.rule}"
+
+
+class ConfigError(Exception):
+    """A configuration that a node cannot run with; every problem is named."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWarning:
+    """A setting that is carried along and does not do what its author may expect."""
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}"

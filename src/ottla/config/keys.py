@@ -1,0 +1,169 @@
+"""The one table of configuration keys; settings, docs and DescribeConfigs derive from it.
+
+It holds every key of Kafka 4.2 for brokers, topics, groups and client metrics, and those of
+our own, which start with ``ottla.``. The rows are in `ottla.config.tables`, by subject.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ottla.config.key import Key, Scope
+from ottla.config.tables.broker_groups import BROKER_GROUPS
+from ottla.config.tables.broker_log import BROKER_LOG
+from ottla.config.tables.broker_network import BROKER_NETWORK
+from ottla.config.tables.broker_node import BROKER_NODE
+from ottla.config.tables.broker_ottla import BROKER_OTTLA
+from ottla.config.tables.broker_quotas import BROKER_QUOTAS
+from ottla.config.tables.broker_remote import BROKER_REMOTE
+from ottla.config.tables.broker_replication import BROKER_REPLICATION
+from ottla.config.tables.broker_security import BROKER_SECURITY
+from ottla.config.tables.broker_transactions import BROKER_TRANSACTIONS
+from ottla.config.tables.client_metrics import CLIENT_METRICS
+from ottla.config.tables.group import GROUP
+from ottla.config.tables.topic import TOPIC
+from ottla.config.unsupported import UNSUPPORTED_KEYS
+
+_ROWS = {
+    Scope.BROKER: (
+        *BROKER_NODE,
+        *BROKER_NETWORK,
+        *BROKER_LOG,
+        *BROKER_REPLICATION,
+        *BROKER_QUOTAS,
+        *BROKER_GROUPS,
+        *BROKER_TRANSACTIONS,
+        *BROKER_REMOTE,
+        *BROKER_SECURITY,
+        *BROKER_OTTLA,
+    ),
+    Scope.TOPIC: TOPIC,
+    Scope.GROUP: GROUP,
+    Scope.CLIENT_METRICS: CLIENT_METRICS,
+}
+
+KEYS: Mapping[Scope, Mapping[str, Key]] = MappingProxyType(
+    {scope: MappingProxyType({key.name: key for key in rows}) for scope, rows in _ROWS.items()}
+)
+
+# Throttles can be altered, never written in a file.
+DYNAMIC_ONLY: frozenset[str] = frozenset(key.name for key in BROKER_QUOTAS)
+
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+
+# Broker keys that say the same in another unit, most precise first, each with the factor
+# that turns it into the unit of the first. The first that is set counts.
+BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
+    {
+        "log.retention.ms": (
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", MINUTE_MS),
+            ("log.retention.hours", HOUR_MS),
+        ),
+        "log.roll.ms": (("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
+        "log.roll.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
+        "log.flush.interval.ms": (
+            ("log.flush.interval.ms", 1),
+            ("log.flush.scheduler.interval.ms", 1),
+        ),
+    }
+)
+
+# Which broker key gives a topic key its default.
+TOPIC_FALLBACK: Mapping[str, str] = MappingProxyType(
+    {
+        "cleanup.policy": "log.cleanup.policy",
+        "compression.gzip.level": "compression.gzip.level",
+        "compression.lz4.level": "compression.lz4.level",
+        "compression.type": "compression.type",
+        "compression.zstd.level": "compression.zstd.level",
+        "delete.retention.ms": "log.cleaner.delete.retention.ms",
+        "file.delete.delay.ms": "log.segment.delete.delay.ms",
+        "flush.messages": "log.flush.interval.messages",
+        "flush.ms": "log.flush.interval.ms",
+        "index.interval.bytes": "log.index.interval.bytes",
+        "local.retention.bytes": "log.local.retention.bytes",
+        "local.retention.ms": "log.local.retention.ms",
+        "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+        "max.message.bytes": "message.max.bytes",
+        "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+        "message.timestamp.type": "log.message.timestamp.type",
+        "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+        "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+        "min.insync.replicas": "min.insync.replicas",
+        "preallocate": "log.preallocate",
+        "retention.bytes": "log.retention.bytes",
+        "retention.ms": "log.retention.ms",
+        "segment.bytes": "log.segment.bytes",
+        "segment.index.bytes": "log.index.size.max.bytes",
+        "segment.jitter.ms": "log.roll.jitter.ms",
+        "segment.ms": "log.roll.ms",
+        "unclean.leader.election.enable": "unclean.leader.election.enable",
+    }
+)
+
+# Which broker key gives a group key its default.
+GROUP_FALLBACK: Mapping[str, str] = MappingProxyType(
+    {
+        "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
+        "share.heartbeat.interval.ms": "group.share.heartbeat.interval.ms",
+        "share.record.lock.duration.ms": "group.share.record.lock.duration.ms",
+        "share.session.timeout.ms": "group.share.session.timeout.ms",
+        "streams.heartbeat.interval.ms": "group.streams.heartbeat.interval.ms",
+        "streams.initial.rebalance.delay.ms": "group.streams.initial.rebalance.delay.ms",
+        "streams.num.standby.replicas": "group.streams.num.standby.replicas",
+        "streams.session.timeout.ms": "group.streams.session.timeout.ms",
+    }
+)
+
+
+def fields_of(scope: Scope) -> list[Key]:
+    """The keys that become fields: all but those without effect here."""
+    return [
+        key
+        for key in KEYS[scope].values()
+        if key.name not in UNSUPPORTED_KEYS or UNSUPPORTED_KEYS[key.name].accepted
+    ]
+
+
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """Return the broker keys that can give ``name`` its value, in the order they count.
+
+    ``listener.name.{listener}.[{mechanism}.]{key}`` falls back to ``{key}`` itself.
+    """
+    for group in BROKER_SYNONYMS.values():
+        names = tuple(synonym for synonym, _ in group)
+        if name in names:
+            return names
+    base = base_of_listener_key(name)
+    return (name,) if base is None else (name, base.name)
+
+
+LISTENER_PREFIX = "listener.name."
+# What one listener may have of its own, beside everything about TLS and SASL.
+_LISTENER_KEYS = frozenset(
+    {
+        "connections.max.reauth.ms",
+        "max.connection.creation.rate",
+        "max.connections",
+        "num.network.threads",
+        "principal.builder.class",
+    }
+)
+
+
+def base_of_listener_key(name: str) -> Key | None:
+    """Return the key that ``listener.name.{listener}.[{mechanism}.]{key}`` overrides."""
+    parts = name.removeprefix(LISTENER_PREFIX).split(".")
+    if not name.startswith(LISTENER_PREFIX) or len(parts) < 2:
+        return None
+    # Listener names have no dots in practice; a mechanism is one word.
+    for tail in (parts[1:], parts[2:]):
+        key = KEYS[Scope.BROKER].get(".".join(tail))
+        if key is not None and (
+            key.name in _LISTENER_KEYS or key.name.startswith(("ssl.", "sasl."))
+        ):
+            return key
+    return None

@@ -1,0 +1,133 @@
+"""Which value counts where several places give one.
+
+    topic:   its own override, then as its broker
+    broker:  dynamic for the broker, dynamic for the cluster, static, default
+
+Within one level a more precise key (``log.retention.ms``) wins over a coarser one
+(``log.retention.hours``); a higher level wins over a lower one whatever the unit.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.generated import ClientMetricsConfig, GroupConfig, TopicConfig
+from ottla.config.key import Key, Scope
+from ottla.config.keys import (
+    BROKER_SYNONYMS,
+    GROUP_FALLBACK,
+    KEYS,
+    TOPIC_FALLBACK,
+    fields_of,
+)
+from ottla.config.values import BadValue, Value, parse
+
+Texts = Mapping[str, str]
+"""Key to value, as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The raw settings of one broker, strongest first. Not printed: they may hold secrets."""
+
+    dynamic_broker: Texts = field(default_factory=dict, repr=False)
+    dynamic_cluster: Texts = field(default_factory=dict, repr=False)
+    static: Texts = field(default_factory=dict, repr=False)
+
+    def strongest_first(self) -> tuple[Texts, Texts, Texts]:
+        """The levels in the order they count."""
+        return self.dynamic_broker, self.dynamic_cluster, self.static
+
+    def find(self, names: Iterable[str]) -> tuple[str, str] | None:
+        """The first of ``names`` in the strongest level that has any, and its text."""
+        for level in self.strongest_first():
+            for name in names:
+                if name in level:
+                    return name, level[name]
+        return None
+
+
+def parse_checked(key: Key, text: str) -> Value:
+    """Parse a value and hold it against the rule of its key. Raises `BadValue`."""
+    value = parse(key.type, text)
+    if key.rule is not None and (expected := key.rule.broken_by(value)) is not None:
+        raise BadValue(expected)
+    return value
+
+
+def shown(key: Key | None, text: str) -> str | None:
+    """The text as it may be shown: not that of a secret, nor of a key nobody knows."""
+    return None if key is None or key.is_sensitive else text
+
+
+def effective_broker_value(layers: Layers, name: str) -> Value | None:
+    """The value of a broker key, in its own unit; default included. Raises `BadValue`."""
+    table = KEYS[Scope.BROKER]
+    factors = dict(BROKER_SYNONYMS.get(name, ((name, 1),)))
+    found = layers.find(factors)
+    if found is not None:
+        return _scaled(parse_checked(table[found[0]], found[1]), factors[found[0]])
+    for synonym, factor in factors.items():
+        default = table[synonym].default_value
+        if default is not None:
+            return _scaled(default, factor)
+    return None
+
+
+def _scaled(value: Value, factor: int) -> Value:
+    # A negative retention means "for ever" in every unit.
+    if factor == 1 or not isinstance(value, int) or isinstance(value, bool):
+        return value
+    return -1 if value < 0 else value * factor
+
+
+def broker_fallback(scope: Scope, name: str) -> str | None:
+    """The broker key that gives a topic or group key its default."""
+    table = TOPIC_FALLBACK if scope is Scope.TOPIC else GROUP_FALLBACK
+    return table.get(name) if scope in (Scope.TOPIC, Scope.GROUP) else None
+
+
+def effective_value(scope: Scope, name: str, overrides: Texts, layers: Layers) -> Value | None:
+    """The value of a topic, group or client metrics key. Raises `BadValue`."""
+    key = KEYS[scope][name]
+    if name in overrides:
+        return parse_checked(key, overrides[name])
+    fallback = broker_fallback(scope, name)
+    return key.default_value if fallback is None else effective_broker_value(layers, fallback)
+
+
+def topic_config(overrides: Texts, layers: Layers) -> TopicConfig:
+    """The settings a topic runs with. Raises `ConfigError` with every bad override."""
+    return TopicConfig(**_collect(Scope.TOPIC, overrides, layers))  # type: ignore[arg-type]
+
+
+def group_config(overrides: Texts, layers: Layers) -> GroupConfig:
+    """The settings a group runs with. Raises `ConfigError` with every bad override."""
+    return GroupConfig(**_collect(Scope.GROUP, overrides, layers))  # type: ignore[arg-type]
+
+
+def client_metrics_config(overrides: Texts) -> ClientMetricsConfig:
+    """One subscription. Raises `ConfigError` with every bad value."""
+    values = _collect(Scope.CLIENT_METRICS, overrides, Layers())
+    return ClientMetricsConfig(**values)  # type: ignore[arg-type]
+
+
+def _collect(scope: Scope, overrides: Texts, layers: Layers) -> dict[str, Value | None]:
+    problems = list(_problems(scope, overrides))
+    if problems:
+        raise ConfigError(problems)
+    return {
+        key.field: effective_value(scope, key.name, overrides, layers) for key in fields_of(scope)
+    }
+
+
+def _problems(scope: Scope, overrides: Texts) -> Iterator[Problem]:
+    for name, text in overrides.items():
+        key = KEYS[scope].get(name)
+        if key is None:
+            yield Problem(name, None, f"unknown {scope.value} key")
+            continue
+        try:
+            parse_checked(key, text)
+        except BadValue as error:
+            yield Problem(name, shown(key, text), str(error))

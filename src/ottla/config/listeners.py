@@ -1,0 +1,185 @@
+"""Which listeners a node has, how each speaks, and who uses which.
+
+Brokers advertise their own listeners and never those of the controller; the host of an
+advertised listener may be empty, and then stands for the name of the machine.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.config.addresses import (
+    BadAddress,
+    HostPort,
+    ListenerAddress,
+    SecurityProtocol,
+    parse_listener,
+    parse_protocol_map,
+)
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.generated import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One listener of this node."""
+
+    name: str
+    bind: HostPort
+    protocol: SecurityProtocol
+    advertised: HostPort | None
+    """What others are told; None for a listener that nobody is told of."""
+    is_controller: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """All listeners of this node, in the order they were given."""
+
+    all: tuple[Listener, ...]
+    inter_broker: str | None
+    """The name of the one brokers use among themselves; None on a node that is no broker."""
+    protocols: Mapping[str, SecurityProtocol]
+    """Of every name known, those of controller listeners elsewhere included."""
+
+    def named(self, name: str) -> Listener:
+        """Return the listener of this name; a name not checked before is a bug."""
+        return next(listener for listener in self.all if listener.name == name.upper())
+
+
+def resolve(config: BrokerConfig, explicit: frozenset[str]) -> Listeners:
+    """Put the listener keys together. ``explicit`` are the keys that were set at all.
+
+    Raises `ConfigError` when an address, a name or a protocol does not fit.
+    """
+    problems: list[Problem] = []
+    bound = _addresses("listeners", config.listeners, problems)
+    advertised = _addresses("advertised.listeners", config.advertised_listeners or (), problems)
+    protocols = _protocols(config, bound, explicit, problems)
+    _check_bound(bound, protocols, problems)
+    _check_names("advertised.listeners", advertised, problems)
+    if problems:
+        raise ConfigError(problems)
+    controllers = {name.upper() for name in config.controller_listener_names}
+    told = {listener.name: listener.address for listener in advertised}
+    listeners = tuple(
+        Listener(
+            listener.name,
+            listener.address,
+            protocols[listener.name],
+            told.get(listener.name, None if told and not is_controller else listener.address),
+            is_controller,
+        )
+        for listener in bound
+        for is_controller in (listener.name in controllers,)
+    )
+    _check_advertised(listeners, advertised, problems)
+    inter_broker = _inter_broker(config, listeners, explicit, problems)
+    if problems:
+        raise ConfigError(problems)
+    return Listeners(listeners, inter_broker, protocols)
+
+
+def _addresses(
+    key: str, texts: Iterable[str], problems: list[Problem]
+) -> tuple[ListenerAddress, ...]:
+    found = []
+    for text in texts:
+        try:
+            found.append(parse_listener(text))
+        except BadAddress as error:
+            problems.append(Problem(key, text, str(error)))
+    return tuple(found)
+
+
+def _protocols(
+    config: BrokerConfig,
+    bound: tuple[ListenerAddress, ...],
+    explicit: frozenset[str],
+    problems: list[Problem],
+) -> dict[str, SecurityProtocol]:
+    """Read the map; where none was given, controllers may go by any name in plain text.
+
+    That default is withheld as soon as any listener is secured: a forgotten entry must not
+    open a plain door beside it.
+    """
+    text = config.listener_security_protocol_map
+    try:
+        protocols = parse_protocol_map(text)
+    except BadAddress as error:
+        problems.append(Problem("listener.security.protocol.map", text, str(error)))
+        return {}
+    controllers = [name.upper() for name in config.controller_listener_names]
+    names = [*controllers, *(listener.name for listener in bound)]
+    if "listener.security.protocol.map" in explicit or any(map(_is_secured, names)):
+        return protocols
+    defaults = {name: SecurityProtocol.PLAINTEXT for name in controllers}
+    return defaults | protocols
+
+
+def _is_secured(name: str) -> bool:
+    return name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def _check_bound(
+    bound: tuple[ListenerAddress, ...],
+    protocols: Mapping[str, SecurityProtocol],
+    problems: list[Problem],
+) -> None:
+    _check_names("listeners", bound, problems)
+    for listener in bound:
+        if listener.name not in protocols:
+            rule = "must have an entry in listener.security.protocol.map"
+            problems.append(Problem("listeners", listener.name, rule))
+    by_port: dict[int, list[str]] = {}
+    for listener in bound:
+        if listener.address.port:
+            by_port.setdefault(listener.address.port, []).append(listener.address.host)
+    for port, hosts in by_port.items():
+        # One port may serve twice if once for IPv4 and once for IPv6, as Kafka allows.
+        if len(hosts) > 2 or (len(hosts) == 2 and (":" in hosts[0]) == (":" in hosts[1])):
+            problems.append(Problem("listeners", str(port), "must not use a port twice"))
+
+
+def _check_names(key: str, found: tuple[ListenerAddress, ...], problems: list[Problem]) -> None:
+    names = [listener.name for listener in found]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.append(Problem(key, name, "must not use a name twice"))
+
+
+def _check_advertised(
+    listeners: tuple[Listener, ...],
+    advertised: tuple[ListenerAddress, ...],
+    problems: list[Problem],
+) -> None:
+    names = {listener.name for listener in listeners}
+    for listener in advertised:
+        if listener.name not in names:
+            rule = "must be one of listeners"
+            problems.append(Problem("advertised.listeners", listener.name, rule))
+    for told in listeners:
+        if told.advertised is not None and told.advertised.host == "0.0.0.0":  # noqa: S104
+            rule = "must name an address that can be reached"
+            problems.append(Problem("advertised.listeners", str(told.advertised), rule))
+
+
+def _inter_broker(
+    config: BrokerConfig,
+    listeners: tuple[Listener, ...],
+    explicit: frozenset[str],
+    problems: list[Problem],
+) -> str | None:
+    if "broker" not in config.process_roles:
+        return None
+    both = {"inter.broker.listener.name", "security.inter.broker.protocol"}
+    if both <= explicit:
+        rule = "must not be set beside security.inter.broker.protocol"
+        problems.append(Problem("inter.broker.listener.name", None, rule))
+        return None
+    wanted = config.inter_broker_listener_name
+    name = (wanted or config.security_inter_broker_protocol).upper()
+    usable = [item.name for item in listeners if item.advertised and not item.is_controller]
+    if name not in usable:
+        rule = f"must be an advertised listener of this broker: {', '.join(usable) or 'none'}"
+        problems.append(Problem("inter.broker.listener.name", name, rule))
+        return None
+    return name

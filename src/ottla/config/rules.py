@@ -1,0 +1,253 @@
+"""What a parsed value must fulfil beyond its type.
+
+A rule answers `broken_by` with what it expected, or None when the value is fine, and prints
+as the one line that ``docs/config.md`` and error messages show.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.config.addresses import BadAddress, parse_host_port, parse_voter
+from ottla.config.values import Value
+
+
+class Rule(Protocol):
+    """A condition on a value. ``str(rule)`` completes the sentence "must be ..."."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Return what was expected when ``value`` breaks the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number within bounds, both included. NaN passes, as in Kafka."""
+
+    low: int | float
+    high: int | float | None = None
+    also: int | None = None
+
+    def broken_by(self, value: Value) -> str | None:
+        """Compare with both bounds."""
+        assert isinstance(value, int | float)
+        if value == self.also:
+            return None
+        low = value < self.low
+        high = self.high is not None and value > self.high
+        return f"must be {self}" if low or high else None
+
+    def __str__(self) -> str:
+        also = "" if self.also is None else f", or {self.also}"
+        if self.high is None:
+            return f"at least {self.low}{also}"
+        return f"between {self.low} and {self.high}{also}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A string out of a closed set."""
+
+    allowed: tuple[str, ...]
+    any_case: bool = False
+
+    def broken_by(self, value: Value) -> str | None:
+        """Look the value up, in any case where Kafka does."""
+        assert isinstance(value, str)
+        if value in self.allowed:
+            return None
+        if self.any_case and value.upper() in {item.upper() for item in self.allowed}:
+            return None
+        return f"must be {self}"
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.allowed) + (" in any case" if self.any_case else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list without empty items, perhaps of a closed set, perhaps not empty itself."""
+
+    allowed: tuple[str, ...] = ()
+    may_be_empty: bool = True
+
+    def broken_by(self, value: Value) -> str | None:
+        """Check every item; the first bad one is named."""
+        assert isinstance(value, tuple)
+        if not value and not self.may_be_empty:
+            return "must not be empty"
+        for item in value:
+            if not item:
+                return "must not have an empty item"
+            if self.allowed and item not in self.allowed:
+                return f"item {item!r} must be one of {', '.join(self.allowed)}"
+        return None
+
+    def __str__(self) -> str:
+        items = "items out of " + ", ".join(self.allowed) if self.allowed else "items not empty"
+        return items + ("" if self.may_be_empty else ", at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class NonEmpty:
+    """A string with something in it."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Refuse the empty string."""
+        return None if value else "must not be empty"
+
+    def __str__(self) -> str:
+        return "not empty"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """``*`` alone, or any number of ``partition:broker``."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Match each item."""
+        assert isinstance(value, tuple)
+        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
+            return None
+        return f"must be {self}"
+
+    def __str__(self) -> str:
+        return "* or partition:broker,..."
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """``latest``, ``earliest``, or ``by_duration:`` and an ISO 8601 duration, not negative."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Match the words, else the duration."""
+        assert isinstance(value, str)
+        if value in ("latest", "earliest"):
+            return None
+        word, _, duration = value.partition(":")
+        if word == "by_duration" and duration_ms(duration) is not None:
+            return None
+        return f"must be {self}"
+
+    def __str__(self) -> str:
+        return "latest, earliest or by_duration:PnDTnHnMn.nS"
+
+
+_DURATION = re.compile(
+    r"P(?:(?P<d>\+?[0-9]{1,12})D)?"
+    r"(?P<t>T(?:(?P<h>\+?[0-9]{1,12})H)?(?:(?P<m>\+?[0-9]{1,12})M)?"
+    r"(?:(?P<s>\+?[0-9]{1,12})(?:[.,](?P<f>[0-9]{0,9}))?S)?)?\Z",
+    re.IGNORECASE,
+)
+
+
+def duration_ms(text: str) -> int | None:
+    """Read ``PnDTnHnMn.nS`` as milliseconds, rounded down; None when it is no such duration."""
+    found = _DURATION.match(text)
+    if found is None or text[-1:] in "PTpt":
+        return None
+    days, hours, minutes, seconds = (int(found[name] or 0) for name in "dhms")
+    millis = int((found["f"] or "").ljust(3, "0")[:3])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + millis
+
+
+@dataclass(frozen=True, slots=True)
+class Voters:
+    """Any number of ``id@host:port``."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Parse each item."""
+        assert isinstance(value, tuple)
+        for item in value:
+            try:
+                parse_voter(item)
+            except BadAddress as error:
+                return str(error)
+        return None
+
+    def __str__(self) -> str:
+        return "id@host:port,..."
+
+
+@dataclass(frozen=True, slots=True)
+class HostPorts:
+    """Any number of ``host:port``; of a string exactly one."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Parse each item."""
+        entries = value if isinstance(value, tuple) else (str(value),)
+        for item in entries:
+            try:
+                parse_host_port(item)
+            except BadAddress as error:
+                return str(error)
+        return None
+
+    def __str__(self) -> str:
+        return "host:port"
+
+
+CLIENT_SELECTORS = (
+    "client_id",
+    "client_instance_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMatch:
+    """Any number of ``selector=regular expression`` over what is known of a client."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Check each selector's name and that its expression compiles."""
+        assert isinstance(value, tuple)
+        for item in value:
+            selector, equals, expression = (part.strip() for part in item.partition("="))
+            if not equals or selector not in CLIENT_SELECTORS:
+                return (
+                    f"item {item!r} must be selector=expression, selector {_any(CLIENT_SELECTORS)}"
+                )
+            try:
+                re.compile(expression)
+            except re.error as error:
+                return f"item {item!r} must have a regular expression: {error}"
+        return None
+
+    def __str__(self) -> str:
+        return f"selector=expression,... with selector {_any(CLIENT_SELECTORS)}"
+
+
+def _any(words: tuple[str, ...]) -> str:
+    return "one of " + ", ".join(words)
+
+
+def at_least(low: int | float) -> Range:
+    """Bound a number from below."""
+    return Range(low)
+
+
+def between(low: int | float, high: int | float) -> Range:
+    """Bound a number from both sides."""
+    return Range(low, high)
+
+
+def one_of(*allowed: str) -> OneOf:
+    """Close the set of a string."""
+    return OneOf(allowed)
+
+
+def any_case_of(*allowed: str) -> OneOf:
+    """Close the set of a string, whatever its case."""
+    return OneOf(allowed, any_case=True)
+
+
+def items(*allowed: str) -> ListOf:
+    """Close the set of a list's items; with no argument they must just not be empty."""
+    return ListOf(allowed)
+
+
+def some_items(*allowed: str) -> ListOf:
+    """As `items`, and at least one of them."""
+    return ListOf(allowed, may_be_empty=False)

@@ -1,0 +1,194 @@
+"""From raw settings to a checked configuration, or to everything that is wrong with it.
+
+Precedence: properties file, then environment, then overrides; the last one counts. An unknown
+key is carried along and warned about, naming the nearest known one: it may be a slip.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from ottla.config.checks import broker_problems
+from ottla.config.errors import ConfigError, ConfigWarning, Problem
+from ottla.config.generated import BrokerConfig
+from ottla.config.key import Key, Required, Scope
+from ottla.config.keys import (
+    DYNAMIC_ONLY,
+    KEYS,
+    LISTENER_PREFIX,
+    base_of_listener_key,
+    fields_of,
+)
+from ottla.config.layers import Layers, parse_checked, shown
+from ottla.config.listeners import Listeners, resolve
+from ottla.config.properties import (
+    BadProperties,
+    Setting,
+    from_environment,
+    from_overrides,
+    from_text,
+)
+from ottla.config.unsupported import UNSUPPORTED_KEYS, reason_of_removal
+from ottla.config.values import BadValue, Value, to_text
+
+_BROKER = KEYS[Scope.BROKER]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration a node can run with. Raw texts are not printed: they may be secret."""
+
+    broker: BrokerConfig
+    listeners: Listeners
+    warnings: tuple[ConfigWarning, ...]
+    static: Mapping[str, str] = field(repr=False)
+    """Every key that was given, unknown ones included, as written."""
+
+
+def load(
+    properties: str = "",
+    environment: Mapping[str, str] | None = None,
+    overrides: Iterable[str] = (),
+) -> Loaded:
+    """Read, merge and check all settings. Raises `ConfigError` with every problem found."""
+    try:
+        settings = [
+            *from_text(properties),
+            *from_environment(environment or {}),
+            *from_overrides(overrides),
+        ]
+    except BadProperties as error:
+        raise ConfigError([Problem("configuration", None, str(error))]) from error
+    merged = {setting.key: setting for setting in settings}
+    _fill_node_id(merged)
+    warnings = tuple(_warnings(settings, merged))
+    broker = build_broker(merged)
+    listeners = resolve(broker, frozenset(merged))
+    static = {key: setting.value for key, setting in merged.items()}
+    loaded = Loaded(broker, listeners, warnings, MappingProxyType(static))
+    if problems := [*broker_problems(broker, listeners), *_login_problems(loaded)]:
+        raise ConfigError(problems)
+    return loaded
+
+
+def _login_problems(loaded: Loaded) -> Iterable[Problem]:
+    """A broker must offer the mechanism that it logs in to its peers with."""
+    name = loaded.listeners.inter_broker
+    if name is None or not loaded.listeners.named(name).protocol.uses_sasl:
+        return
+    mechanism = loaded.broker.sasl_mechanism_inter_broker_protocol
+    if mechanism not in for_listener(loaded, name).sasl_enabled_mechanisms:
+        rule = f"must be one of sasl.enabled.mechanisms of listener {name}"
+        yield Problem("sasl.mechanism.inter.broker.protocol", mechanism, rule)
+
+
+def _fill_node_id(merged: dict[str, Setting]) -> None:
+    """Let ``broker.id`` stand for ``node.id`` and the other way round, as Kafka does."""
+    for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if one in merged and other not in merged:
+            merged[other] = replace(merged[one], key=other)
+
+
+def build_broker(settings: Mapping[str, Setting]) -> BrokerConfig:
+    """Parse every known key on its own. Raises `ConfigError` with all bad ones."""
+    problems: list[Problem] = []
+    values: dict[str, Value | None] = {}
+    for name, setting in settings.items():
+        key = _BROKER.get(name) or base_of_listener_key(name)
+        if key is None:
+            continue
+        try:
+            value = _parse_setting(key, setting)
+        except BadValue as error:
+            text = shown(key, setting.value)
+            problems.append(Problem(name, text, str(error), setting.origin))
+        else:
+            values[name] = value
+    fields = fields_of(Scope.BROKER)
+    problems += [
+        Problem(key.name, None, "must be set")
+        for key in fields
+        if isinstance(key.default, Required) and key.name not in settings
+    ]
+    if problems:
+        raise ConfigError(problems)
+    arguments = {key.field: values[key.name] for key in fields if key.name in values}
+    return BrokerConfig(**arguments)  # type: ignore[arg-type]
+
+
+def _parse_setting(key: Key, setting: Setting) -> Value:
+    if key.name in DYNAMIC_ONLY:
+        raise BadValue("must be altered at run time, not set at start")
+    value = parse_checked(key, setting.value)
+    unsupported = UNSUPPORTED_KEYS.get(key.name)
+    if unsupported is not None and unsupported.refused and not _is_accepted(key, value):
+        raise BadValue(f"has no effect here: {unsupported.reason}")
+    return value
+
+
+def _is_accepted(key: Key, value: Value) -> bool:
+    accepted = UNSUPPORTED_KEYS[key.name].accepted
+    return value == key.default or not value or to_text(value) in accepted
+
+
+def _warnings(
+    settings: Iterable[Setting], merged: Mapping[str, Setting]
+) -> Iterable[ConfigWarning]:
+    seen: dict[str, str] = {}
+    for setting in settings:
+        if seen.get(setting.key, "").startswith("line") and setting.origin.startswith("line"):
+            message = f"given on {seen[setting.key]} and {setting.origin}; the last one counts"
+            yield ConfigWarning(setting.key, message)
+        seen[setting.key] = setting.origin
+    for name, setting in merged.items():
+        if name in UNSUPPORTED_KEYS:
+            yield from _warn_unsupported(_BROKER[name], setting)
+        elif name not in _BROKER and (remark := _unknown(name, merged)):
+            yield ConfigWarning(name, f"{remark} ({setting.origin})")
+
+
+def _warn_unsupported(key: Key, setting: Setting) -> Iterable[ConfigWarning]:
+    unsupported = UNSUPPORTED_KEYS[key.name]
+    if not unsupported.refused and setting.value.strip() != to_text(key.default_value):
+        yield ConfigWarning(key.name, f"has no effect here: {unsupported.reason}")
+
+
+def _unknown(name: str, merged: Mapping[str, Setting]) -> str | None:
+    """What to say of a key that is not in the table; None when its place is known."""
+    if base_of_listener_key(name) is not None:
+        return None
+    for owner in ("remote.log.metadata.manager", "remote.log.storage.manager"):
+        prefix = f"{owner}.impl.prefix"
+        default = to_text(_BROKER[prefix].default_value) or ""
+        given = merged[prefix].value.strip() if prefix in merged else default
+        if given and name.startswith(given):
+            return None
+    if (reason := reason_of_removal(name)) is not None:
+        return f"no key of Kafka 4: {reason}"
+    near = difflib.get_close_matches(name, _BROKER, n=1, cutoff=0.6)
+    return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
+
+
+def for_listener(loaded: Loaded, listener: str, mechanism: str | None = None) -> BrokerConfig:
+    """The settings as one listener sees them, for SASL as one of its mechanisms does.
+
+    ``listener.name.{listener}.{mechanism}.{key}`` wins over ``listener.name.{listener}.{key}``
+    and that over ``{key}``. All were checked by `load`.
+    """
+    prefixes = [f"{LISTENER_PREFIX}{listener.lower()}."]
+    if mechanism is not None:
+        prefixes.append(f"{prefixes[0]}{mechanism.lower()}.")
+    fields = {key.name for key in fields_of(Scope.BROKER)}
+    changes: dict[str, Value] = {}
+    for prefix in prefixes:
+        for name, text in loaded.static.items():
+            key = _BROKER.get(name.removeprefix(prefix))
+            if name.startswith(prefix) and key is not None and key.name in fields:
+                changes[key.field] = parse_checked(key, text)
+    return replace(loaded.broker, **changes)  # type: ignore[arg-type]
+
+
+def layers_of(loaded: Loaded) -> Layers:
+    """The static layer, to lay dynamic ones upon."""
+    return Layers(static=loaded.static)

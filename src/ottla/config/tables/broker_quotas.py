@@ -1,0 +1,25 @@
+"""Broker keys: replication throttles; they exist only as dynamic settings.
+
+Each row: name, type, default, rule, importance, when a change takes effect, what it means.
+"""
+
+from ottla.config.key import Importance, Key, Update
+from ottla.config.rules import at_least
+from ottla.config.values import Type
+
+LONG = Type.LONG
+MEDIUM = Importance.MEDIUM
+CLUSTER_WIDE = Update.CLUSTER_WIDE
+LONG_MAX = 2**63 - 1
+
+# fmt: off
+BROKER_QUOTAS: tuple[Key, ...] = (
+    Key("leader.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM, CLUSTER_WIDE,
+        "Bytes a second that throttled replicas may take from this leader."),
+    Key("follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM, CLUSTER_WIDE,
+        "Bytes a second that throttled replicas on this broker may fetch."),
+    Key("replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG, LONG_MAX, at_least(0), MEDIUM, CLUSTER_WIDE,
+        "Bytes a second that moves between directories may copy."),
+)
+# fmt: on

@@ -1,0 +1,129 @@
+"""Keys of Kafka that mean nothing here, and why; and keys that Kafka itself gave up.
+
+Most name Java classes or size thread pools. Ignoring those is harmless and said so in a
+warning. Where ignoring would weaken what the operator asked for, as with a policy or a
+credential check, the value is refused instead.
+"""
+
+from dataclasses import dataclass
+
+_POOL = "one event loop serves a node; there is no such pool"
+_JMX = "there is no JMX; see ottla.metrics.listener"
+_PURGATORY = "waiting requests are removed when they complete; nothing is swept"
+_JAVA_TLS = "TLS comes from OpenSSL, not from Java"
+_CLASS = "Java classes cannot be loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """Why a key has no effect. ``accepted`` values mean something all the same.
+
+    A ``refused`` key given any other value stops the node; else there is a warning.
+    """
+
+    reason: str
+    refused: bool = False
+    accepted: tuple[str, ...] = ()
+
+
+UNSUPPORTED_KEYS: dict[str, Unsupported] = {
+    # The built-in one answers to the name of Kafka's.
+    "authorizer.class.name": Unsupported(
+        _CLASS,
+        refused=True,
+        accepted=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ),
+    "replica.selector.class": Unsupported(
+        _CLASS,
+        refused=True,
+        accepted=(
+            "",
+            "org.apache.kafka.common.replica.LeaderSelector",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        ),
+    ),
+    "alter.config.policy.class.name": Unsupported(_CLASS, refused=True),
+    "client.quota.callback.class": Unsupported(_CLASS, refused=True),
+    "config.providers": Unsupported("values are taken as they are written", refused=True),
+    "create.topic.policy.class.name": Unsupported(_CLASS, refused=True),
+    "principal.builder.class": Unsupported(_CLASS, refused=True),
+    "sasl.oauthbearer.jwt.retriever.class": Unsupported(_CLASS, refused=True),
+    "sasl.oauthbearer.jwt.validator.class": Unsupported(_CLASS, refused=True),
+    "sasl.server.callback.handler.class": Unsupported(
+        _CLASS,
+        refused=True,
+        accepted=(
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        ),
+    ),
+    "ssl.engine.factory.class": Unsupported(_CLASS, refused=True),
+    "background.threads": Unsupported(_POOL),
+    "group.coordinator.threads": Unsupported(_POOL),
+    "num.io.threads": Unsupported(_POOL),
+    "num.network.threads": Unsupported(_POOL),
+    "share.coordinator.threads": Unsupported(_POOL),
+    "remote.log.manager.thread.pool.size": Unsupported(
+        "an older name; set remote.log.manager.follower.thread.pool.size"
+    ),
+    "kafka.metrics.polling.interval.secs": Unsupported(_JMX),
+    "kafka.metrics.reporters": Unsupported(_JMX),
+    "metric.reporters": Unsupported(_JMX),
+    "delete.records.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
+    "fetch.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
+    "producer.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
+    "share.fetch.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
+    "group.share.persister.class.name": Unsupported(_CLASS),
+    "remote.log.metadata.manager.class.name": Unsupported(
+        "set ottla.remote.log.metadata.store instead"
+    ),
+    "remote.log.metadata.manager.class.path": Unsupported(_CLASS),
+    "remote.log.storage.manager.class.name": Unsupported(
+        "set ottla.remote.storage.backend instead"
+    ),
+    "remote.log.storage.manager.class.path": Unsupported(_CLASS),
+    "sasl.client.callback.handler.class": Unsupported(_CLASS),
+    "sasl.kerberos.kinit.cmd": Unsupported("no command is ever run to obtain a ticket"),
+    "sasl.login.callback.handler.class": Unsupported(_CLASS),
+    "sasl.login.class": Unsupported(_CLASS),
+    "security.providers": Unsupported(_JAVA_TLS),
+    "ssl.keymanager.algorithm": Unsupported(_JAVA_TLS),
+    "ssl.provider": Unsupported(_JAVA_TLS),
+    "ssl.secure.random.implementation": Unsupported(_JAVA_TLS),
+    "ssl.trustmanager.algorithm": Unsupported(_JAVA_TLS),
+}
+
+_ZOOKEEPER = "Kafka 4 has no ZooKeeper"
+_FEATURE = "the cluster's feature levels decide; see UpdateFeatures"
+
+REMOVED_KEYS: dict[str, str] = {
+    "auto.include.jmx.reporter": _JMX,
+    "broker.id.generation.enable": _ZOOKEEPER,
+    "control.plane.listener.name": _ZOOKEEPER,
+    "controlled.shutdown.max.retries": _ZOOKEEPER,
+    "controlled.shutdown.retry.backoff.ms": _ZOOKEEPER,
+    "delegation.token.master.key": "renamed to delegation.token.secret.key",
+    "group.coordinator.new.enable": "there is only the new group coordinator",
+    "inter.broker.protocol.version": _FEATURE,
+    "leader.imbalance.per.broker.percentage": (
+        "Kafka 4 dropped it; here it is ottla.leader.imbalance.per.broker.percentage"
+    ),
+    "log.message.downconversion.enable": "message formats 0 and 1 are gone",
+    "log.message.format.version": "message formats 0 and 1 are gone",
+    "log.message.timestamp.difference.max.ms": (
+        "split into log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
+    ),
+    "offsets.commit.required.acks": "commits always wait for all replicas in sync",
+    "reserved.broker.max.id": _ZOOKEEPER,
+    "transactional.id.state.max.timeout.ms": "renamed to transactional.id.expiration.ms",
+}
+REMOVED_PREFIXES: dict[str, str] = {
+    "zookeeper.": _ZOOKEEPER,
+    "password.encoder.": "secrets are not stored in ZooKeeper any more",
+}
+
+
+def reason_of_removal(name: str) -> str | None:
+    """Say why Kafka has this key no more; None when it never had, or still has it."""
+    if name in REMOVED_KEYS:
+        return REMOVED_KEYS[name]
+    return next((why for prefix, why in REMOVED_PREFIXES.items() if name.startswith(prefix)), None)

@@ -1,0 +1,210 @@
+"""DescribeConfigs and layers, against what Apache Kafka 4.2.1 answers to the same settings."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.config.checks import group_problems, topic_problems
+from ottla.config.describe import (
+    Entry,
+    Source,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
+from ottla.config.errors import ConfigError
+from ottla.config.generated import BrokerConfig, TopicConfig
+from ottla.config.layers import (
+    Layers,
+    client_metrics_config,
+    effective_broker_value,
+    group_config,
+    topic_config,
+)
+
+GOLDEN = Path(__file__).parent / "golden" / "kafka_describe_configs.txt"
+
+STATIC = {
+    "node.id": "1",
+    "broker.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "log.retention.hours": "5",
+    "log.segment.bytes": "2000000",
+    "message.max.bytes": "5000",
+    "sasl.jaas.config": "topsecret",
+    "listener.name.plaintext.ssl.keystore.location": "/x",
+    "some.unknown": "v",
+    "log.roll.ms": "1000",
+    "log.roll.hours": "2",
+    "log.cleanup.policy": "compact,delete",
+    "listener.name.plaintext.plain.sasl.jaas.config": "othersecret",
+}
+LAYERS = Layers(
+    dynamic_broker={
+        "message.max.bytes": "7000",
+        "leader.replication.throttled.rate": "55",
+        "log.roll.ms": "9000",
+    },
+    dynamic_cluster={
+        "message.max.bytes": "6000",
+        "log.cleaner.threads": "2",
+        "log.retention.ms": "777",
+    },
+    static=STATIC,
+)
+TOPIC = {"max.message.bytes": "8000", "cleanup.policy": "delete"}
+GROUP = {"consumer.session.timeout.ms": "50000"}
+
+# Kafka shows the default as the value of these two although it lists what was set, because a
+# finer key overrides them. We show what was set.
+SHOWN_OTHERWISE = {"log.retention.hours", "log.roll.hours"}
+
+
+def golden(section: str) -> dict[str, str]:
+    lines = GOLDEN.read_text().split(f"#{section}\n")[1].split("#")[0].splitlines()
+    return {line.split("|")[0]: line for line in lines}
+
+
+def line_of(entry: Entry) -> str:
+    synonyms = "".join(f"{s.name}={_null(s.value)}@{s.source};" for s in entry.synonyms)
+    flags = f"{str(entry.is_read_only).lower()}|{str(entry.is_sensitive).lower()}"
+    return f"{entry.name}|{_null(entry.value)}|{int(entry.source)}|{flags}|{entry.type}|{synonyms}"
+
+
+def _null(text: str | None) -> str:
+    return "null" if text is None else text
+
+
+@pytest.mark.parametrize(
+    ("section", "entries"),
+    [
+        ("topic", describe_topic(TOPIC, LAYERS)),
+        ("group", describe_group(GROUP, LAYERS)),
+        ("broker", describe_broker(LAYERS)),
+        ("cluster", describe_cluster_default(LAYERS)),
+    ],
+    ids=["topic", "group", "broker", "cluster"],
+)
+def test_entries_are_those_of_kafka(section: str, entries: list[Entry]) -> None:
+    expected = golden(section)
+    ours = {entry.name: line_of(entry) for entry in entries if not entry.name.startswith("ottla.")}
+    assert set(ours) == set(expected)
+    different = {
+        name: (ours[name], expected[name]) for name in expected if ours[name] != expected[name]
+    }
+    assert set(different) == (SHOWN_OTHERWISE if section == "broker" else set())
+
+
+def test_our_own_keys_are_described_too() -> None:
+    names = {entry.name for entry in describe_broker(LAYERS)}
+    assert "ottla.metrics.listener" in names
+    assert "ottla.cleaner.interval.ms" not in names
+
+
+def test_no_secret_is_described() -> None:
+    told = "".join(line_of(entry) for entry in describe_broker(LAYERS))
+    assert "topsecret" not in told and "othersecret" not in told
+
+
+def test_every_listed_key_has_its_doc() -> None:
+    entries = describe_topic({}, LAYERS) + describe_group({}, LAYERS)
+    assert all(entry.doc for entry in entries)
+
+
+def test_client_metrics_list_what_is_set() -> None:
+    (entry,) = describe_client_metrics({"interval.ms": "5000"})
+    assert (entry.name, entry.value, entry.source) == ("interval.ms", "5000", Source.CLIENT_METRICS)
+
+
+def test_a_topic_takes_its_own_value_then_its_brokers() -> None:
+    config = topic_config(TOPIC, LAYERS)
+    assert config.max_message_bytes == 8000
+    assert config.cleanup_policy == ("delete",)
+    assert config.retention_ms == 777
+    assert config.segment_ms == 9000
+    assert config.segment_bytes == 2_000_000
+    assert topic_config({}, Layers()) == TopicConfig()
+
+
+@pytest.mark.parametrize(
+    ("static", "millis"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.hours": "5"}, 5 * 3_600_000),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.hours": "5", "log.retention.minutes": "7"}, 7 * 60_000),
+        ({"log.retention.minutes": "7", "log.retention.ms": "9"}, 9),
+    ],
+)
+def test_the_finer_unit_wins_within_a_level(static: dict[str, str], millis: int) -> None:
+    assert topic_config({}, Layers(static=static)).retention_ms == millis
+
+
+def test_a_higher_level_wins_whatever_its_unit() -> None:
+    layers = Layers(dynamic_cluster={"log.retention.hours": "1"}, static={"log.retention.ms": "9"})
+    assert effective_broker_value(layers, "log.retention.ms") == 3_600_000
+
+
+def test_flush_follows_the_scheduler() -> None:
+    layers = Layers(static={"log.flush.scheduler.interval.ms": "1234"})
+    assert topic_config({}, layers).flush_ms == 1234
+
+
+def test_a_group_takes_its_own_value_then_its_brokers() -> None:
+    layers = Layers(static={"group.share.session.timeout.ms": "46000"})
+    config = group_config(GROUP, layers)
+    assert config.consumer_session_timeout_ms == 50000
+    assert config.share_session_timeout_ms == 46000
+
+
+def test_bad_and_unknown_overrides_are_all_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        topic_config({"retention.ms": "x", "nope": "1"}, Layers())
+    assert [problem.key for problem in caught.value.problems] == ["retention.ms", "nope"]
+    with pytest.raises(ConfigError):
+        client_metrics_config({"interval.ms": "1"})
+    assert client_metrics_config({"metrics": "a,b"}).metrics == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "min.compaction.lag.ms"),
+        ({"remote.storage.enable": "true", "cleanup.policy": "compact"}, "cleanup.policy"),
+        ({"remote.storage.enable": "true", "local.retention.ms": "-1"}, "local.retention.ms"),
+        (
+            {"remote.storage.enable": "true", "retention.bytes": "5", "local.retention.bytes": "6"},
+            "local.retention.bytes",
+        ),
+    ],
+)
+def test_conditions_between_keys_of_a_topic(overrides: dict[str, str], key: str) -> None:
+    found = list(topic_problems(topic_config(overrides, Layers())))
+    assert [problem.key for problem in found] == [key]
+
+
+def test_a_topic_within_its_conditions() -> None:
+    fine = {"remote.storage.enable": "true", "local.retention.ms": "1", "retention.bytes": "-1",
+            "local.retention.bytes": "99"}  # fmt: skip
+    assert list(topic_problems(topic_config(fine, Layers()))) == []
+    assert list(topic_problems(TopicConfig())) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ({"consumer.session.timeout.ms": "44999"}, "consumer.session.timeout.ms"),
+        ({"share.record.lock.duration.ms": "60001"}, "share.record.lock.duration.ms"),
+        ({"streams.num.standby.replicas": "3"}, "streams.num.standby.replicas"),
+    ],
+)
+def test_a_group_stays_within_the_bounds_of_its_broker(overrides: dict[str, str], key: str) -> None:
+    broker = BrokerConfig(node_id=1, process_roles=("broker",), controller_listener_names=("CTL",))
+    found = list(group_problems(group_config(overrides, Layers()), broker))
+    assert [problem.key for problem in found] == [key]
+    assert list(group_problems(group_config({}, Layers()), broker)) == []

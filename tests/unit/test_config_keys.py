@@ -1,0 +1,199 @@
+"""The table of keys is Kafka's, and what is generated from it is current."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from ottla.config import generate, generated
+from ottla.config.key import Importance, Key, Required, Scope, Update
+from ottla.config.keys import (
+    BROKER_SYNONYMS,
+    DYNAMIC_ONLY,
+    GROUP_FALLBACK,
+    KEYS,
+    TOPIC_FALLBACK,
+    base_of_listener_key,
+    fields_of,
+    synonyms_of,
+)
+from ottla.config.layers import parse_checked
+from ottla.config.unsupported import REMOVED_KEYS, UNSUPPORTED_KEYS
+from ottla.config.values import BadValue, Type, to_text
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden" / "kafka_keys.tsv"
+FACTS = [line.split("\t") for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]
+
+
+def kafka_default(key: Key) -> str:
+    if isinstance(key.default, Required):
+        return "<REQUIRED>"
+    text = to_text(key.default)
+    return "<NULL>" if text is None else text
+
+
+@pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
+def test_every_key_of_kafka_is_there_as_kafka_has_it(scope: Scope) -> None:
+    ours = {
+        key.name: [
+            scope.value,
+            key.name,
+            key.type.name,
+            kafka_default(key),
+            key.importance.name,
+            key.update.value,
+            str(key.internal).lower(),
+        ]
+        for key in KEYS[scope].values()
+        if not key.name.startswith("ottla.") and key.name not in DYNAMIC_ONLY
+    }
+    kafkas = {fact[1]: fact for fact in FACTS if fact[0] == scope.value}
+    assert ours == kafkas
+
+
+def test_the_numbers_of_keys() -> None:
+    assert [len([f for f in FACTS if f[0] == scope.value]) for scope in Scope] == [341, 34, 11, 3]
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "good", "bad"),
+    [
+        (Scope.BROKER, "num.partitions", ["1", "+3", " 7 "], ["0", "3.0", "", "2147483648", "x"]),
+        (Scope.BROKER, "node.id", ["0"], ["-1"]),
+        (Scope.BROKER, "offsets.topic.replication.factor", ["3"], ["40000", "0"]),
+        (Scope.BROKER, "log.cleaner.min.cleanable.ratio", [".5", "0.7f", "1"], ["1.01", "1_0"]),
+        (Scope.BROKER, "log.preallocate", ["TRUE", "false"], ["yes", "1", ""]),
+        (Scope.BROKER, "log.dirs", ["/a,/a", " /a , /b "], ["", "/a,,/b"]),
+        (Scope.BROKER, "log.cleanup.policy", ["", "compact, delete"], ["none", "Compact"]),
+        (Scope.BROKER, "process.roles", ["broker", "controller,broker"], ["", "x"]),
+        (Scope.BROKER, "controller.quorum.voters", ["", "1@a:1,2@[::1]:2"], ["1@a", "x@a:1"]),
+        (Scope.BROKER, "controller.quorum.bootstrap.servers", ["a:1"], ["a:1,b", "a:99999"]),
+        (Scope.BROKER, "compression.gzip.level", ["-1", "1", "9"], ["0", "10", "-2"]),
+        (Scope.BROKER, "compression.type", ["producer", "zstd"], ["none", "ZSTD"]),
+        (Scope.BROKER, "group.consumer.migration.policy", ["Upgrade"], ["sideways"]),
+        (Scope.BROKER, "group.share.delivery.count.limit", ["2", "10"], ["1", "11"]),
+        (Scope.BROKER, "ssl.client.auth", ["required"], ["Required"]),
+        (Scope.BROKER, "remote.log.metadata.manager.impl.prefix", ["x."], [""]),
+        (Scope.BROKER, "ottla.metrics.listener", ["[::]:9404"], ["9404", ":9404"]),
+        (Scope.TOPIC, "retention.ms", ["-1", "0"], ["-2", "9223372036854775808"]),
+        (Scope.TOPIC, "segment.bytes", ["1048576"], ["1048575"]),
+        (
+            Scope.TOPIC,
+            "leader.replication.throttled.replicas",
+            ["*", "", "0:1,1:2"],
+            ["0:1,*", "0:", "none", "a:1"],
+        ),
+        (
+            Scope.GROUP,
+            "share.auto.offset.reset",
+            ["latest", "earliest", "by_duration:PT1H", "by_duration:P1DT2H3M4.5S",
+             "by_duration:pt1h", "by_duration:PT0S", "by_duration:PT+1S"],
+            ["Latest", "none", "by_duration:", "by_duration:PT", "by_duration:-PT1H",
+             "by_duration:PT1.5H", "by_duration:P1W", "by_duration:P-1D"],
+        ),
+        (Scope.GROUP, "share.isolation.level", ["read_committed"], ["READ_COMMITTED"]),
+        (Scope.CLIENT_METRICS, "interval.ms", ["100", "3600000"], ["99", "3600001"]),
+        (
+            Scope.CLIENT_METRICS,
+            "match",
+            ["", "client_id=app.*,client_source_port=90[0-9]+"],
+            ["client_id", "color=red", "client_id=("],
+        ),
+    ],
+)  # fmt: skip
+def test_values_are_accepted_and_refused_as_kafka_does(
+    scope: Scope, name: str, good: list[str], bad: list[str]
+) -> None:
+    key = KEYS[scope][name]
+    for text in good:
+        parse_checked(key, text)
+    for text in bad:
+        with pytest.raises(BadValue):
+            parse_checked(key, text)
+
+
+@pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
+def test_every_default_fulfils_its_own_rule(scope: Scope) -> None:
+    for key in KEYS[scope].values():
+        if key.default_value is not None and key.rule is not None:
+            assert key.rule.broken_by(key.default_value) is None, key.name
+
+
+@pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
+def test_every_key_has_one_sentence_of_doc(scope: Scope) -> None:
+    for key in KEYS[scope].values():
+        assert key.doc.endswith(".") and len(key.doc) < 130, key.name
+        assert "<" not in key.doc, key.name
+
+
+def test_the_generated_module_is_current() -> None:
+    assert generate.MODULE.read_text() == generate.render_module()
+
+
+def test_the_generated_page_is_current() -> None:
+    assert (ROOT / "docs" / "config.md").read_text() == generate.render_docs()
+
+
+@pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
+def test_the_generated_classes_have_the_defaults_of_the_table(scope: Scope) -> None:
+    cls = getattr(generated, generate.CLASSES[scope][0])
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    assert set(fields) == {key.field for key in fields_of(scope)}
+    for key in fields_of(scope):
+        if isinstance(key.default, Required):
+            assert fields[key.field].default is dataclasses.MISSING
+        else:
+            assert fields[key.field].default == key.default
+
+
+def test_a_key_without_effect_is_no_field_and_is_a_key() -> None:
+    fields = {key.name for key in fields_of(Scope.BROKER)}
+    assert set(UNSUPPORTED_KEYS) <= set(KEYS[Scope.BROKER])
+    assert "num.io.threads" not in fields
+    assert "authorizer.class.name" in fields
+
+
+def test_removed_keys_are_really_gone() -> None:
+    assert not set(REMOVED_KEYS) & set(KEYS[Scope.BROKER])
+
+
+def test_fallbacks_lead_from_keys_to_keys_of_the_same_type() -> None:
+    for table, scope in ((TOPIC_FALLBACK, Scope.TOPIC), (GROUP_FALLBACK, Scope.GROUP)):
+        for name, fallback in table.items():
+            assert KEYS[scope][name].type is KEYS[Scope.BROKER][fallback].type, name
+
+
+def test_synonyms_run_from_fine_to_coarse() -> None:
+    assert synonyms_of("log.retention.hours") == (
+        "log.retention.ms",
+        "log.retention.minutes",
+        "log.retention.hours",
+    )
+    assert synonyms_of("num.partitions") == ("num.partitions",)
+    for first, group in BROKER_SYNONYMS.items():
+        assert group[0] == (first, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("listener.name.external.ssl.keystore.location", "ssl.keystore.location"),
+        ("listener.name.external.plain.sasl.jaas.config", "sasl.jaas.config"),
+        ("listener.name.external.scram-sha-256.sasl.jaas.config", "sasl.jaas.config"),
+        ("listener.name.external.max.connections", "max.connections"),
+        ("listener.name.external.log.dirs", None),
+        ("listener.name.external", None),
+        ("ssl.keystore.location", None),
+    ],
+)
+def test_a_listener_has_keys_of_its_own(name: str, base: str | None) -> None:
+    found = base_of_listener_key(name)
+    assert (found.name if found else None) == base
+
+
+def test_updates_and_importances_are_all_used() -> None:
+    keys = KEYS[Scope.BROKER].values()
+    assert {key.update for key in keys} == set(Update)
+    assert {key.importance for key in keys} == set(Importance)
+    assert {key.type for key in keys} == set(Type)
