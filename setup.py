@@ -8,7 +8,9 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 # module -> source; the one list of what is compiled.
-COMPILED: dict[str, str] = {}
+COMPILED: dict[str, str] = {
+    "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",
+}
 
 setup(
     ext_modules=cythonize(

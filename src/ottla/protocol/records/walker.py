@@ -169,19 +169,17 @@ class _Cursor:
     @cython.exceptval(check=False)
     def timestamp(self, position: cython.int) -> cython.int:
         """Read a zigzag varlong of at most 10 bytes into ``timestamp_delta``."""
-        byte: cython.uint
-        raw: cython.uint
-        if position < self.roomy_end:
-            raw = self.data[position]
-            if raw < 0x80:
-                self.timestamp_delta = raw >> 1
-                if raw & 1:
-                    self.timestamp_delta = -self.timestamp_delta - 1
-                return position + 1
+        if position < self.roomy_end and (
+            self.data[position] < 0x80
+            or self.data[position + 1] < 0x80
+            or self.data[position + 2] < 0x80
+        ):
+            position = self.varint(position)
+            self.timestamp_delta = self.number
+            return position
         return self.long_timestamp(position)
 
     @cython.cfunc
-    @cython.inline
     @cython.exceptval(check=False)
     def long_timestamp(self, position: cython.int) -> cython.int:
         """Do what `timestamp` does, for every length and up to the end of the data."""
