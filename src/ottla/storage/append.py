@@ -15,11 +15,10 @@ from ottla.protocol.faults import (
     UnexpectedAppendOffset,
 )
 from ottla.protocol.records.batch import (
+    LOG_OVERHEAD_BYTES,
     BatchHeader,
     batches,
     is_crc_valid,
-    patch_append_time,
-    patch_offset,
 )
 from ottla.protocol.records.control import EndTxnMarker, read_end_txn_marker
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
@@ -46,6 +45,10 @@ def answer_duplicate(duplicate: Duplicate) -> Appended:
     return Appended(first, last, timestamp, timestamp, is_duplicate=True)
 
 
+# Last offset, largest timestamp and size of a batch: what its segment needs to know of it.
+Note = tuple[Offset, Millis, int]
+
+
 class Placed(NamedTuple):
     """A batch in a buffer."""
 
@@ -58,7 +61,7 @@ class Placed(NamedTuple):
         return self.start + self.header.size
 
 
-def marker_of(buffer: Buffer, placed: Placed) -> EndTxnMarker | None:
+def marker_of(buffer: Buffer, start: int, header: BatchHeader) -> EndTxnMarker | None:
     """Return the transaction marker of a producer's control batch; None for any other batch.
 
     One that the cleaner has emptied says nothing any more.
@@ -66,27 +69,25 @@ def marker_of(buffer: Buffer, placed: Placed) -> EndTxnMarker | None:
     Raises:
         InvalidRecord: a control batch that is no marker.
     """
-    header = placed.header
     if header.producer_id < 0 or not header.is_control or not header.records_count:
         return None
-    return read_end_txn_marker(buffer, placed.start)
+    return read_end_txn_marker(buffer, start)
 
 
 def check_leader_batch(
-    buffer: Buffer, placed: Placed, config: LogConfig, *, from_client: bool
+    buffer: Buffer, start: int, header: BatchHeader, config: LogConfig, from_client: bool
 ) -> None:
     """Refuse a batch that a leader must not append. The batch is whole.
 
     Raises:
         RecordTooLarge, BatchTooLargeForSegment, CorruptBatch, InvalidRecord
     """
-    header = placed.header
-    size = header.length + 12
+    size = header.length + LOG_OVERHEAD_BYTES
     if size > config.max_message_bytes:
         raise RecordTooLarge(f"{size} bytes, max.message.bytes is {config.max_message_bytes}")
     if size > config.segment_bytes:
         raise BatchTooLargeForSegment(f"{size} bytes, segment.bytes is {config.segment_bytes}")
-    if not is_crc_valid(buffer, placed.start, header):
+    if not is_crc_valid(buffer, start, header):
         raise CorruptBatch("CRC does not match")
     if header.records_count <= 0 or header.records_count != header.last_offset_delta + 1:
         raise InvalidRecord(
@@ -108,8 +109,13 @@ def _check_from_client(header: BatchHeader) -> None:
 
 
 class Origin(NamedTuple):
-    """Who sends a leader a batch; ``transaction_version`` is of the coordinator (KIP-890)."""
+    """Who appends as a leader, and for whom.
 
+    ``transaction_version`` is what the coordinator that sends a marker goes by (KIP-890).
+    """
+
+    leader_epoch: LeaderEpoch
+    now: Millis
     from_client: bool
     transaction_version: int
 
@@ -129,22 +135,6 @@ def check_producer(
         return producers.check(header, from_client=origin.from_client)
     producers.check_marker(header, marker, transaction_version=origin.transaction_version)
     return None
-
-
-def assign(
-    batch: bytearray | memoryview,
-    header: BatchHeader,
-    offset: Offset,
-    leader_epoch: LeaderEpoch,
-    append_time: Millis,
-) -> BatchHeader:
-    """Patch offset, epoch and, unless it is -1, time into a batch; return its header now."""
-    patch_offset(batch, 0, offset, leader_epoch)
-    timestamp = header.max_timestamp
-    if append_time >= 0:
-        patch_append_time(batch, 0, header, append_time)
-        timestamp = append_time
-    return header._replace(base_offset=offset, leader_epoch=leader_epoch, max_timestamp=timestamp)
 
 
 def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[Placed]:

@@ -18,16 +18,22 @@ from contextlib import suppress
 from typing import Final
 
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
-from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.records.batch import (
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    patch_append_time,
+    patch_offset,
+    read_header,
+)
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import Clock, Disk, Random
 from ottla.storage.append import (
     Appended,
+    Note,
     Origin,
     Placed,
     answer_duplicate,
-    assign,
     check_leader_batch,
     check_producer,
     check_replicated,
@@ -35,7 +41,7 @@ from ottla.storage.append import (
     split_leader_batches,
 )
 from ottla.storage.checkpoints import write_epochs
-from ottla.storage.files import LogFiles, State
+from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced
 from ottla.storage.graveyard import Graveyard
 from ottla.storage.health import Health
@@ -205,58 +211,73 @@ class Log:
         """
         self._health.check()
         header = read_header(batch)
-        if header.length + 12 == len(batch):
-            placed = [Placed(0, header)]
-        else:
-            placed = split_leader_batches(batch, from_client=from_client)
-        markers = []
-        for each in placed:
-            check_leader_batch(batch, each, self._config, from_client=from_client)
-            markers.append(marker := marker_of(batch, each))
-            origin = Origin(from_client, transaction_version)
-            duplicate = check_producer(self.producers, each.header, marker, origin)
+        origin = Origin(leader_epoch, now, from_client, transaction_version)
+        if header.length + LOG_OVERHEAD_BYTES != len(batch):
+            return self._append_several(batch, origin)
+        check_leader_batch(batch, 0, header, self._config, from_client)
+        if header.producer_id >= 0:
+            duplicate = check_producer(self.producers, header, marker_of(batch, 0, header), origin)
             if duplicate is not None:
                 return answer_duplicate(duplicate)
-        time = now if self._config.is_log_append_time else NO_TIMESTAMP
-        first_offset = self.log_end_offset
-        for each, marker in zip(placed, markers, strict=True):
-            view = batch if len(placed) == 1 else memoryview(batch)[each.start : each.end]
-            header = assign(view, each.header, self.log_end_offset, leader_epoch, time)
-            self._append(view, [Placed(0, header)], [marker], now)
-        return Appended(first_offset, header.last_offset, header.max_timestamp, time)
+        return self._append_one(batch, header, origin)
 
-    def _append(
-        self,
-        data: bytearray | memoryview,
-        run: list[Placed],
-        markers: list[EndTxnMarker | None],
-        now: Millis,
-    ) -> None:
-        """Write batches that have their offsets and belong in one segment."""
-        first, last = run[0].header, run[-1].header
-        length = len(data)
-        for each in run:
-            self._note_epoch(each.header.leader_epoch, each.header.base_offset)
+    def _append_one(
+        self, batch: bytearray | memoryview, header: BatchHeader, origin: Origin
+    ) -> Appended:
+        """Append a batch that was checked. No object is made here that need not be."""
+        epoch, now, *_ = origin
+        first = self.log_end_offset
+        last = Offset(first + header.last_offset_delta)
+        timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
+        patch_offset(batch, 0, first, epoch)
+        if self._config.is_log_append_time:
+            patch_append_time(batch, 0, header, now)
+            timestamp = append_time = now
+        self._note_epoch(epoch, first)
+        segment = self._write(batch, first, [(last, timestamp, len(batch))], now)
+        if header.producer_id >= 0:
+            header = header._replace(base_offset=first, max_timestamp=timestamp)
+            self._take_in(segment, header, marker_of(batch, 0, header), now)
+        else:
+            self.producers.skip_to(self.log_end_offset)
+        return Appended(first, last, timestamp, append_time)
+
+    def _append_several(self, batch: bytearray | memoryview, origin: Origin) -> Appended:
+        """Check all of a coordinator's batches, then append one after the other."""
+        placed = split_leader_batches(batch, from_client=origin.from_client)
+        for start, header in placed:
+            check_leader_batch(batch, start, header, self._config, origin.from_client)
+            marker = marker_of(batch, start, header)
+            check_producer(self.producers, header, marker, origin)
+        view = memoryview(batch)
+        done = [
+            self._append_one(view[each.start : each.end], each.header, origin) for each in placed
+        ]
+        largest = max(each.max_timestamp for each in done)
+        return done[-1]._replace(first_offset=done[0].first_offset, max_timestamp=largest)
+
+    def _write(
+        self, data: bytearray | memoryview, first: Offset, notes: Sequence[Note], now: Millis
+    ) -> Segment:
+        """Write batches that belong in one segment, the first at offset ``first``."""
+        last, timestamp, _ = notes[-1]
         segment = self._segments.active
-        if segment.should_roll(length, last.last_offset, first.max_timestamp, now):
-            segment = self._roll(first.base_offset, now)
+        if segment.should_roll(len(data), last, timestamp, now):
+            segment = self._roll(first, now)
         before = segment.size
         try:
-            segment.write(data, length)
-            for _, header in run:
-                segment.note(header.last_offset, header.max_timestamp, header.length + 12)
+            segment.write(data)
+            for note in notes:
+                segment.note(*note)
         except OSError as error:
             raise self._undo(segment, before, error) from error
-        self.log_end_offset = last.next_offset
-        for (_, header), marker in zip(run, markers, strict=True):
-            self._take_in(segment, header, marker, now)
+        self.log_end_offset = Offset(last + 1)
+        return segment
 
     def _take_in(
         self, segment: Segment, header: BatchHeader, marker: EndTxnMarker | None, now: Millis
     ) -> None:
-        if header.producer_id < 0:
-            self.producers.skip_to(header.next_offset)
-            return
+        """Let the producers know of a batch, and readers of a transaction that it aborts."""
         completed = apply_batch(self.producers, header, marker, now)
         if completed is not None:
             with self._health:
@@ -279,7 +300,8 @@ class Log:
         view = memoryview(data)
         run: list[Placed] = []
         for each in placed:
-            if run and not self._may_extend(run, each, now):
+            length = each.end - run[0].start if run else 0
+            if run and self._segments.active.should_roll(length, *_tell(each), now):
                 self._append_run(view, run, now)
                 run = []
             run.append(each)
@@ -288,16 +310,15 @@ class Log:
         last = placed[-1].header.last_offset
         return Appended(placed[0].header.base_offset, last, largest)
 
-    def _may_extend(self, run: list[Placed], each: Placed, now: Millis) -> bool:
-        """Say whether a batch may be written together with those before it."""
-        size = each.end - run[0].start
-        header = each.header
-        active = self._segments.active
-        return not active.should_roll(size, header.last_offset, header.max_timestamp, now)
-
     def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
-        markers = [marker_of(view, each) for each in run]
-        self._append(view[run[0].start : run[-1].end], run, markers, now)
+        markers = [marker_of(view, *each) for each in run]
+        for _, header in run:
+            self._note_epoch(header.leader_epoch, header.base_offset)
+        notes = [(*_tell(each), each.header.size) for each in run]
+        first = run[0].header.base_offset
+        segment = self._write(view[run[0].start : run[-1].end], first, notes, now)
+        for (_, header), marker in zip(run, markers, strict=True):
+            self._take_in(segment, header, marker, now)
 
     def _note_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
         """Write down a new leader epoch before the first batch that has it."""
@@ -522,23 +543,11 @@ class Log:
     def replace_segments(self, fresh: Sequence[Segment], base_offsets: Sequence[Offset]) -> None:
         """Put cleaned segments in the place of those they were made from.
 
-        ``fresh`` are ``.cleaned``, sealed and synced. Each step is durable before the next:
-        once the last of them is ``.swap`` the replacement is carried through after a crash,
-        before that it is dropped. Newest first, so that there is no state between.
+        ``fresh`` are ``.cleaned``, sealed and synced; see `Segments.replace`.
         """
         self._health.check()
-        assert fresh
-        old = [segment for segment in self._segments if segment.base_offset in set(base_offsets)]
         with self._health:
-            for segment in reversed(fresh):
-                segment.change_state(State.SWAP)
-            for segment in old:
-                segment.mark_deleted()
-                self._segments.remove(segment)
-            for segment in fresh:
-                segment.change_state(State.LIVE)
-                self._segments.add(segment)
-            self._bury(old)
+            self._bury(self._segments.replace(fresh, set(base_offsets)))
             kept = {segment.base_offset for segment in fresh}
             self._snapshots.remove_at(base for base in base_offsets if base not in kept)
 
@@ -590,3 +599,7 @@ class Log:
         with suppress(OSError):
             segment.drop_unnoted()
         return self._health.fail(error)
+
+
+def _tell(placed: Placed) -> tuple[Offset, Millis]:
+    return placed.header.last_offset, placed.header.max_timestamp

@@ -19,7 +19,7 @@ from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
 from ottla.protocol.records.batch import is_crc_valid
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.atomic_file import TEMPORARY_SUFFIX
-from ottla.storage.append import Placed, marker_of
+from ottla.storage.append import marker_of
 from ottla.storage.checkpoints import CorruptCheckpoint, read_epochs, write_epochs
 from ottla.storage.files import INDEXES, FileName, Kind, LogFiles, State, parse_name
 from ottla.storage.leader_epochs import LeaderEpochs
@@ -289,7 +289,7 @@ class Loader:
 
     def _take_in(self, segment: Segment, whole: Whole) -> None:
         header = whole.header
-        marker = marker_of(whole.buffer, Placed(whole.start, header))
+        marker = marker_of(whole.buffer, whole.start, header)
         segment.note(header.last_offset, header.max_timestamp, header.size)
         note_aborted(segment.txn_index, apply_batch(self.producers, header, marker))
         self._assign(header.leader_epoch, header.base_offset)

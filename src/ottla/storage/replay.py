@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.types import NO_TIMESTAMP, Millis, Offset
-from ottla.storage.append import Placed, marker_of
+from ottla.storage.append import marker_of
 from ottla.storage.files import OFFSET_MAX
 from ottla.storage.producer_state import CompletedTxn, ProducerState
 from ottla.storage.scan import Found
@@ -88,7 +88,7 @@ def _marker_on_disk(segment: Segment, found: Found) -> EndTxnMarker | None:
     header = found.header
     if header.producer_id < 0 or not header.is_control:
         return None
-    return marker_of(segment.file.pread(header.size, found.position), Placed(0, header))
+    return marker_of(segment.file.pread(header.size, found.position), 0, header)
 
 
 def collect_aborted(

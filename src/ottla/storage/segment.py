@@ -33,12 +33,14 @@ class Segment:
     """
 
     __slots__ = (
+        "_age_ms_max",
         "_are_offsets_checked",
         "_bytes_since_index",
         "_config",
         "_file",
         "_files",
         "_first_timestamp",
+        "_is_full",
         "_largest",
         "_reserved",
         "base_offset",
@@ -63,6 +65,8 @@ class Segment:
         disk = files.disk
         self._files = files
         self._config = config
+        self._age_ms_max = config.segment_ms_max
+        self._is_full: bool | None = None  # None: to be asked again
         self._file: File | None = None
         self._reserved = 0
         self._bytes_since_index = 0
@@ -169,29 +173,37 @@ class Segment:
         By size, by age as the records' timestamps tell it (by the clock where they have
         none), by a full index, or because its offsets are too far from the base.
         """
-        config = self._config
-        if self.size > config.segment_bytes - size:
-            return True
-        if self.size and self._age_ms(timestamp, now) > config.segment_ms_max - self.jitter_ms:
-            return True
-        if self.offset_index.is_full or self.time_index.is_full:
-            return True
-        return not self.may_hold(last_offset)
+        held = self.size
+        return (
+            held > self._config.segment_bytes - size
+            or (held > 0 and self._age_ms(timestamp, now) > self._age_ms_max - self.jitter_ms)
+            or self._are_indexes_full()
+            or not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+        )
 
     def _age_ms(self, timestamp: Millis, now: Millis) -> int:
-        first = self.first_timestamp
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
         return timestamp - first if first is not None and first >= 0 else now - self.created
+
+    def _are_indexes_full(self) -> bool:
+        # Only an entry that was added can have changed the answer.
+        if self._is_full is None:
+            self._is_full = self.offset_index.is_full or self.time_index.is_full
+        return self._is_full
 
     def configure(self, config: LogConfig) -> None:
         """Go by other settings from the next append on."""
         self._config = config
+        self._age_ms_max = config.segment_ms_max
 
     # -- writing -------------------------------------------------------------
 
-    def write(self, data: Buffer, length: int) -> None:
-        """Write ``length`` bytes of batches behind the last; `note` each of them after."""
-        if self._config.preallocate and self.size + length > self._reserved:
-            self._reserve(length)
+    def write(self, data: Buffer) -> None:
+        """Write whole batches behind the last; `note` each of them after."""
+        if self._config.preallocate and self.size + len(data) > self._reserved:
+            self._reserve(len(data))
         (self._file or self.file).pwrite(data, self.size)
 
     def _reserve(self, length: int) -> None:
@@ -201,7 +213,7 @@ class Segment:
 
     def note(self, last_offset: Offset, timestamp: Millis, size: int) -> None:
         """Take in a batch that was written at ``size``: it counts from now on."""
-        if timestamp > self.largest.timestamp:
+        if timestamp > (self._largest or self.largest).timestamp:
             self._largest = TimestampOffset(timestamp, last_offset)
         if self._first_timestamp is None and not self.size:
             self._first_timestamp = timestamp
@@ -209,6 +221,7 @@ class Segment:
             self.offset_index.append(last_offset, self.size)
             self.time_index.append(self.largest)
             self._bytes_since_index = 0
+            self._is_full = None
         self._bytes_since_index += size
         self.size += size
 
@@ -236,6 +249,7 @@ class Segment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
+        self._is_full = None
         cut = 0 if found is None else self.size - found.position
         self.size -= cut
         self.drop_unnoted()
@@ -384,6 +398,7 @@ class Segment:
         self.offset_index.reset()
         self.time_index.reset()
         self._are_offsets_checked = True
+        self._is_full = None
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._bytes_since_index = 0
         self.size = 0

@@ -1,9 +1,10 @@
 """The segments of one log in order of their base offsets; never empty once the log is open."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from ottla.protocol.types import Offset
+from ottla.storage.files import State
 from ottla.storage.segment import Segment
 
 
@@ -53,6 +54,25 @@ class Segments:
         at = self._segments.index(segment)
         del self._bases[at]
         del self._segments[at]
+
+    def replace(self, fresh: Sequence[Segment], base_offsets: Container[Offset]) -> list[Segment]:
+        """Put cleaned segments in the place of others; return those, marked deleted.
+
+        Each step is durable before the next. Until the first of ``fresh`` is ``.swap`` a
+        crash drops them all, which is why they are renamed newest first; from then on
+        opening the log carries the replacement through.
+        """
+        assert fresh
+        old = [segment for segment in self._segments if segment.base_offset in base_offsets]
+        for segment in reversed(fresh):
+            segment.change_state(State.SWAP)
+        for segment in old:
+            segment.mark_deleted()
+            self.remove(segment)
+        for segment in fresh:
+            segment.change_state(State.LIVE)
+            self.add(segment)
+        return old
 
     def from_floor(self, offset: Offset) -> list[Segment]:
         """Return the segment that would hold ``offset`` and all behind it."""
