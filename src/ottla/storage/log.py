@@ -203,10 +203,7 @@ class Log:
         checked together and appended one by one. Refusals change nothing.
 
         Raises:
-            CorruptBatch, InvalidRecord, UnsupportedMagic, RecordTooLarge,
-            BatchTooLargeForSegment: the batch must not be written.
-            OutOfOrderSequence, InvalidProducerEpoch, InvalidTransactionState,
-            TransactionCoordinatorFenced: its producer must not write it.
+            Fault: as `check_leader_batch` and `check_producer` say.
             StorageFailed: it is not in the log and never acknowledged.
         """
         self._health.check()
@@ -306,8 +303,7 @@ class Log:
                 run = []
             run.append(each)
         self._append_run(view, run, now)
-        largest = max(each.header.max_timestamp for each in placed)
-        last = placed[-1].header.last_offset
+        last, largest = placed[-1].header.last_offset, max(_tell(each)[1] for each in placed)
         return Appended(placed[0].header.base_offset, last, largest)
 
     def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
@@ -315,8 +311,8 @@ class Log:
         for _, header in run:
             self._note_epoch(header.leader_epoch, header.base_offset)
         notes = [(*_tell(each), each.header.size) for each in run]
-        first = run[0].header.base_offset
-        segment = self._write(view[run[0].start : run[-1].end], first, notes, now)
+        data = view[run[0].start : run[-1].end]
+        segment = self._write(data, run[0].header.base_offset, notes, now)
         for (_, header), marker in zip(run, markers, strict=True):
             self._take_in(segment, header, marker, now)
 
