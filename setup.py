@@ -10,6 +10,8 @@ from setuptools import Extension, setup
 # module -> source; the one list of what is compiled.
 COMPILED: dict[str, str] = {
     "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",
+    "ottla.storage.offset_map": "src/ottla/storage/offset_map.py",
+    "ottla.storage.record_filter": "src/ottla/storage/record_filter.py",
 }
 
 setup(

@@ -1,0 +1,329 @@
+"""Compaction of one log, carried out: note the newest offsets, write segments anew, swap them in.
+
+A round is a generator. Each step reads about a megabyte and yields how many bytes it moved, so
+that a loop can do other things between two steps, or wait where the disk is to be spared.
+Closing it between two steps leaves the log as it is.
+
+Segments are written under ``.cleaned`` names and synced before they take the place of what they
+were made from (`Log.replace_segments`): a crash at any moment leaves the old ones or the new.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from ottla.protocol.faults import StorageFailed
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.types import Buffer, Millis, Offset
+from ottla.runtime.ports import Disk
+from ottla.storage.batch_cleaner import (
+    BatchCleaner,
+    CleanStats,
+    check_batch,
+    marker_kind,
+    unpack,
+)
+from ottla.storage.compaction import (
+    CleanedTransactions,
+    Dirty,
+    Lags,
+    LastRecord,
+    Limits,
+    LogOffsets,
+    Round,
+    decide_batch,
+    find_dirty,
+    plan_groups,
+)
+from ottla.storage.files import INDEXES, Kind, LogFiles, State
+from ottla.storage.flushing import PathSync
+from ottla.storage.log import Log
+from ottla.storage.offset_map import OffsetMap
+from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.segment import Segment
+
+# What a step moves at least before it lets others have a turn, and what is written at once.
+STEP_BYTES: Final = 1 << 20
+
+
+class CleaningAborted(Exception):
+    """The log was truncated, trimmed or closed under the cleaner. What was swapped in stays."""
+
+
+class OffsetMapTooSmall(Exception):
+    """Not one dirty batch fits into ``log.cleaner.dedupe.buffer.size``: no round gets anywhere."""
+
+
+class Memory(NamedTuple):
+    """For the offset map: its bytes, 16 secret bytes for its hash, and how full it may get."""
+
+    bytes_max: int
+    secret: bytes
+    load_factor: float = 0.9
+
+
+class CleanResult(NamedTuple):
+    """``end_offset`` is the log's new first dirty offset, for the cleaner checkpoint."""
+
+    end_offset: Offset
+    stats: CleanStats
+
+
+class _Facts:
+    """A segment as the plans of `compaction.py` see it; asks the disk only where they ask."""
+
+    __slots__ = ("segment",)
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+
+    @property
+    def base_offset(self) -> Offset:
+        return self.segment.base_offset
+
+    @property
+    def size(self) -> int:
+        return self.segment.size
+
+    @property
+    def index_size(self) -> int:
+        indexes = (self.segment.offset_index, self.segment.time_index)
+        return max(len(index) * index.ENTRY.size for index in indexes)
+
+    @property
+    def largest_timestamp(self) -> Millis:
+        return self.segment.largest_timestamp
+
+    @property
+    def first_timestamp(self) -> Millis | None:
+        return self.segment.first_timestamp
+
+
+def dirty_part(log: Log, checkpoint: Offset | None, now: Millis) -> Dirty:
+    """Find what of a log may be cleaned; ``checkpoint`` is how far it was cleaned before."""
+    return find_dirty(
+        [_Facts(segment) for segment in log.segments],
+        LogOffsets(checkpoint, log.log_start_offset, log.last_stable_offset, log.log_end_offset),
+        Lags(log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms),
+        now,
+    )
+
+
+class Cleaning:
+    """One round over one log. Iterate `run`, then read ``result``.
+
+    ``now`` dates the delete horizons and decides which have passed.
+    """
+
+    def __init__(self, disk: Disk, log: Log, dirty: Dirty, memory: Memory, now: Millis) -> None:
+        self._files = LogFiles(disk, log.directory)
+        self._log = log
+        self._dirty = dirty
+        self._memory = memory
+        self._now = now
+        # A sealed segment changes only by truncation: then what was noted of it is untrue.
+        self._sizes = {segment.base_offset: segment.size for segment in log.segments[:-1]}
+        self.result = CleanResult(dirty.first_dirty, CleanStats())
+
+    def run(self) -> Iterator[int]:
+        """Do the work, yielding the bytes moved since the last yield.
+
+        Raises:
+            CleaningAborted: the log changed meanwhile. OffsetMapTooSmall: see there.
+            CorruptBatch, InvalidRecord, UnsupportedMagic: the log is damaged; it must not be
+                cleaned until it is repaired. StorageFailed: the disk failed.
+        """
+        if self._dirty.first_dirty >= self._dirty.first_uncleanable:
+            return
+        memory = self._memory
+        offset_map = OffsetMap(memory.bytes_max, memory.secret, memory.load_factor)
+        try:
+            yield from self._build(offset_map)
+            end = Offset(offset_map.latest_offset + 1)
+            if end <= self._dirty.first_dirty:
+                raise OffsetMapTooSmall(f"{self._log.directory}: {offset_map.capacity} keys")
+            yield from self._clean_upto(end, offset_map)
+            self.result = CleanResult(end, self.result.stats)
+        except OSError as error:
+            raise StorageFailed(self._log.directory, str(error)) from error
+        finally:
+            offset_map.close()
+
+    # -- first pass: the newest offset of each key ---------------------------
+
+    def _build(self, offset_map: OffsetMap) -> Iterator[int]:
+        """Fill the map from the dirty part, as far as it holds."""
+        dirty, log = self._dirty, self._log
+        transactions = CleanedTransactions()
+        transactions.add_aborted(log.collect_aborted(dirty.first_dirty, dirty.first_uncleanable))
+        segments = [s for s in log.segments if s.base_offset < dirty.first_uncleanable]
+        ends = [*(s.base_offset for s in segments[1:]), dirty.first_uncleanable]
+        for segment, end in zip(segments, ends, strict=True):
+            if end <= dirty.first_dirty:
+                continue
+            is_whole = yield from self._map_segment(segment, offset_map, transactions)
+            if not is_whole:
+                return
+            # Offsets that an earlier round removed from the end are known to be gone.
+            offset_map.latest_offset = Offset(end - 1)
+
+    def _map_segment(
+        self, segment: Segment, offset_map: OffsetMap, transactions: CleanedTransactions
+    ) -> Generator[int, None, bool]:
+        """Note the keys of a segment; returns False when the map became full."""
+        first = segment.find(self._dirty.first_dirty)
+        position = segment.size if first is None else first.position
+        moved = 0
+        for whole in self._batches(segment, position):
+            header = whole.header
+            if not self._note(whole, offset_map, transactions):
+                return False
+            if header.last_offset >= self._dirty.first_dirty:
+                offset_map.latest_offset = header.last_offset
+            self.result.stats.map_bytes_read += header.size
+            moved += header.size
+            if moved >= STEP_BYTES:
+                yield moved
+                self._check(segment)
+                moved = 0
+        yield moved
+        self._check(segment)
+        return True
+
+    def _note(self, whole: Whole, offset_map: OffsetMap, transactions: CleanedTransactions) -> bool:
+        """Note the keys of a batch; False when the map is full. Aborted records do not count."""
+        if whole.header.is_control:
+            transactions.on_marker(whole.header, marker_kind(whole))
+            return True
+        if transactions.on_data(whole.header) or whole.header.records_count == 0:
+            return True
+        region, spans = unpack(whole)
+        return offset_map.put(region, spans, whole.header.base_offset, self._dirty.first_dirty)
+
+    # -- second pass: segments written anew ----------------------------------
+
+    def _clean_upto(self, end: Offset, offset_map: OffsetMap) -> Iterator[int]:
+        """Clean every segment that begins below ``end``, neighbours together."""
+        log = self._log
+        round_ = Round(
+            self._now,
+            log.config.delete_retention_ms,
+            self._dirty.first_uncleanable,
+            {
+                entry.producer_id: LastRecord(entry.last_offset, entry.producer_epoch)
+                for entry in log.producers.entries()
+            },
+        )
+        cleaner = BatchCleaner(offset_map, round_, self.result.stats)
+        transactions = CleanedTransactions()
+        facts = [_Facts(s) for s in log.segments if s.base_offset < end]
+        limits = Limits(log.config.segment_bytes, log.config.segment_index_bytes)
+        for group in plan_groups(facts, limits, self._dirty.first_uncleanable):
+            segments = [each.segment for each in group]
+            yield from self._clean_group(segments, cleaner, transactions)
+
+    def _clean_group(
+        self, group: Sequence[Segment], cleaner: BatchCleaner, transactions: CleanedTransactions
+    ) -> Iterator[int]:
+        """Write one segment in place of ``group`` and swap it in."""
+        for segment in group:
+            self._check(segment)
+        base = group[0].base_offset
+        fresh = Segment.create(
+            self._files, base, self._log.config, now=self._now, state=State.CLEANED
+        )
+        is_whole = False
+        try:
+            for segment in group:
+                yield from self._clean_into(fresh, segment, cleaner, transactions)
+            fresh.seal()
+            _sync(self._files, fresh)
+            for segment in group:
+                self._check(segment)
+            is_whole = True
+        finally:
+            if not is_whole:
+                self._discard(fresh)
+        self._log.replace_segments([fresh], [segment.base_offset for segment in group])
+
+    def _clean_into(
+        self,
+        fresh: Segment,
+        segment: Segment,
+        cleaner: BatchCleaner,
+        transactions: CleanedTransactions,
+    ) -> Iterator[int]:
+        log = self._log
+        end = next(s.base_offset for s in log.segments if s.base_offset > segment.base_offset)
+        transactions.add_aborted(log.collect_aborted(segment.base_offset, end))
+        output = _Output(fresh)
+        moved = 0
+        for whole in self._batches(segment, 0):
+            header = whole.header
+            if header.is_control:
+                may_discard = transactions.on_marker(header, marker_kind(whole))
+            else:
+                may_discard = transactions.on_data(header)
+            cleaned = cleaner.clean(whole, decide_batch(header, cleaner.round, may_discard))
+            if cleaned is not None:
+                output.add(*cleaned)
+            moved += header.size
+            if moved >= STEP_BYTES:
+                output.flush()
+                yield moved
+                self._check(segment)
+                moved = 0
+        output.flush()
+        for txn in transactions.take_retained():
+            fresh.txn_index.append(txn)
+        yield moved
+        self._check(segment)
+
+    def _batches(self, segment: Segment, position: int) -> Iterator[Whole]:
+        for whole in whole_batches(segment.file, position, segment.size):
+            check_batch(whole)
+            yield whole
+
+    def _check(self, segment: Segment) -> None:
+        """Stop when the log has changed since the round began: what is known is untrue then."""
+        is_there = not self._log.is_failed and any(each is segment for each in self._log.segments)
+        if not is_there or segment.size != self._sizes[segment.base_offset]:
+            raise CleaningAborted(self._log.directory)
+
+    def _discard(self, fresh: Segment) -> None:
+        fresh.close()
+        # Left behind they do no harm: opening the log removes them.
+        with suppress(OSError):
+            for kind in (Kind.LOG, *INDEXES):
+                self._files.remove_if_there(fresh.base_offset, kind, State.CLEANED)
+
+
+class _Output:
+    """Batches on their way into a segment, written together."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._parts: list[tuple[BatchHeader, Buffer]] = []
+        self._bytes = 0
+
+    def add(self, header: BatchHeader, data: Buffer) -> None:
+        self._parts.append((header, data))
+        self._bytes += len(data)
+        if self._bytes >= STEP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._parts:
+            return
+        self._segment.write(b"".join(data for _, data in self._parts))
+        for header, data in self._parts:
+            self._segment.note(header.last_offset, header.max_timestamp, len(data))
+        self._parts.clear()
+        self._bytes = 0
+
+
+def _sync(files: LogFiles, segment: Segment) -> None:
+    """Make a segment's files durable; their names become so when they are renamed."""
+    segment.file.sync()
+    for kind in INDEXES:
+        PathSync(files.disk, files.path(segment.base_offset, kind, segment.state)).sync()

@@ -1,0 +1,348 @@
+"""What compaction may remove from a log, and from which log first.
+
+Pure. Compaction keeps, for each key, its newest record. A log is clean up to its first dirty
+offset; a round notes the newest offset of every key in the dirty part (`offset_map.py`), then
+writes every segment below the round's end anew, without what that map makes obsolete:
+
+    0 ......... first dirty ........ round's end ..... first uncleanable ....... log end
+    |---- rewritten ----------------------|  |-- not this time --|-- never yet --|
+
+What must outlive a round, beside the newest value of each key:
+
+* offsets: no record's offset changes, and the last batch of a round stays, if only its header;
+* a tombstone, until its delete horizon: readers must get the chance to see it (KIP-534);
+* the last batch of each producer, if only its header: else a retry would look like a gap;
+* a transaction's marker, until all its data is gone and then its horizon passed. Markers are
+  never compared by key: they all have the same one.
+"""
+
+import enum
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.types import Millis, Offset
+from ottla.storage.transaction_index import AbortedTxn
+
+# A segment's indexes hold offsets relative to its base, in 31 bits.
+OFFSETS_PER_SEGMENT_MAX = 2**31 - 1
+
+# -- one batch -----------------------------------------------------------------
+
+
+class Fate(enum.Enum):
+    """What becomes of a batch."""
+
+    DELETE = "delete"  # whole, without a look at its records
+    KEEP_RECORDS = "keep-records"  # those that stay; nothing when none does
+    KEEP_HEADER = "keep-header"  # those that stay; the bare header when none does
+
+
+class Verdict(NamedTuple):
+    """How to treat a batch.
+
+    ``drops_records``: none stays, whatever the map says. ``is_spent_marker``: a marker whose
+    transaction has no data left, so that its delete horizon starts to run.
+    """
+
+    fate: Fate
+    drops_records: bool
+    is_spent_marker: bool
+
+
+class LastRecord(NamedTuple):
+    """The last a producer wrote; ``data_offset`` is -1 when that was a marker."""
+
+    data_offset: Offset
+    epoch: int
+
+
+class MarkerKind(enum.Enum):
+    """What a control batch says of its producer's transaction."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+    OTHER = "other"  # of the metadata log; never removed
+    EMPTY = "empty"  # cleaned before: only the header is left
+
+
+class CleanedTransactions:
+    """Which transactions the batches read so far belong to, in offset order.
+
+    Aborted transactions that had data left when their marker was read make up the new
+    transaction index: take them after each segment.
+    """
+
+    def __init__(self) -> None:
+        self._retained: list[AbortedTxn] = []
+        self._waiting: list[tuple[Offset, AbortedTxn]] = []  # a heap by first offset
+        self._aborted: dict[int, AbortedTxn] = {}  # by producer, begun and not yet ended
+        self._with_data: set[int] = set()  # producers whose open aborted one has data left
+        self._committed: set[int] = set()  # producers with data in a transaction not aborted
+
+    def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
+        """Take in aborted transactions that begin behind what has been read."""
+        for txn in transactions:
+            heapq.heappush(self._waiting, (txn.first_offset, txn))
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Note a data batch; True when its transaction was aborted, so its records go."""
+        self._begin_upto(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._with_data.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_marker(self, header: BatchHeader, kind: MarkerKind) -> bool:
+        """Note a control batch; True when its transaction has no data left."""
+        self._begin_upto(header.last_offset)
+        producer_id = header.producer_id
+        match kind:
+            case MarkerKind.ABORT:
+                txn = self._aborted.pop(producer_id, None)
+                if txn is None or producer_id not in self._with_data:
+                    return True
+                self._with_data.discard(producer_id)
+                self._retained.append(txn)
+                return False
+            case MarkerKind.COMMIT:
+                is_spent = producer_id not in self._committed
+                self._committed.discard(producer_id)
+                return is_spent
+            case MarkerKind.EMPTY:
+                return True
+            case MarkerKind.OTHER:
+                return False
+
+    def take_retained(self) -> list[AbortedTxn]:
+        """Return the aborted transactions that stay in the index, each once, by marker."""
+        retained, self._retained = self._retained, []
+        return retained
+
+    def _begin_upto(self, offset: Offset) -> None:
+        while self._waiting and self._waiting[0][0] <= offset:
+            txn = heapq.heappop(self._waiting)[1]
+            self._aborted.setdefault(txn.producer_id, txn)
+
+
+class Round(NamedTuple):
+    """What stays the same for all batches of a round.
+
+    ``upper_bound`` is the first offset that may not be cleaned yet; ``last_records`` has the
+    producers that are known to the log.
+    """
+
+    now: Millis
+    delete_retention_ms: int
+    upper_bound: Offset
+    last_records: Mapping[int, LastRecord]
+
+
+def decide_batch(header: BatchHeader, round_: Round, may_discard: bool) -> Verdict:
+    """Decide about a batch; ``may_discard`` is what `CleanedTransactions` said of it."""
+    drops_records = may_discard
+    if header.is_control:
+        # A marker without data still waits for readers that are in the middle of its data.
+        horizon = header.delete_horizon_ms
+        drops_records = may_discard and horizon is not None and horizon <= round_.now
+    if _is_last_of_producer(header, round_) or header.next_offset == round_.upper_bound:
+        fate = Fate.KEEP_HEADER
+    elif drops_records:
+        fate = Fate.DELETE
+    else:
+        fate = Fate.KEEP_RECORDS
+    return Verdict(fate, drops_records, is_spent_marker=may_discard and header.is_control)
+
+
+def _is_last_of_producer(header: BatchHeader, round_: Round) -> bool:
+    last = round_.last_records.get(header.producer_id) if header.producer_id >= 0 else None
+    if last is None:
+        return False
+    if last.data_offset >= 0:
+        return header.last_offset == last.data_offset
+    return header.is_control and header.producer_epoch == last.epoch
+
+
+# -- one log -------------------------------------------------------------------
+
+
+class Segment(Protocol):
+    """What has to be known of a segment to plan its cleaning; sizes are bytes."""
+
+    @property
+    def base_offset(self) -> Offset:
+        """The first offset it may hold."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Of its batches."""
+        ...
+
+    @property
+    def index_size(self) -> int:
+        """Of the larger of its two indexes."""
+        ...
+
+    @property
+    def largest_timestamp(self) -> Millis:
+        """Of all its records."""
+        ...
+
+    @property
+    def first_timestamp(self) -> Millis | None:
+        """Of its first batch; None when it is empty."""
+        ...
+
+
+AnySegment = TypeVar("AnySegment", bound=Segment)
+
+
+class Lags(NamedTuple):
+    """``min.compaction.lag.ms`` and ``max.compaction.lag.ms``."""
+
+    ms_min: int
+    ms_max: int
+
+
+class Dirty(NamedTuple):
+    """The dirty part of a log: ``[first_dirty, first_uncleanable)``, and what it is worth.
+
+    ``first_uncleanable`` is a segment's base. ``is_checkpoint_wrong``: the checkpoint named an
+    offset that the log does not have, and ``first_dirty`` is to be written in its place.
+    """
+
+    first_dirty: Offset
+    first_uncleanable: Offset
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue_ms: int
+    is_checkpoint_wrong: bool
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share of what could be compacted."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def is_worth_cleaning(self, ratio_min: float) -> bool:
+        """Say whether ``min.cleanable.dirty.ratio`` or ``max.compaction.lag.ms`` asks for it."""
+        is_overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
+        return is_overdue or self.ratio > ratio_min
+
+
+class LogOffsets(NamedTuple):
+    """Where a log stands; ``checkpoint`` is how far it was cleaned, None when never."""
+
+    checkpoint: Offset | None
+    log_start: Offset
+    last_stable: Offset
+    log_end: Offset
+
+
+def find_dirty(segments: Sequence[Segment], offsets: LogOffsets, lags: Lags, now: Millis) -> Dirty:
+    """Find what may be cleaned. ``segments`` are oldest first; the last one is active.
+
+    Never cleaned: the active segment, anything at or above the last stable offset, and
+    segments with a record younger than the minimum lag.
+    """
+    first_dirty = offsets.log_start if offsets.checkpoint is None else offsets.checkpoint
+    is_wrong = not offsets.log_start <= first_dirty <= offsets.log_end
+    if is_wrong:
+        first_dirty = offsets.log_start
+    dirty = _non_active_from(segments, first_dirty)
+    limit = min(offsets.last_stable, segments[-1].base_offset)
+    if lags.ms_min > 0:
+        young = (s for s in dirty if s.largest_timestamp > now - lags.ms_min)
+        limit = min([limit, *(segment.base_offset for segment in young)])
+    limit = max(limit, first_dirty)
+    # Whole segments only: the one that holds the limit is the first that stays.
+    uncleanable = _non_active_from(segments, limit)[:1] or segments[-1:]
+    end = uncleanable[0].base_offset
+    start = min(first_dirty, end)
+    return Dirty(
+        first_dirty,
+        end,
+        clean_bytes=sum(s.size for s in segments if s.base_offset < first_dirty),
+        cleanable_bytes=sum(s.size for s in _from_floor(segments, start) if s.base_offset < end),
+        overdue_ms=_overdue_ms(dirty, lags, now),
+        is_checkpoint_wrong=is_wrong,
+    )
+
+
+def _from_floor(segments: Sequence[Segment], offset: Offset) -> list[Segment]:
+    """Return the segment that holds ``offset``, and those behind it."""
+    bases = [segment.base_offset for segment in segments]
+    first = max((base for base in bases if base <= offset), default=bases[0])
+    return [segment for segment in segments if segment.base_offset >= first]
+
+
+def _non_active_from(segments: Sequence[Segment], offset: Offset) -> list[Segment]:
+    if offset > segments[-1].base_offset:
+        return []
+    return [s for s in _from_floor(segments, offset) if s is not segments[-1]]
+
+
+def _overdue_ms(dirty: Iterable[Segment], lags: Lags, now: Millis) -> int:
+    """Return for how long the oldest dirty segment has been past the maximum lag."""
+    if now < lags.ms_max:  # no limit: the segments need not be looked at
+        return 0
+    times = [s.first_timestamp for s in dirty]
+    oldest = min((time for time in times if time is not None and time > 0), default=now)
+    return max(0, now - max(lags.ms_max, 0) - oldest)
+
+
+class Candidate(NamedTuple):
+    """A compacted log that may be cleaned. ``name`` breaks ties, for one order on every run."""
+
+    name: str
+    dirty: Dirty
+    ratio_min: float
+
+
+def choose_filthiest(candidates: Iterable[Candidate]) -> Candidate | None:
+    """Choose the log to clean next: one past its maximum lag first, then the dirtiest."""
+    worth = [each for each in candidates if each.dirty.is_worth_cleaning(each.ratio_min)]
+    return min(
+        worth,
+        key=lambda each: (each.dirty.overdue_ms == 0, -each.dirty.ratio, each.name),
+        default=None,
+    )
+
+
+class Limits(NamedTuple):
+    """Of a segment: ``segment.bytes`` and ``segment.index.bytes``."""
+
+    bytes_max: int
+    index_bytes_max: int
+
+
+def plan_groups(
+    segments: Sequence[AnySegment], limits: Limits, first_uncleanable: Offset
+) -> list[list[AnySegment]]:
+    """Put neighbours together that fit into one segment, lest segments become tiny."""
+    groups: list[list[AnySegment]] = []
+    log_bytes = index_bytes = 0
+    for at, segment in enumerate(segments):
+        end = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
+        if groups and _fits(
+            segment,
+            Limits(limits.bytes_max - log_bytes, limits.index_bytes_max - index_bytes),
+            span=end - 1 - groups[-1][0].base_offset,
+        ):
+            groups[-1].append(segment)
+            log_bytes += segment.size
+            index_bytes += segment.index_size
+        else:
+            groups.append([segment])
+            log_bytes, index_bytes = segment.size, segment.index_size
+    return groups
+
+
+def _fits(segment: Segment, room: Limits, span: int) -> bool:
+    is_near = segment.size == 0 or span <= OFFSETS_PER_SEGMENT_MAX
+    return segment.size <= room.bytes_max and segment.index_size <= room.index_bytes_max and is_near

@@ -1,0 +1,303 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The newest offset of each key in the dirty part of a log, in memory of a fixed size.
+
+A slot is three words of 64 bits; a free one has 0 in the third:
+
+    low half of the key's hash | high half | offset + 1
+
+Slots are probed one behind the other, without deleting. Keys themselves are not kept: two keys
+with one hash of 128 bits would be taken for one, and the older record lost. So the hash is
+keyed with a secret of this map, and nobody can look for such a pair: SipHash-2-4 with 128 bits
+where this module is compiled, BLAKE2b where it runs as it stands.
+
+Memory is asked of the system in one piece and touched only where keys land.
+"""
+
+import mmap
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.protocol.records.walker import Spans
+from ottla.protocol.types import Buffer, Offset
+
+if TYPE_CHECKING:
+    from ottla.protocol import cython_stub as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
+
+IS_COMPILED: Final[bool] = cython.compiled
+
+SLOT_BYTES: Final = 24
+SECRET_BYTES: Final = 16
+SLOTS_MAX: Final = 2**32 - 1  # the slot of a hash is found from 32 of its bits
+
+_HALVES: Final = Struct("<QQ")
+
+
+class Marked(NamedTuple):
+    """What `OffsetMap.mark` found in a batch: records to keep, and what is among them."""
+
+    kept: int
+    tombstones_kept: int
+    without_key: int
+
+
+@cython.final
+@cython.cclass
+class _Probe:
+    """Looks keys of ``data`` up in ``table``; the last key's hash is in two halves."""
+
+    data: cython.const[cython.uchar][::1]  # type: ignore[valid-type]
+    table: cython.const[cython.ulonglong][::1]  # type: ignore[valid-type]
+    slots: cython.ulonglong
+    secret: bytes
+    key_low: cython.ulonglong
+    key_high: cython.ulonglong
+    low: cython.ulonglong
+    high: cython.ulonglong
+
+    def __init__(self, secret: bytes, data: Buffer, table: memoryview) -> None:
+        self.secret = secret
+        self.data = memoryview(data)
+        self.table = table
+        self.slots = len(table) // 3
+        self.key_low, self.key_high = _HALVES.unpack(secret)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=True)
+    def find(self, start: cython.int, length: cython.int) -> cython.longlong:
+        """Return where in the table a key's slot begins: its own, or the free one it gets.
+
+        There is always a free one: the map is never filled.
+        """
+        slot: cython.ulonglong
+        self.hash(start, length)
+        slot = ((self.low >> 32) * self.slots) >> 32
+        while self.table[slot * 3 + 2] != 0:
+            if self.table[slot * 3] == self.low and self.table[slot * 3 + 1] == self.high:
+                break
+            slot += 1
+            if slot == self.slots:
+                slot = 0
+        return slot * 3
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=True)
+    def hash(self, start: cython.int, length: cython.int) -> cython.int:
+        """Hash ``length`` bytes from ``start``, which the caller knows to be there; return 0."""
+        if cython.compiled:
+            self.sip_hash(start, length)
+        else:
+            digest = blake2b(self.data[start : start + length], digest_size=16, key=self.secret)
+            self.low, self.high = _HALVES.unpack(digest.digest())
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def sip_hash(self, start: cython.int, length: cython.int) -> cython.int:
+        """SipHash-2-4-128; relies on the words of C wrapping around. Returns 0."""
+        v0: cython.ulonglong = self.key_low ^ 0x736F6D6570736575
+        v1: cython.ulonglong = self.key_high ^ 0x646F72616E646F6D ^ 0xEE
+        v2: cython.ulonglong = self.key_low ^ 0x6C7967656E657261
+        v3: cython.ulonglong = self.key_high ^ 0x7465646279746573
+        word: cython.ulonglong = 0
+        byte: cython.ulonglong
+        words: cython.int = length >> 3
+        step: cython.int
+        _turn: cython.int
+        turns: cython.int
+        position: cython.int = start
+        shift: cython.int
+        # One step for each whole word, one for the rest with the length, two to finish.
+        for step in range(words + 3):
+            turns = 4
+            if step <= words:
+                turns = 2
+                word = 0
+                shift = 0
+                while shift < 64 and position < start + length:
+                    byte = self.data[position]
+                    word |= byte << shift
+                    shift += 8
+                    position += 1
+                if step == words:
+                    byte = length & 0xFF
+                    word |= byte << 56
+                v3 ^= word
+            elif step == words + 1:
+                v2 ^= 0xEE
+            else:
+                self.low = v0 ^ v1 ^ v2 ^ v3
+                v1 ^= 0xDD
+            for _turn in range(turns):
+                v0 += v1
+                v2 += v3
+                v1 = (v1 << 13) | (v1 >> 51)
+                v3 = (v3 << 16) | (v3 >> 48)
+                v1 ^= v0
+                v3 ^= v2
+                v0 = (v0 << 32) | (v0 >> 32)
+                v2 += v1
+                v0 += v3
+                v1 = (v1 << 17) | (v1 >> 47)
+                v3 = (v3 << 21) | (v3 >> 43)
+                v1 ^= v2
+                v3 ^= v0
+                v2 = (v2 << 32) | (v2 >> 32)
+            if step <= words:
+                v0 ^= word
+        self.high = v0 ^ v1 ^ v2 ^ v3
+        return 0
+
+
+class OffsetMap:
+    """Key to newest offset. Takes ``capacity`` keys, a fraction of its slots.
+
+    ``latest_offset`` is the last offset up to which every key is known; the builder moves it,
+    and no record above it may be judged.
+    """
+
+    def __init__(self, memory_bytes: int, secret: bytes, load_factor: float = 0.9) -> None:
+        if len(secret) != SECRET_BYTES:
+            raise ValueError(f"a secret of {len(secret)} bytes")
+        self.slots = min(memory_bytes // SLOT_BYTES, SLOTS_MAX)
+        self.capacity = min(int(self.slots * load_factor), self.slots - 1)
+        if self.capacity < 1:
+            raise ValueError(f"{memory_bytes} bytes of memory hold no key")
+        self.size = 0
+        self.latest_offset = Offset(-1)
+        self._secret = secret
+        self._memory = mmap.mmap(-1, self.slots * SLOT_BYTES)
+        self._table = memoryview(self._memory).cast("Q")
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._table.release()
+        self._memory.close()
+
+    @property
+    def utilization(self) -> float:
+        """Which part of the slots is taken."""
+        return self.size / self.slots
+
+    @cython.locals(
+        probe=_Probe,
+        table="unsigned long long[::1]",
+        key_starts="int[::1]",
+        key_lengths="int[::1]",
+        offset_deltas="int[::1]",
+        at=cython.longlong,
+        base=cython.longlong,
+        offset=cython.longlong,
+        first=cython.longlong,
+        size=cython.longlong,
+        capacity=cython.longlong,
+        index=cython.int,
+    )
+    def put(self, region: Buffer, spans: Spans, base_offset: Offset, start: Offset) -> bool:
+        """Note the offset of each record with a key at or above ``start``; later ones win.
+
+        Returns False when the map became full on the way; then the rest was not noted.
+        """
+        probe = _Probe(self._secret, region, self._table)
+        table = self._table
+        key_starts, key_lengths = spans.key_starts, spans.key_lengths
+        offset_deltas = spans.offset_deltas
+        size, capacity = self.size, self.capacity
+        base, first = base_offset, start
+        for index in range(spans.count):
+            offset = base + offset_deltas[index]
+            if key_lengths[index] < 0 or offset < first:
+                continue
+            if size >= capacity:
+                self.size = size
+                return False
+            at = probe.find(key_starts[index], key_lengths[index])
+            if table[at + 2] == 0:
+                size += 1
+                table[at] = probe.low
+                table[at + 1] = probe.high
+            table[at + 2] = offset + 1
+        self.size = size
+        return True
+
+    @cython.locals(
+        probe=_Probe,
+        table="unsigned long long[::1]",
+        marks="unsigned char[::1]",
+        key_starts="int[::1]",
+        key_lengths="int[::1]",
+        value_lengths="int[::1]",
+        offset_deltas="int[::1]",
+        at=cython.longlong,
+        base=cython.longlong,
+        offset=cython.longlong,
+        latest=cython.longlong,
+        newest=cython.longlong,
+        index=cython.int,
+        drops_tombstones=cython.bint,
+        kept=cython.int,
+        tombstones=cython.int,
+        without_key=cython.int,
+    )
+    def mark(
+        self,
+        region: Buffer,
+        spans: Spans,
+        base_offset: Offset,
+        keep: bytearray,
+        *,
+        is_past_horizon: bool,
+    ) -> Marked:
+        """Set ``keep[i]`` to 1 for each record that stays, to 0 for each that goes.
+
+        A record above ``latest_offset`` stays. Below it, one without a key goes, one whose
+        key has a newer offset goes, and a tombstone goes once its batch's delete horizon is
+        passed. ``keep`` has a byte for each record.
+        """
+        probe = _Probe(self._secret, region, self._table)
+        table, marks = self._table, keep
+        key_starts, key_lengths = spans.key_starts, spans.key_lengths
+        value_lengths, offset_deltas = spans.value_lengths, spans.offset_deltas
+        base, latest = base_offset, self.latest_offset
+        drops_tombstones = is_past_horizon
+        kept = tombstones = without_key = 0
+        for index in range(spans.count):
+            marks[index] = 0
+            offset = base + offset_deltas[index]
+            if offset <= latest:
+                if key_lengths[index] < 0:
+                    without_key += 1
+                    continue
+                if drops_tombstones and value_lengths[index] < 0:
+                    continue
+                at = probe.find(key_starts[index], key_lengths[index])
+                newest = table[at + 2]
+                if newest > offset + 1:
+                    continue
+            marks[index] = 1
+            kept += 1
+            if value_lengths[index] < 0:
+                tombstones += 1
+        return Marked(kept, tombstones, without_key)
+
+    @cython.locals(probe=_Probe)
+    def get(self, key: bytes) -> Offset | None:
+        """Return the newest offset noted for a key."""
+        probe = _Probe(self._secret, key, self._table)
+        found = self._table[probe.find(0, len(key)) + 2]
+        return Offset(found - 1) if found else None
+
+
+@cython.locals(probe=_Probe)
+def hash_key(secret: bytes, key: bytes) -> bytes:
+    """Return the hash by which a map with this secret knows a key."""
+    probe = _Probe(secret, key, memoryview(bytes(SLOT_BYTES)).cast("Q"))
+    probe.hash(0, len(key))
+    return _HALVES.pack(probe.low, probe.high)
