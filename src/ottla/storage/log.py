@@ -564,7 +564,7 @@ class Log:
         with self._health:
             return self._graveyard.purge()
 
-    # -- the end -------------------------------------------------------------
+    # -- the end and failure --------------------------------------------------
 
     def close(self) -> None:
         """Leave the files so that the next start need not look at them, durably.

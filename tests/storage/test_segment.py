@@ -1,0 +1,309 @@
+"""One segment: what it indexes, what it finds, and that a bad index never gives a wrong answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_world import NOW, batch_of
+
+from ottla.protocol.faults import CorruptBatch
+from ottla.protocol.records.batch import read_header
+from ottla.runtime.ports import OpenMode
+from ottla.sim.disk import SimDisk
+from ottla.storage.files import Kind, LogFiles, State, file_name, parse_name
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segment import Segment
+
+SPARSE = (Kind.OFFSET_INDEX, Kind.TIME_INDEX)
+BASE = 1000
+INTERVAL = 200
+CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=INTERVAL)
+
+
+def files() -> LogFiles:
+    disk = SimDisk()
+    disk.make_dirs("/log")
+    return LogFiles(disk, "/log")
+
+
+def put(segment: Segment, offset: int, *values: bytes, timestamp: int = NOW) -> None:
+    batch = batch_of(*values, base_offset=offset, timestamp=timestamp)
+    header = read_header(batch)
+    segment.write(batch)
+    segment.note(header.last_offset, header.max_timestamp, header.size)
+
+
+def filled(where: LogFiles, count: int = 40, *, step: int = 1) -> Segment:
+    """Batches of two records; timestamps grow by ten a batch; sealed and closed."""
+    segment = Segment.create(where, BASE, CONFIG, now=NOW)
+    for at in range(count):
+        put(segment, BASE + at * 2 * step, b"a%04d" % at, b"b", timestamp=NOW + 10 * at)
+    segment.seal()
+    segment.close()
+    return segment
+
+
+def opened(where: LogFiles) -> Segment:
+    return Segment.open(where, BASE, CONFIG, has_txn_index=False)
+
+
+def overwrite(where: LogFiles, kind: Kind, data: bytes) -> None:
+    file = where.disk.open(where.path(BASE, kind), OpenMode.CREATE)
+    file.truncate(0)
+    file.pwrite(data, 0)
+    file.close()
+
+
+# -- names ------------------------------------------------------------------------------------
+
+
+def test_names_are_kafkas() -> None:
+    assert file_name(1500, Kind.LOG) == "00000000000000001500.log"
+    assert file_name(0, Kind.TIME_INDEX, State.SWAP) == "00000000000000000000.timeindex.swap"
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(Kind), st.sampled_from(State))
+def test_names_come_apart_as_they_were_put_together(offset, kind, state) -> None:
+    assert parse_name(file_name(offset, kind, state)) == (offset, kind, state)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+        "0.log",
+        "00000000000000001500.log.tmp",
+        "00000000000000001500.log\n",
+        "\u06600000000000000001500.log",
+        "99999999999999999999.log",
+        "00000000000000001500-0000000001.checkpoint",
+    ],
+)
+def test_other_names_are_not_ours(name) -> None:
+    assert parse_name(name) is None
+
+
+# -- what is indexed --------------------------------------------------------------------------
+
+
+def test_a_batch_is_indexed_when_more_than_the_interval_came_since_the_last_entry() -> None:
+    where = files()
+    segment = Segment.create(where, BASE, CONFIG, now=NOW)
+    size = len(batch_of(b"a0000", b"b"))
+    expected, since = [], 0
+    for at in range(20):
+        if since > INTERVAL:
+            expected.append((at * 2 + 1, at * size))
+            since = 0
+        since += size
+        put(segment, BASE + at * 2, b"a%04d" % at, b"b", timestamp=NOW + at)
+    segment.seal()
+    assert list(segment.offset_index.entries()) == expected
+    assert len(expected) > 3
+    # One time entry goes with each, and one more with the sealing.
+    times = [(NOW + (relative - 1) // 2, relative) for relative, _ in expected]
+    assert list(segment.time_index.entries()) == [*times, (NOW + 19, 39)]
+
+
+def test_the_index_of_a_rebuilt_segment_has_the_same_bytes() -> None:
+    where = files()
+    filled(where)
+    before = {kind: where.disk.read(where.path(BASE, kind)) for kind in SPARSE}
+    again = opened(where)
+    again.rebuild_indexes()
+    assert {k: where.disk.read(where.path(BASE, k)) for k in before} == before
+
+
+# -- finding ----------------------------------------------------------------------------------
+
+
+def brute_force(segment: Segment, offset: int) -> int | None:
+    return next(
+        (f.position for f in segment.batches_from(0) if f.header.last_offset >= offset), None
+    )
+
+
+def check_everything(segment: Segment, upto: int) -> None:
+    for offset in range(BASE, upto):
+        found = segment.find(offset)
+        assert (found and found.position) == brute_force(segment, offset), offset
+
+
+def test_every_offset_is_found_also_inside_a_batch_and_in_a_gap() -> None:
+    where = files()
+    filled(where, step=3)
+    check_everything(opened(where), BASE + 40 * 6 + 5)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=25), st.integers(-2, 35))
+def test_the_first_batch_with_a_timestamp_is_found_whatever_the_order(stamps, wanted) -> None:
+    where = files()
+    segment = Segment.create(where, BASE, CONFIG, now=NOW)
+    for at, stamp in enumerate(stamps):
+        put(segment, BASE + at, b"x" * 60, timestamp=NOW + stamp)
+    expected = next((at for at, stamp in enumerate(stamps) if stamp >= wanted), None)
+    found = segment.find_timestamp(NOW + wanted, BASE)
+    assert (found and found.header.base_offset - BASE) == expected
+    assert segment.largest.timestamp == NOW + max(stamps)
+    segment.seal()
+    segment.close()
+    again = opened(where)
+    found = again.find_timestamp(NOW + wanted, BASE)
+    assert (found and found.header.base_offset - BASE) == expected
+    assert again.largest == (NOW + max(stamps), BASE + stamps.index(max(stamps)))
+
+
+# -- D 62, 63: indexes that are wrong ---------------------------------------------------------
+
+OFFSET_ENTRY, TIME_ENTRY = 8, 12
+DAMAGES = {
+    "empty": lambda data, entry: b"",
+    "short by entries": lambda data, entry: data[: entry * 2],
+    "short by bytes": lambda data, entry: data[:-3],
+    "long by zeros": lambda data, entry: data + bytes(entry * 3),
+    "long by bytes": lambda data, entry: data + b"\1",
+    "zeroed": lambda data, entry: bytes(len(data)),
+    "all ones": lambda data, entry: b"\xff" * len(data),
+    "largest": lambda data, entry: (b"\x7f" + b"\xff" * 3) * (len(data) // 4),
+    "backwards": lambda data, entry: b"".join(
+        data[at : at + entry] for at in reversed(range(0, len(data), entry))
+    ),
+    "one entry off": lambda data, entry: data[:entry] + data[: len(data) - entry],
+    "middle garbage": lambda data, entry: (
+        data[: entry * 3] + b"\x00\x00\x10\x00" * (entry // 4) + data[entry * 4 :]
+    ),
+    "positions off by one": lambda data, entry: b"".join(
+        data[at : at + entry - 1] + bytes([data[at + entry - 1] ^ 1])
+        for at in range(0, len(data), entry)
+    ),
+}
+# These leave an index that is not what it should be, but say nothing wrong.
+HARMLESS_TO_LOOKUPS = {"middle garbage", "one entry off"}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_d62_a_damaged_offset_index_gives_right_answers_and_is_rebuilt(damage) -> None:
+    where = files()
+    filled(where)
+    path = where.path(BASE, Kind.OFFSET_INDEX)
+    good = where.disk.read(path)
+    assert len(good) >= 6 * OFFSET_ENTRY
+    overwrite(where, Kind.OFFSET_INDEX, DAMAGES[damage](good, OFFSET_ENTRY))
+    segment = opened(where)
+    assert segment.next_offset() == BASE + 80
+    check_everything(segment, BASE + 82)
+    if damage not in HARMLESS_TO_LOOKUPS:
+        assert where.disk.read(path) == good
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_d63_a_damaged_time_index_gives_right_answers(damage) -> None:
+    where = files()
+    filled(where)
+    path = where.path(BASE, Kind.TIME_INDEX)
+    good = where.disk.read(path)
+    overwrite(where, Kind.TIME_INDEX, DAMAGES[damage](good, TIME_ENTRY))
+    segment = opened(where)
+    for at in range(41):
+        found = segment.find_timestamp(NOW + 10 * at - 5, BASE)
+        assert (found and found.header.base_offset) == (BASE + 2 * at if at < 40 else None)
+    segment = opened(where)
+    assert segment.largest.timestamp == NOW + 390
+    assert segment.find(segment.largest.offset).header.last_offset == BASE + 79
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_d63_a_missing_index_is_built_again(kind) -> None:
+    where = files()
+    filled(where)
+    path = where.path(BASE, kind)
+    good = where.disk.read(path)
+    where.disk.remove(path)
+    segment = opened(where)
+    assert segment.largest == (NOW + 390, BASE + 79)
+    check_everything(segment, BASE + 82)
+    assert where.disk.read(path) == good
+
+
+@given(st.data())
+def test_d62_any_bytes_as_an_offset_index_give_right_answers(data) -> None:
+    where = files()
+    filled(where, count=12)
+    overwrite(where, Kind.OFFSET_INDEX, data.draw(st.binary(max_size=40)))
+    check_everything(opened(where), BASE + 26)
+
+
+def test_d61_damage_in_the_batches_is_reported_and_not_stepped_over() -> None:
+    where = files()
+    filled(where)
+    position = opened(where).find(BASE + 41).position
+    where.disk.rot(where.path(BASE, Kind.LOG), position + 16)  # the magic byte
+    segment = opened(where)
+    with pytest.raises(Exception, match="message format") as raised:
+        segment.find(BASE + 41)
+    assert raised.value.code.name == "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+    assert segment.find(BASE + 2).position == brute_force(segment, BASE + 2)
+
+
+def test_a_batch_that_claims_more_than_the_file_holds_is_refused_before_it_is_read() -> None:
+    where = files()
+    filled(where, count=3)
+    data = bytearray(where.disk.read(where.path(BASE, Kind.LOG)))
+    size = len(data) // 3
+    data[2 * size + 8 : 2 * size + 12] = b"\x7f\xff\xff\xff"
+    overwrite(where, Kind.LOG, bytes(data))
+    segment = opened(where)
+    with pytest.raises(CorruptBatch, match="runs over"):
+        segment.find(BASE + 5)
+
+
+# -- truncation, space ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [BASE, BASE + 1, BASE + 30, BASE + 31, BASE + 79, BASE + 80])
+def test_truncation_removes_the_batch_that_holds_the_offset(offset) -> None:
+    where = files()
+    filled(where)
+    segment = opened(where)
+    size = segment.size
+    cut = segment.truncate_to(offset)
+    assert segment.size == size - cut
+    kept = [f.header.last_offset for f in segment.batches_from(0)]
+    assert kept == [at for at in range(BASE + 1, BASE + 80, 2) if at < offset]
+    assert segment.largest.timestamp == (NOW + 10 * (len(kept) - 1) if kept else -1)
+    put(segment, offset + 10, b"more", timestamp=NOW)
+    check_everything(segment, offset + 12)
+    segment.seal()
+    check_everything(opened(where), offset + 12)
+
+
+def test_truncation_is_durable() -> None:
+    where = files()
+    filled(where)
+    where.disk.sync_dir("/log")
+    segment = opened(where)
+    segment.file.sync()
+    segment.truncate_to(BASE + 30)
+    assert len(where.disk.durable(segment.path)) == segment.size
+
+
+def test_reserved_space_is_no_part_of_the_segment_and_goes_when_it_is_sealed() -> None:
+    where = files()
+    config = LogConfig(segment_bytes=4096, index_interval_bytes=INTERVAL, preallocate=True)
+    segment = Segment.create(where, BASE, config, now=NOW)
+    put(segment, BASE, b"x")
+    assert segment.file.size() == 4096
+    assert segment.next_offset() == BASE + 1
+    segment.seal()
+    assert segment.file.size() == segment.size < 4096
+
+
+def test_marking_a_segment_deleted_leaves_its_batches_to_readers() -> None:
+    where = files()
+    segment = filled(where)
+    file = segment.file
+    segment.mark_deleted()
+    assert where.disk.list("/log") == ["00000000000000001000.log.deleted"]
+    assert len(file.pread(segment.size, 0)) == segment.size
+    segment.remove()
+    assert where.disk.list("/log") == []
