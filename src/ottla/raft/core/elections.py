@@ -1,0 +1,349 @@
+"""Votes, and how news of a leader travels (KIP-595, KIP-996).
+
+Every check comes before any change: a request that is refused for its form, its cluster or a
+stale epoch leaves no trace. A greater epoch, though, counts whoever tells it, even where the
+vote itself is then refused: that is what makes old leaders give up.
+"""
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId
+from ottla.raft.core.messages import (
+    BeginEpochReply,
+    BeginEpochRequest,
+    EndEpochReply,
+    EndEpochRequest,
+    LeaderHint,
+    VoteReply,
+    VoteRequest,
+)
+from ottla.raft.core.outstanding import InFlight
+from ottla.raft.core.quorum import Quorum
+from ottla.raft.core.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+    may_grant_pre_vote,
+    may_grant_vote,
+)
+from ottla.raft.core.voters import Endpoints, ReplicaKey
+
+# -- requests that come in ---------------------------------------------------
+
+
+def on_vote(quorum: Quorum, token: int, request: VoteRequest) -> None:
+    """Answer a vote or a pre-vote; a vote that is granted is durable before the answer."""
+    error, is_granted = _decide_vote(quorum, request)
+    quorum.answer(token, VoteReply(error, quorum.hint(), is_granted))
+
+
+def _decide_vote(quorum: Quorum, request: VoteRequest) -> tuple[ErrorCode, bool]:
+    if not is_own_cluster(quorum, request.cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID, False
+    last = request.log_end
+    # A pre-vote names the epoch the asker is in, which may be that of its last record; a vote
+    # names a new one.
+    epoch_max = request.epoch if request.is_pre_vote else request.epoch - 1
+    if last.offset < 0 or last.epoch < 0 or last.epoch > epoch_max:
+        return ErrorCode.INVALID_REQUEST, False
+    error = check_peer(quorum, request.candidate.node_id, request.epoch)
+    if error is not ErrorCode.NONE:
+        return error, False
+    if request.epoch > quorum.epoch:
+        quorum.become_unattached(request.epoch)
+    if not is_addressed(quorum, request.voter):
+        return ErrorCode.INVALID_VOTER_KEY, False
+    is_up_to_date = last >= quorum.end
+    if request.is_pre_vote:
+        return ErrorCode.NONE, may_grant_pre_vote(quorum.role, is_up_to_date)
+    is_granted = may_grant_vote(quorum.role, request.candidate, is_up_to_date)
+    if is_granted:
+        quorum.vote_for(request.candidate)
+    return ErrorCode.NONE, is_granted
+
+
+def on_begin_epoch(quorum: Quorum, token: int, request: BeginEpochRequest) -> None:
+    """A leader makes itself known."""
+    error = _take_leader(quorum, request)
+    if error is ErrorCode.NONE and not is_addressed(quorum, request.voter):
+        error = ErrorCode.INVALID_VOTER_KEY
+    quorum.answer(token, BeginEpochReply(error, quorum.hint()))
+
+
+def on_end_epoch(quorum: Quorum, token: int, request: EndEpochRequest) -> None:
+    """A leader leaves: stand for election soon, the best successors first."""
+    error = _take_leader(quorum, request)
+    role = quorum.role
+    if error is ErrorCode.NONE and isinstance(role, Follower):
+        delay = successor_delay_ms(
+            request.successors, quorum.settings.key, quorum.settings.election_backoff_ms_max
+        )
+        role.fetch_deadline = Millis(quorum.now + delay)
+        # The leader itself said that it goes: nothing is left to protect from a pre-vote.
+        role.has_fetched = False
+    quorum.answer(token, EndEpochReply(error, quorum.hint()))
+
+
+def _take_leader(quorum: Quorum, request: BeginEpochRequest | EndEpochRequest) -> ErrorCode:
+    if not is_own_cluster(quorum, request.cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    error = check_peer(quorum, request.leader_id, request.epoch)
+    if error is not ErrorCode.NONE:
+        return error
+    hint = LeaderHint(request.epoch, request.leader_id, request.endpoints)
+    return ErrorCode.NONE if take_hint(quorum, hint) else ErrorCode.INVALID_REQUEST
+
+
+def successor_delay_ms(
+    successors: tuple[ReplicaKey, ...], own: ReplicaKey, backoff_ms_max: int
+) -> int:
+    """Return how long a follower waits when its leader leaves: none for the best successor,
+    then twice as long with every place, so that the first is elected before the next stands.
+    """
+    place = next(
+        (
+            index
+            for index, key in enumerate(successors)
+            if key == own or (key.node_id == own.node_id and not key.is_complete)
+        ),
+        None,
+    )
+    if place == 0:
+        return 0
+    if place is None:
+        return backoff_ms_max
+    base = backoff_ms_max >> (len(successors) - 1)
+    return min(backoff_ms_max, base << (place - 1))
+
+
+# -- checks and news that all messages share ---------------------------------
+
+
+def is_own_cluster(quorum: Quorum, cluster_id: str | None) -> bool:
+    """Say whether a request is meant for this cluster; one that names none is let through."""
+    return cluster_id is None or cluster_id == quorum.settings.cluster_id
+
+
+def is_addressed(quorum: Quorum, voter: ReplicaKey | None) -> bool:
+    """Say whether a request for ``voter`` is for this very replica, directory included."""
+    if voter is None:
+        return True
+    own = quorum.settings.key
+    return voter == own or (voter.node_id == own.node_id and not voter.is_complete)
+
+
+def check_peer(quorum: Quorum, node_id: NodeId, epoch: LeaderEpoch) -> ErrorCode:
+    """Check who speaks and in which epoch, for requests between voters.
+
+    Any replica is listened to, a known voter or not: a node may not have heard yet that it
+    or the other became one.
+    """
+    if epoch < quorum.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if node_id < 0 or node_id == quorum.settings.node_id:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def check_leader(quorum: Quorum, epoch: LeaderEpoch) -> ErrorCode:
+    """Check that a request meant for the leader of ``epoch`` is at the right place."""
+    if epoch < quorum.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > quorum.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not isinstance(quorum.role, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def take_hint(quorum: Quorum, hint: LeaderHint) -> bool:
+    """Act on news of an epoch and its leader; say whether it can be true.
+
+    Two leaders of one epoch cannot be, nor a leader here that this replica knows nothing of:
+    such news changes nothing.
+    """
+    role = quorum.role
+    if hint.epoch < role.epoch:
+        return True
+    if hint.leader_id == quorum.settings.node_id:
+        return isinstance(role, Leader | Resigned) and hint.epoch == role.epoch
+    if hint.leader_id is None:
+        if hint.epoch > role.epoch:
+            quorum.become_unattached(hint.epoch)
+        return True
+    endpoints = hint.endpoints or _known_endpoints(quorum, hint.leader_id)
+    if hint.epoch > role.epoch:
+        _follow(quorum, hint.epoch, hint.leader_id, endpoints)
+        return True
+    if role.leader_id is not None and role.leader_id != hint.leader_id:
+        return False
+    _take_same_epoch(quorum, hint.leader_id, endpoints)
+    return True
+
+
+def _take_same_epoch(quorum: Quorum, leader_id: NodeId, endpoints: Endpoints) -> None:
+    role = quorum.role
+    if isinstance(role, Follower):
+        if len(endpoints) > len(role.leader_endpoints):
+            role.leader_endpoints = endpoints
+        return
+    # A prospective replica that knows its leader stopped hearing it; being told the same
+    # leader again is no reason to wait another fetch timeout.
+    if isinstance(role, Prospective) and role.leader_id == leader_id:
+        return
+    if endpoints:
+        quorum.become_follower(role.epoch, leader_id, endpoints)
+
+
+def _follow(quorum: Quorum, epoch: LeaderEpoch, leader_id: NodeId, endpoints: Endpoints) -> None:
+    if endpoints:
+        quorum.become_follower(epoch, leader_id, endpoints)
+    else:
+        quorum.become_unattached(epoch)
+
+
+def _known_endpoints(quorum: Quorum, node_id: NodeId) -> Endpoints:
+    voter = quorum.voters.get(node_id)
+    return voter.endpoints if voter is not None else ()
+
+
+def is_settled(quorum: Quorum, sent: InFlight, error: ErrorCode, hint: LeaderHint) -> bool:
+    """Do with a reply what all replies have in common; say whether nothing more is to be done.
+
+    After this, a reply that is not settled is of the present epoch. One with an error that
+    was not about epochs or leaders is left alone for a moment.
+    """
+    if hint.epoch < quorum.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        # The other side is behind; asking at once again would find it so.
+        quorum.outstanding.pause(sent.to, quorum.now)
+        return True
+    before = quorum.role
+    if not take_hint(quorum, hint):
+        quorum.outstanding.pause(sent.to, quorum.now)
+        return True
+    if error is ErrorCode.NONE:
+        return False
+    if quorum.role is before:
+        quorum.outstanding.pause(sent.to, quorum.now)
+    return True
+
+
+# -- replies -----------------------------------------------------------------
+
+
+def on_vote_reply(quorum: Quorum, sent: InFlight, reply: VoteReply) -> None:
+    """Count a vote or pre-vote."""
+    assert isinstance(sent.request, VoteRequest)
+    if reply.error is ErrorCode.INVALID_VOTER_KEY and reply.leader.epoch <= quorum.epoch:
+        # Another directory answers in that voter's place: it cannot vote, now or later.
+        _count(quorum, sent, is_granted=False)
+        return
+    if not is_settled(quorum, sent, reply.error, reply.leader):
+        _count(quorum, sent, reply.is_granted)
+
+
+def _count(quorum: Quorum, sent: InFlight, is_granted: bool) -> None:
+    role = quorum.role
+    assert isinstance(sent.request, VoteRequest)
+    if isinstance(role, Prospective) and sent.request.is_pre_vote:
+        role.ballot.record(sent.to, is_granted)
+        if role.ballot.is_won:
+            quorum.become_candidate(LeaderEpoch(role.epoch + 1))
+        elif role.ballot.is_lost:
+            leave_prospective(quorum)
+    elif isinstance(role, Candidate) and sent.request.epoch == role.epoch:
+        role.ballot.record(sent.to, is_granted)
+        # A lost candidate waits its election timeout out before it asks again.
+        if role.ballot.is_won:
+            quorum.become_leader()
+
+
+def on_begin_epoch_reply(quorum: Quorum, sent: InFlight, reply: BeginEpochReply) -> None:
+    """A voter knows of this leader; its fetches are what counts, so nothing is noted."""
+    is_settled(quorum, sent, reply.error, reply.leader)
+
+
+def on_end_epoch_reply(quorum: Quorum, sent: InFlight, reply: EndEpochReply) -> None:
+    """A voter knows that this leader left."""
+    is_done = not is_settled(quorum, sent, reply.error, reply.leader)
+    if is_done and isinstance(quorum.role, Resigned):
+        quorum.role.unacknowledged.discard(sent.to)
+
+
+# -- time --------------------------------------------------------------------
+
+
+def leave_prospective(quorum: Quorum) -> None:
+    """The pre-vote failed: go back to the leader where one is known, else wait."""
+    role = quorum.role
+    assert isinstance(role, Prospective)
+    if role.leader_id is not None and role.leader_endpoints:
+        quorum.become_follower(role.epoch, role.leader_id, role.leader_endpoints)
+    else:
+        quorum.become_unattached(role.epoch)
+
+
+def on_time(quorum: Quorum) -> None:
+    """Act on election timeouts that have passed."""
+    role = quorum.role
+    if isinstance(role, Leader | Follower) or quorum.now < role.election_deadline:
+        return
+    if not quorum.may_stand and not isinstance(role, Prospective | Resigned):
+        # An observer, or a voter between two logs: there is nothing it could stand for.
+        role.election_deadline = quorum.random_election_deadline()
+        return
+    match role:
+        case Unattached():
+            quorum.become_prospective()
+        case Prospective():
+            leave_prospective(quorum)
+        case Candidate():
+            quorum.become_prospective()
+        case Resigned():
+            _leave_resigned(quorum, role)
+
+
+def _leave_resigned(quorum: Quorum, role: Resigned) -> None:
+    if quorum.is_stopping:
+        role.election_deadline = quorum.random_election_deadline()
+    else:
+        # In this epoch others may still take this node for the leader; in the next they do not.
+        quorum.become_unattached(LeaderEpoch(role.epoch + 1))
+
+
+# -- what to send ------------------------------------------------------------
+
+
+def send_votes(quorum: Quorum, role: Prospective | Candidate) -> None:
+    """Ask the voters that have not answered, as long as the election can be won."""
+    if role.ballot.is_lost:
+        return
+    for key in role.ballot.unanswered:
+        voter = quorum.voters.get(key.node_id)
+        request = VoteRequest(
+            cluster_id=quorum.settings.cluster_id,
+            candidate=quorum.settings.key,
+            voter=key,
+            epoch=role.epoch,
+            log_end=quorum.end,
+            is_pre_vote=isinstance(role, Prospective),
+        )
+        if voter is not None:
+            quorum.send(key.node_id, voter.endpoint(quorum.settings.listener), request)
+
+
+def send_farewells(quorum: Quorum, role: Resigned) -> None:
+    """Tell the voters that do not know yet that this leader left."""
+    request = EndEpochRequest(
+        cluster_id=quorum.settings.cluster_id,
+        leader_id=role.leader_id,
+        epoch=role.epoch,
+        endpoints=quorum.settings.endpoints,
+        successors=role.successors,
+    )
+    for node_id in sorted(role.unacknowledged):
+        voter = quorum.voters.get(node_id)
+        if voter is not None:
+            quorum.send(node_id, voter.endpoint(quorum.settings.listener), request)

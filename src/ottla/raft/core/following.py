@@ -1,0 +1,269 @@
+"""What a follower does: fetch, append, cut back, load snapshots (KIP-595, KIP-630).
+
+One request at a time. The next fetch leaves only when everything appended is flushed, so the
+offset it names is a promise the disk can keep. Observers do the same and are never counted.
+"""
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Millis, NodeId, Offset
+from ottla.raft.core.effects import InstallSnapshot, WriteSnapshotChunk
+from ottla.raft.core.elections import is_settled
+from ottla.raft.core.events import SnapshotInstalled, SnapshotRejected
+from ottla.raft.core.log_view import LogPosition, truncation_offset
+from ottla.raft.core.messages import (
+    Batches,
+    Chunk,
+    FetchReply,
+    FetchRequest,
+    FetchSnapshotReply,
+    FetchSnapshotRequest,
+    UpdateVoterRequest,
+    VoterChangeReply,
+)
+from ottla.raft.core.outstanding import InFlight
+from ottla.raft.core.quorum import Quorum
+from ottla.raft.core.roles import Download, Follower
+from ottla.raft.core.voters import Endpoint, find_endpoint
+
+# Ids of bootstrap servers, whose real ids nobody knows yet, count down from here.
+BOOTSTRAP_ID_FIRST = -2
+
+
+class CommittedLogCutError(Exception):
+    """A leader asked to cut away committed records: somebody lost data. The node must stop."""
+
+
+# -- replies -----------------------------------------------------------------
+
+
+def on_fetch_reply(quorum: Quorum, sent: InFlight, reply: FetchReply) -> None:
+    """Take what the leader sent: a cut, a snapshot, or records."""
+    if is_settled(quorum, sent, reply.error, reply.leader):
+        return
+    role = quorum.role
+    if not isinstance(role, Follower) or reply.leader.leader_id != role.leader_id:
+        quorum.outstanding.pause(sent.to, quorum.now)
+        return
+    if reply.diverging is not None:
+        _cut(quorum, reply.diverging)
+    elif reply.snapshot is not None:
+        _begin_download(quorum, role, sent, reply.snapshot)
+    elif isinstance(reply.records, Batches) and not _append(quorum, role, reply.records):
+        quorum.outstanding.pause(sent.to, quorum.now)
+        return
+    if reply.high_watermark is not None and reply.diverging is None and reply.snapshot is None:
+        role.leader_high_watermark = reply.high_watermark
+        follow_high_watermark(quorum)
+    _heard(quorum, role)
+
+
+def _heard(quorum: Quorum, role: Follower) -> None:
+    role.fetch_deadline = Millis(quorum.now + quorum.settings.fetch_timeout_ms)
+    role.has_fetched = True
+
+
+def _cut(quorum: Quorum, diverging: LogPosition) -> None:
+    offset = truncation_offset(quorum.log, diverging)
+    if quorum.high_watermark is not None and offset < quorum.high_watermark:
+        raise CommittedLogCutError(
+            f"asked to cut to {offset}, below high watermark {quorum.high_watermark}"
+        )
+    if offset < quorum.end.offset:
+        quorum.truncate(offset)
+
+
+def _append(quorum: Quorum, role: Follower, batches: Batches) -> bool:
+    """Append batches that fit the end of this log; say whether they did."""
+    fits = (
+        batches.base_offset == quorum.end.offset
+        and batches.end.offset > batches.base_offset
+        and quorum.end.epoch <= batches.end.epoch <= role.epoch
+    )
+    if fits:
+        quorum.append_fetched(batches)
+    return fits
+
+
+def follow_high_watermark(quorum: Quorum) -> None:
+    """Take the leader's high watermark over, as far as it is durable here."""
+    role = quorum.role
+    if isinstance(role, Follower) and role.leader_high_watermark is not None:
+        known = min(role.leader_high_watermark, quorum.durable)
+        if known > 0:
+            quorum.raise_high_watermark(Offset(known))
+
+
+# -- snapshots ---------------------------------------------------------------
+
+
+def _begin_download(quorum: Quorum, role: Follower, sent: InFlight, snapshot: LogPosition) -> None:
+    """Load a snapshot, unless it would take committed records back."""
+    committed = quorum.high_watermark
+    if snapshot.offset < 0 or snapshot.epoch < 0 or (committed or -1) > snapshot.offset:
+        quorum.outstanding.pause(sent.to, quorum.now)
+        return
+    role.download = Download(snapshot)
+
+
+def on_fetch_snapshot_reply(quorum: Quorum, sent: InFlight, reply: FetchSnapshotReply) -> None:
+    """Take a piece of a snapshot; a piece that does not fit starts the whole anew."""
+    role = quorum.role
+    is_current = isinstance(role, Follower) and role.download is not None
+    if reply.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+        if is_current and isinstance(role, Follower) and reply.leader.epoch == role.epoch:
+            # The leader has a newer one by now; the next fetch will name it.
+            role.download = None
+            _heard(quorum, role)
+        return
+    if is_settled(quorum, sent, reply.error, reply.leader):
+        return
+    role = quorum.role
+    if not isinstance(role, Follower) or role.download is None:
+        return
+    download = role.download
+    chunk = reply.chunk
+    fits = (
+        reply.snapshot == download.snapshot
+        and reply.position == download.position
+        and isinstance(chunk, Chunk)
+        and 0 < chunk.length <= reply.size - download.position
+    )
+    if not fits or not isinstance(chunk, Chunk):
+        role.download = None
+        quorum.outstanding.pause(sent.to, quorum.now)
+        return
+    _heard(quorum, role)
+    quorum.emit(WriteSnapshotChunk(download.snapshot, download.position, chunk.payload))
+    download.position += chunk.length
+    if download.position == reply.size:
+        role.download = None
+        quorum.installing = download.snapshot
+        quorum.emit(InstallSnapshot(download.snapshot))
+
+
+def on_installed(quorum: Quorum, event: SnapshotInstalled) -> None:
+    """The snapshot is the log now: its voters are in force, all of it is committed."""
+    assert quorum.installing == event.snapshot, "only what was asked for is installed"
+    quorum.installing = None
+    before = quorum.voters
+    quorum.reset_to_snapshot(event.snapshot)
+    quorum.membership.reset(event.snapshot.offset, event.kraft_version, event.voters)
+    if quorum.voters != before:
+        quorum.voters_changed()
+    quorum.raise_high_watermark(event.snapshot.offset)
+    if isinstance(quorum.role, Follower):
+        _heard(quorum, quorum.role)
+
+
+def on_rejected(quorum: Quorum, event: SnapshotRejected) -> None:
+    """The download was no good: fetch again, and be told again."""
+    if quorum.installing == event.snapshot:
+        quorum.installing = None
+
+
+# -- time --------------------------------------------------------------------
+
+
+def on_time(quorum: Quorum) -> None:
+    """Give a leader up that is not heard any more."""
+    role = quorum.role
+    if isinstance(role, Follower) and role.fetch_deadline <= quorum.now and quorum.may_stand:
+        quorum.become_prospective()
+
+
+# -- what to send ------------------------------------------------------------
+
+
+def send_as_follower(quorum: Quorum, role: Follower) -> None:
+    """Fetch from the leader; while it does not answer an observer, ask around."""
+    if quorum.durable < quorum.end.offset or quorum.installing is not None:
+        return
+    endpoint = find_endpoint(role.leader_endpoints, quorum.settings.listener)
+    is_lost = role.fetch_deadline <= quorum.now or endpoint is None
+    if is_lost or quorum.outstanding.is_paused(role.leader_id, quorum.now):
+        send_to_anybody(quorum, role)
+    elif _needs_update(quorum, role):
+        role.update_voter_at = Millis(quorum.now + quorum.settings.update_voter_ms)
+        own = quorum.settings
+        request = UpdateVoterRequest(
+            own.cluster_id, role.epoch, own.key, own.endpoints, own.kraft_versions
+        )
+        quorum.send(role.leader_id, endpoint, request)
+    elif not quorum.outstanding.is_any_in_flight():
+        quorum.send(role.leader_id, endpoint, _next_request(quorum, role.download))
+
+
+def _needs_update(quorum: Quorum, role: Follower) -> bool:
+    if quorum.now < role.update_voter_at or not quorum.is_voter:
+        return False
+    if not quorum.outstanding.may_send(role.leader_id, quorum.now):
+        return False
+    if quorum.membership.kraft_version == 0:
+        # Only the leader keeps it, in memory, so each leader has to be told.
+        return not role.has_updated
+    return quorum.voters.get(quorum.settings.node_id) != quorum.settings.voter
+
+
+def on_update_reply(quorum: Quorum, sent: InFlight, reply: VoterChangeReply) -> None:
+    """The leader took this voter's entry, or will be asked again in a while."""
+    if not is_settled(quorum, sent, reply.error, reply.leader):
+        role = quorum.role
+        if isinstance(role, Follower):
+            role.has_updated = True
+
+
+def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
+    """Ask a bootstrap server or a voter, chosen by chance, who leads.
+
+    A leader that was known is asked like any other: it may be back.
+    """
+    if quorum.outstanding.is_any_in_flight() or quorum.installing is not None:
+        return
+    if quorum.durable < quorum.end.offset:
+        return
+    nodes = bootstrap_nodes(quorum)
+    if role is not None and role.leader_id not in dict(nodes):
+        endpoint = find_endpoint(role.leader_endpoints, quorum.settings.listener)
+        nodes += [] if endpoint is None else [(role.leader_id, endpoint)]
+    ready = [
+        (node_id, endpoint)
+        for node_id, endpoint in nodes
+        if quorum.outstanding.may_send(node_id, quorum.now)
+    ]
+    if ready:
+        node_id, endpoint = ready[quorum.below(len(ready))]
+        quorum.send(node_id, endpoint, _next_request(quorum, None))
+
+
+def bootstrap_nodes(quorum: Quorum) -> list[tuple[NodeId, Endpoint]]:
+    """Return whom to ask for the leader: the configured servers, else the other voters."""
+    if quorum.settings.bootstrap:
+        return [
+            (NodeId(BOOTSTRAP_ID_FIRST - index), endpoint)
+            for index, endpoint in enumerate(quorum.settings.bootstrap)
+        ]
+    others = (v for v in quorum.voters if v.key.node_id != quorum.settings.node_id)
+    found = ((v.key.node_id, v.endpoint(quorum.settings.listener)) for v in others)
+    return [(node_id, endpoint) for node_id, endpoint in found if endpoint is not None]
+
+
+def _next_request(quorum: Quorum, download: Download | None) -> FetchRequest | FetchSnapshotRequest:
+    settings = quorum.settings
+    if download is not None:
+        return FetchSnapshotRequest(
+            cluster_id=settings.cluster_id,
+            replica=settings.key,
+            epoch=quorum.epoch,
+            snapshot=download.snapshot,
+            position=download.position,
+            bytes_max=settings.fetch_bytes_max,
+        )
+    return FetchRequest(
+        cluster_id=settings.cluster_id,
+        replica=settings.key,
+        epoch=quorum.epoch,
+        log_end=quorum.end,
+        high_watermark=quorum.high_watermark,
+        wait_ms_max=settings.fetch_wait_ms_max,
+        bytes_max=settings.fetch_bytes_max,
+    )

@@ -1,0 +1,100 @@
+"""Which voters and which ``kraft.version`` are in force, along the log (KIP-853).
+
+A control record counts from the moment it is appended, not when it is committed; so cutting
+the log takes the records behind the cut back. History therefore keeps ``(offset, value)``
+pairs, the newest in force. Entries before the log (static configuration, or the checkpoint
+that formatting writes) stand at offset -1.
+
+Invariant: offsets strictly grow in each list; there is always at least one entry.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from ottla.protocol.types import Offset
+from ottla.raft.core.messages import Control, KRaftVersionAt, VotersAt
+from ottla.raft.core.voters import VoterSet
+
+BEFORE_LOG = Offset(-1)
+
+
+class Membership:
+    """The voter sets and versions of one log."""
+
+    def __init__(
+        self, voters: VoterSet, kraft_version: int = 0, controls: Iterable[Control] = ()
+    ) -> None:
+        """Start from what holds before the log, then from the records found in it, in order."""
+        self._voters: list[tuple[Offset, VoterSet]] = [(BEFORE_LOG, voters)]
+        self._versions: list[tuple[Offset, int]] = [(BEFORE_LOG, kraft_version)]
+        for control in controls:
+            self.note(control)
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters in force: the newest appended, committed or not."""
+        return self._voters[-1][1]
+
+    @property
+    def voters_offset(self) -> Offset:
+        """Where the voters in force were written; -1 when before the log."""
+        return self._voters[-1][0]
+
+    @property
+    def previous_voters(self) -> VoterSet:
+        """The voters before the last change; those in force when none is remembered."""
+        return self._voters[-2][1] if len(self._voters) > 1 else self.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The level in force."""
+        return self._versions[-1][1]
+
+    @property
+    def changed_at(self) -> Offset:
+        """The newest offset at which membership changed in any way."""
+        return max(self._voters[-1][0], self._versions[-1][0])
+
+    def at(self, offset: Offset) -> tuple[int, VoterSet]:
+        """Return level and voters as of ``offset`` (exclusive): what a snapshot there holds."""
+        version = self._versions[max(bisect_left(self._versions, offset, key=_offset) - 1, 0)]
+        voters = self._voters[max(bisect_left(self._voters, offset, key=_offset) - 1, 0)]
+        return version[1], voters[1]
+
+    def note(self, control: Control) -> None:
+        """Take a record that was just appended into force."""
+        match control:
+            case VotersAt():
+                assert control.offset > self._voters[-1][0], control
+                self._voters.append((control.offset, control.voters))
+            case KRaftVersionAt():
+                assert control.offset > self._versions[-1][0], control
+                self._versions.append((control.offset, control.level))
+
+    def set_volatile(self, voters: VoterSet) -> None:
+        """Replace the voters from before the log, in memory only (``kraft.version`` 0)."""
+        assert self.voters_offset == BEFORE_LOG, "the log has the say"
+        self._voters[-1] = (BEFORE_LOG, voters)
+
+    def truncate(self, end: Offset) -> None:
+        """Take back everything at or behind ``end``, the log's new end."""
+        del self._voters[max(1, bisect_left(self._voters, end, key=_offset)) :]
+        del self._versions[max(1, bisect_left(self._versions, end, key=_offset)) :]
+
+    def forget_before(self, offset: Offset) -> None:
+        """Forget what a snapshot at ``offset`` makes unneeded: all but the newest below it."""
+        del self._voters[: max(bisect_left(self._voters, offset, key=_offset) - 1, 0)]
+        del self._versions[: max(bisect_left(self._versions, offset, key=_offset) - 1, 0)]
+
+    def reset(self, offset: Offset, kraft_version: int, voters: VoterSet | None) -> None:
+        """Start anew from an installed snapshot that ends at ``offset``.
+
+        A snapshot without voters leaves those from before the log in force.
+        """
+        last = Offset(offset - 1)
+        self._versions = [(last, kraft_version)]
+        self._voters = [self._voters[0]] if voters is None else [(last, voters)]
+
+
+def _offset(entry: tuple[Offset, object]) -> Offset:
+    return entry[0]

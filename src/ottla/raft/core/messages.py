@@ -1,0 +1,288 @@
+"""What replicas say to each other, free of versions and layout.
+
+One class per request and per reply of Kafka's quorum RPCs; the wire module turns them into
+messages and back. Every reply carries whom its sender takes for the leader: that is how
+leaders are found.
+"""
+
+from dataclasses import dataclass
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import LeaderEpoch, NodeId, Offset
+from ottla.raft.core.log_view import LogPosition
+from ottla.raft.core.voters import (
+    NO_RECONFIGURATION,
+    Endpoints,
+    ReplicaKey,
+    VersionRange,
+    VoterSet,
+)
+
+# -- parts -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """The sender's epoch, and the leader of it where known."""
+
+    epoch: LeaderEpoch
+    leader_id: NodeId | None = None
+    endpoints: Endpoints = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VotersAt:
+    """A VotersRecord found at ``offset``."""
+
+    offset: Offset
+    voters: VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVersionAt:
+    """A KRaftVersionRecord found at ``offset``."""
+
+    offset: Offset
+    level: int
+
+
+Control = VotersAt | KRaftVersionAt
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """A run of whole batches from a leader, checked (CRC, framing) by whoever made this.
+
+    ``controls`` are the records among them that the core must know, in offset order.
+    """
+
+    base_offset: Offset
+    end: LogPosition
+    payload: object
+    controls: tuple[Control, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """In a reply that leaves: the sender reads the log from ``offset``, up to ``bytes_max``.
+
+    At least one batch is sent, however large. Uncommitted and unflushed records count.
+    """
+
+    offset: Offset
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshot:
+    """In a reply that leaves: the sender reads the snapshot from ``position``."""
+
+    position: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """In a reply that came: a piece of a snapshot."""
+
+    length: int
+    payload: object
+
+
+# -- requests ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """Vote, or with ``is_pre_vote`` the question whether a vote would be given (KIP-996).
+
+    A pre-vote names the asker's present epoch, a vote the new one.
+    """
+
+    cluster_id: str | None
+    candidate: ReplicaKey
+    voter: ReplicaKey | None
+    epoch: LeaderEpoch
+    log_end: LogPosition
+    is_pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginEpochRequest:
+    """BeginQuorumEpoch: a new leader makes itself known to a voter that does not fetch yet."""
+
+    cluster_id: str | None
+    leader_id: NodeId
+    epoch: LeaderEpoch
+    endpoints: Endpoints = ()
+    voter: ReplicaKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndEpochRequest:
+    """EndQuorumEpoch: a leader leaves; ``successors`` are best first."""
+
+    cluster_id: str | None
+    leader_id: NodeId
+    epoch: LeaderEpoch
+    endpoints: Endpoints = ()
+    successors: tuple[ReplicaKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Fetch of the metadata log. ``log_end`` promises that all before it is durable here.
+
+    A leader that knows a greater ``high_watermark`` than the asker answers without waiting;
+    None is "not known". Who cannot be told (before version 18) names the largest offset.
+    """
+
+    cluster_id: str | None
+    replica: ReplicaKey
+    epoch: LeaderEpoch
+    log_end: LogPosition
+    high_watermark: Offset | None = None
+    wait_ms_max: int = 0
+    bytes_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """FetchSnapshot: a piece of a snapshot, from ``position``."""
+
+    cluster_id: str | None
+    replica: ReplicaKey
+    epoch: LeaderEpoch
+    snapshot: LogPosition
+    position: int
+    bytes_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsRequest:
+    """ApiVersions: which levels of ``kraft.version`` does a would-be voter support?"""
+
+
+@dataclass(frozen=True, slots=True)
+class AddVoterRequest:
+    """AddRaftVoter. Answered after commit, or once appended where the asker does not wait."""
+
+    cluster_id: str | None
+    voter: ReplicaKey
+    endpoints: Endpoints
+    is_ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoterRequest:
+    """RemoveRaftVoter. Answered after commit."""
+
+    cluster_id: str | None
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVoterRequest:
+    """UpdateRaftVoter: a voter's endpoints or supported versions changed. Answered at once."""
+
+    cluster_id: str | None
+    epoch: LeaderEpoch
+    voter: ReplicaKey
+    endpoints: Endpoints
+    kraft_versions: VersionRange
+
+
+Request = (
+    VoteRequest
+    | BeginEpochRequest
+    | EndEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | ApiVersionsRequest
+    | AddVoterRequest
+    | RemoveVoterRequest
+    | UpdateVoterRequest
+)
+
+# -- replies -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VoteReply:
+    """The answer to a vote or pre-vote."""
+
+    error: ErrorCode
+    leader: LeaderHint
+    is_granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginEpochReply:
+    """The answer to BeginQuorumEpoch."""
+
+    error: ErrorCode
+    leader: LeaderHint
+
+
+@dataclass(frozen=True, slots=True)
+class EndEpochReply:
+    """The answer to EndQuorumEpoch."""
+
+    error: ErrorCode
+    leader: LeaderHint
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReply:
+    """The answer to a fetch: records, or the point to cut back to, or the snapshot to load.
+
+    ``high_watermark`` is None as long as the leader has committed nothing of its own epoch.
+    """
+
+    error: ErrorCode
+    leader: LeaderHint
+    high_watermark: Offset | None = None
+    log_start: Offset | None = None
+    diverging: LogPosition | None = None
+    snapshot: LogPosition | None = None
+    records: Batches | ReadLog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotReply:
+    """The answer to FetchSnapshot; ``size`` is that of the whole snapshot in bytes."""
+
+    error: ErrorCode
+    leader: LeaderHint
+    snapshot: LogPosition | None = None
+    size: int = 0
+    position: int = 0
+    chunk: Chunk | ReadSnapshot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsReply:
+    """The answer to ApiVersions, of which only ``kraft.version`` matters here."""
+
+    error: ErrorCode
+    kraft_versions: VersionRange = NO_RECONFIGURATION
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeReply:
+    """The answer to AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter."""
+
+    error: ErrorCode
+    leader: LeaderHint
+    message: str = ""
+
+
+Reply = (
+    VoteReply
+    | BeginEpochReply
+    | EndEpochReply
+    | FetchReply
+    | FetchSnapshotReply
+    | ApiVersionsReply
+    | VoterChangeReply
+)

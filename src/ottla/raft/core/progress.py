@@ -1,0 +1,148 @@
+"""How far the replicas have come, as their leader knows it.
+
+From fetches alone: a fetch at offset n says that all below n is durable there. Three things
+follow: the high watermark, whether a majority still listens (the lease), and who has caught
+up. A leader counts itself as any other voter: for what it has flushed, and only while it is
+a voter.
+"""
+
+from dataclasses import dataclass
+
+from ottla.protocol.types import Millis, Offset
+from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
+
+OBSERVER_SESSION_MS = 300_000
+# Observers are whoever fetches, so their number is somebody else's choice: keep it bounded.
+OBSERVERS_MAX = 10_000
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """One replica. Times are monotonic; None means never in this reign."""
+
+    key: ReplicaKey
+    fetch_offset: Offset | None = None
+    fetched_at: Millis | None = None
+    heard_at: Millis | None = None
+    caught_up_at: Millis | None = None
+    leader_end_at_fetch: Offset | None = None
+
+    def note_fetch(self, offset: Offset, leader_end: Offset, now: Millis) -> None:
+        """Take a fetch in.
+
+        Who has now reached the leader's end of the fetch before had caught up then; that
+        keeps the mark alive under a steady stream of appends.
+        """
+        if offset >= leader_end:
+            self.caught_up_at = now
+        elif self.leader_end_at_fetch is not None and offset >= self.leader_end_at_fetch:
+            self.caught_up_at = self.fetched_at
+        self.leader_end_at_fetch = leader_end
+        self.fetch_offset = offset
+        self.fetched_at = now
+
+
+class Progress:
+    """All replicas of one reign."""
+
+    def __init__(self, local: ReplicaKey, voters: VoterSet, now: Millis) -> None:
+        self._local = local
+        self._began = now
+        self.voters: dict[int, ReplicaProgress] = {}
+        self.observers: dict[ReplicaKey, ReplicaProgress] = {}
+        self.set_voters(voters)
+
+    def set_voters(self, voters: VoterSet) -> None:
+        """Take a voter set into force; what is known of a replica moves with it."""
+        old = {p.key: p for p in self.voters.values()} | self.observers
+        self.voters = {}
+        for voter in voters:
+            known = next((p for key, p in old.items() if _is_same(voter, key)), None)
+            if known is not None:
+                del old[known.key]
+                known.key = voter.key
+            self.voters[voter.key.node_id] = known or ReplicaProgress(voter.key)
+        old.pop(self._local, None)
+        self.observers = {key: p for key, p in old.items() if key.is_complete}
+
+    def get(self, key: ReplicaKey) -> ReplicaProgress | None:
+        """Return the voter or observer of that key."""
+        voter = self.voters.get(key.node_id)
+        if voter is not None and (not voter.key.is_complete or voter.key == key):
+            return voter
+        return self.observers.get(key)
+
+    def note_fetch(self, key: ReplicaKey, offset: Offset, leader_end: Offset, now: Millis) -> None:
+        """Take a fetch at a position that the leader's log has."""
+        replica = self.get(key)
+        if replica is None:
+            self._make_room()
+            replica = self.observers[key] = ReplicaProgress(key)
+        replica.note_fetch(offset, leader_end, now)
+        replica.heard_at = now
+
+    def note_heard(self, key: ReplicaKey, now: Millis) -> None:
+        """Take any other sign that a replica follows this leader."""
+        if (replica := self.get(key)) is not None:
+            replica.heard_at = now
+
+    def set_local(self, durable: Offset) -> None:
+        """Note how far the leader's own log is flushed."""
+        local = self.voters.get(self._local.node_id)
+        if local is not None and (not local.key.is_complete or local.key == self._local):
+            local.fetch_offset = durable
+
+    def committed(self) -> Offset:
+        """Return the offset that a majority of the voters has reached; -1 when none."""
+        reached = sorted(
+            (-1 if p.fetch_offset is None else p.fetch_offset for p in self.voters.values()),
+            reverse=True,
+        )
+        return Offset(reached[len(reached) // 2])
+
+    def lease_start(self) -> Millis | None:
+        """Return since when a majority was not heard; None for a leader that needs nobody.
+
+        It is the time at which the last voter still needed for a majority was heard.
+        """
+        needed = len(self.voters) // 2 + 1
+        heard = []
+        for replica in self.voters.values():
+            if replica.key.node_id == self._local.node_id:
+                needed -= 1
+            else:
+                heard.append(self._began if replica.heard_at is None else replica.heard_at)
+        return sorted(heard, reverse=True)[needed - 1] if needed else None
+
+    def silent_voters(self, since: Millis) -> list[ReplicaKey]:
+        """Return the other voters that were not heard after ``since``, by node id."""
+        return [
+            p.key
+            for p in self.voters.values()
+            if p.key.node_id != self._local.node_id and (p.heard_at is None or p.heard_at <= since)
+        ]
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """Return the other voters, the most advanced first."""
+        others = [p for p in self.voters.values() if p.key.node_id != self._local.node_id]
+        others.sort(key=lambda p: (-(p.fetch_offset or 0), p.key.node_id))
+        return tuple(p.key for p in others)
+
+    def drop_idle_observers(self, now: Millis) -> None:
+        """Forget observers whose session is over."""
+        self.observers = {
+            key: p
+            for key, p in self.observers.items()
+            if p.fetched_at is not None and now - p.fetched_at < OBSERVER_SESSION_MS
+        }
+
+    def _make_room(self) -> None:
+        while len(self.observers) >= OBSERVERS_MAX:
+            del self.observers[next(iter(self.observers))]
+
+
+def _is_same(voter: Voter, key: ReplicaKey) -> bool:
+    """A static voter's directory becomes known with the first record that has it."""
+    if key.node_id == voter.key.node_id and not key.is_complete:
+        return True
+    return voter.is_played_by(key)

@@ -1,0 +1,187 @@
+"""The six roles of a replica, and to whom each would give its vote (KIP-595, KIP-996).
+
+    Unattached -- election timeout --> Prospective -- pre-votes --> Candidate -- votes --> Leader
+        ^                                  |  ^                        |                    |
+        |                                  |  +--- election timeout ---+                    |
+        +----- refused, no leader known ---+                                             Resigned
+    Follower -- fetch timeout --> Prospective -- refused --> Follower
+
+A greater epoch, or news of the epoch's leader, leads from any role to Unattached or Follower.
+Only becoming a candidate raises the epoch on its own account.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.raft.core.effects import Role
+from ottla.raft.core.log_view import LogPosition
+from ottla.raft.core.messages import FetchRequest
+from ottla.raft.core.progress import Progress
+from ottla.raft.core.voters import Endpoints, ReplicaKey, VoterSet
+
+
+@dataclass(slots=True)
+class Ballot:
+    """The count of one election, among the voters at its start."""
+
+    voters: VoterSet
+    granted: set[NodeId] = field(default_factory=set)
+    rejected: set[NodeId] = field(default_factory=set)
+
+    def record(self, node_id: NodeId, is_granted: bool) -> None:
+        """Count one voter's answer; only its first counts, and only a voter's."""
+        if node_id in self.voters.ids and node_id not in self.granted | self.rejected:
+            (self.granted if is_granted else self.rejected).add(node_id)
+
+    @property
+    def is_won(self) -> bool:
+        """Whether a majority granted."""
+        return len(self.granted) >= self.voters.majority
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a majority can no longer be reached."""
+        return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    @property
+    def unanswered(self) -> list[ReplicaKey]:
+        """The voters still to be asked, by node id."""
+        answered = self.granted | self.rejected
+        return [v.key for v in self.voters if v.key.node_id not in answered]
+
+
+@dataclass(slots=True)
+class Unattached:
+    """Knows the epoch, perhaps its leader's id, and nobody to fetch from."""
+
+    epoch: LeaderEpoch
+    election_deadline: Millis
+    leader_id: NodeId | None = None
+    voted: ReplicaKey | None = None
+    name = Role.UNATTACHED
+
+
+@dataclass(slots=True)
+class Download:
+    """A snapshot on its way from the leader; ``position`` is how much has come."""
+
+    snapshot: LogPosition
+    position: int = 0
+
+
+@dataclass(slots=True)
+class Follower:
+    """Fetches from the leader of its epoch; an observer does so all its life."""
+
+    epoch: LeaderEpoch
+    leader_id: NodeId
+    leader_endpoints: Endpoints
+    fetch_deadline: Millis
+    update_voter_at: Millis
+    voted: ReplicaKey | None = None
+    has_fetched: bool = False
+    has_updated: bool = False
+    leader_high_watermark: Offset | None = None
+    download: Download | None = None
+    name = Role.FOLLOWER
+
+
+@dataclass(slots=True)
+class Prospective:
+    """Asks whether it would be elected, without disturbing the epoch."""
+
+    epoch: LeaderEpoch
+    election_deadline: Millis
+    ballot: Ballot
+    leader_id: NodeId | None = None
+    leader_endpoints: Endpoints = ()
+    voted: ReplicaKey | None = None
+    name = Role.PROSPECTIVE
+
+
+@dataclass(slots=True)
+class Candidate:
+    """Asks for votes in an epoch of its own."""
+
+    epoch: LeaderEpoch
+    election_deadline: Millis
+    ballot: Ballot
+    voted: ReplicaKey
+    leader_id: None = None
+    name = Role.CANDIDATE
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFetch:
+    """A fetch that found nothing new and waits."""
+
+    token: int
+    request: FetchRequest
+    deadline: Millis
+
+
+@dataclass(slots=True)
+class PendingChange:
+    """A voter change that somebody waits for. ``offset`` is None until it is appended."""
+
+    token: int
+    voter: ReplicaKey
+    endpoints: Endpoints
+    deadline: Millis
+    is_ack_when_committed: bool = True
+    offset: Offset | None = None
+
+
+@dataclass(slots=True)
+class Leader:
+    """Takes proposals, serves fetches, counts the high watermark."""
+
+    epoch: LeaderEpoch
+    leader_id: NodeId
+    voted: ReplicaKey
+    start_offset: Offset
+    progress: Progress
+    announce_at: Millis
+    # Set once a record of this epoch is committed: only then is the high watermark known.
+    has_committed: bool = False
+    parked: dict[int, ParkedFetch] = field(default_factory=dict)
+    change: PendingChange | None = None
+    name = Role.LEADER
+
+
+@dataclass(slots=True)
+class Resigned:
+    """Led this epoch and leads it no more; tells the others until the election timeout."""
+
+    epoch: LeaderEpoch
+    leader_id: NodeId
+    election_deadline: Millis
+    successors: tuple[ReplicaKey, ...]
+    unacknowledged: set[NodeId]
+    voted: ReplicaKey | None = None
+    name = Role.RESIGNED
+
+
+AnyRole = Unattached | Follower | Prospective | Candidate | Leader | Resigned
+
+
+def may_grant_vote(role: AnyRole, candidate: ReplicaKey, is_up_to_date: bool) -> bool:
+    """Decide a vote in the role's own epoch. One vote per epoch, and none beside a leader.
+
+    A vote given before is given again to the same replica: its answer may have been lost.
+    """
+    if not isinstance(role, Unattached | Prospective):
+        return False
+    if role.voted is not None:
+        return role.voted == candidate
+    return role.leader_id is None and is_up_to_date
+
+
+def may_grant_pre_vote(role: AnyRole, is_up_to_date: bool) -> bool:
+    """Decide a pre-vote: would an election be of use?
+
+    Not to those who hear from a leader: a leader, and a follower that has fetched from it.
+    """
+    if isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched):
+        return False
+    return is_up_to_date

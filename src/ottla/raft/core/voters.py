@@ -1,0 +1,145 @@
+"""Who is who in the quorum: replica keys, endpoints, and the set of voters (KIP-853).
+
+Everything here is immutable. A voter set is kept sorted by node id, so that two nodes
+with the same set walk it in the same order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ottla.protocol.types import ZERO_UUID, NodeId, Uuid
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaKey:
+    """A node together with the directory that holds its log.
+
+    A node that lost its disk comes back with another directory id: it is another replica,
+    and what the old one promised does not bind it. ``ZERO_UUID`` means "not known", as in
+    a statically configured quorum.
+    """
+
+    node_id: NodeId
+    directory_id: Uuid = ZERO_UUID
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the directory is known too."""
+        return self.directory_id != ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a listener of a node can be reached."""
+
+    listener: str
+    host: str
+    port: int
+
+
+Endpoints = tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The levels of ``kraft.version`` that a node can run, both ends included."""
+
+    lowest: int
+    highest: int
+
+    def includes(self, level: int) -> bool:
+        """Say whether ``level`` lies in the range."""
+        return self.lowest <= level <= self.highest
+
+
+# Level 0 knows static voters only; level 1 keeps them in the log and lets them change.
+NO_RECONFIGURATION = VersionRange(0, 0)
+ALL_KRAFT_VERSIONS = VersionRange(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One member of the quorum, as a VotersRecord has it."""
+
+    key: ReplicaKey
+    endpoints: Endpoints = ()
+    kraft_versions: VersionRange = NO_RECONFIGURATION
+
+    def is_played_by(self, replica: ReplicaKey) -> bool:
+        """Say whether ``replica`` is this voter: same node, and same directory where known."""
+        if self.key.node_id != replica.node_id:
+            return False
+        return not self.key.is_complete or self.key == replica
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return where this voter is reached on ``listener``."""
+        return find_endpoint(self.endpoints, listener)
+
+
+def find_endpoint(endpoints: Endpoints, listener: str) -> Endpoint | None:
+    """Return the endpoint of that listener name, in any case of letters."""
+    wanted = listener.upper()
+    return next((e for e in endpoints if e.listener.upper() == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """The voters at one point of the log. At most one per node id."""
+
+    voters: tuple[Voter, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids = [voter.key.node_id for voter in self.voters]
+        assert len(set(ids)) == len(ids), "one voter per node id"
+        object.__setattr__(
+            self, "voters", tuple(sorted(self.voters, key=lambda voter: voter.key.node_id))
+        )
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    @property
+    def majority(self) -> int:
+        """How many voters must agree."""
+        return len(self.voters) // 2 + 1
+
+    @property
+    def ids(self) -> tuple[NodeId, ...]:
+        """The voters' node ids, ascending."""
+        return tuple(voter.key.node_id for voter in self.voters)
+
+    def get(self, node_id: NodeId) -> Voter | None:
+        """Return the voter of that node id."""
+        return next((voter for voter in self.voters if voter.key.node_id == node_id), None)
+
+    def has(self, replica: ReplicaKey) -> bool:
+        """Say whether ``replica`` is one of the voters."""
+        voter = self.get(replica.node_id)
+        return voter is not None and voter.is_played_by(replica)
+
+    def with_added(self, voter: Voter) -> "VoterSet | None":
+        """Return the set with one more voter; None when its node id is taken."""
+        if self.get(voter.key.node_id) is not None:
+            return None
+        return VoterSet((*self.voters, voter))
+
+    def with_removed(self, key: ReplicaKey) -> "VoterSet | None":
+        """Return the set without one voter; None when it is not there, or is the last."""
+        voter = self.get(key.node_id)
+        if voter is None or voter.key != key or len(self.voters) == 1:
+            return None
+        return VoterSet(tuple(v for v in self.voters if v is not voter))
+
+    def with_updated(self, voter: Voter) -> "VoterSet | None":
+        """Return the set with one voter's endpoints and versions renewed; None when not there."""
+        old = self.get(voter.key.node_id)
+        if old is None or not old.is_played_by(voter.key):
+            return None
+        return VoterSet(tuple(voter if v is old else v for v in self.voters))
+
+    def without_directories(self) -> "VoterSet":
+        """Return the set as a static configuration has it: node ids only."""
+        return VoterSet(tuple(replace(v, key=ReplicaKey(v.key.node_id)) for v in self.voters))
