@@ -1,0 +1,118 @@
+"""The response that tells a client of one error, for any API and version, where there is one.
+
+Worked out from the schemas: an error code at the top of the response is set. Where the version
+has none there, it stands in the elements of some array, and the request's elements are mirrored
+into it: each gets the same code and keeps what names it (topic, partition, group, ...). What
+names an element is spelt differently from message to message; `_SAME` lists the spellings.
+Some old versions have no place for an error at all, and only closing the connection is left.
+"""
+
+from typing import Final
+
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import response_class
+from ottla.protocol.schema import Field, Kind, Message, covers
+
+# Spellings of one thing. The name in the response is looked up, then the others, in the request.
+_SAME: Final = (
+    ("partition_index", "partition", "index", "partition_id"),
+    ("name", "topic", "topic_name", "user"),
+    ("topic_id",),
+    ("group_id",),
+    ("key",),
+    ("transactional_id",),
+    ("producer_id",),
+    ("resource_type",),
+    ("resource_name",),
+    ("entity",),
+)
+_CODES: Final = ("error_code", "partition_error_code")
+
+# No array of these requests lines up with the one of the response. With no element to carry
+# the error nothing is left to say it with.
+_NOT_MIRRORED: Final = frozenset(
+    {ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
+)
+
+
+def error_reply(
+    key: ApiKey, version: int, request: Message | None, code: ErrorCode, message: str | None = None
+) -> Message | None:
+    """Return the response that says ``code`` to ``request``, or None where nothing can say it.
+
+    ``request`` is None when it was never decoded; only a top-level code can be set then.
+    ``message`` is shown to the client, where the version has room for it.
+    """
+    response = response_class(key)()
+    if _set_code(response, version, code, message):
+        return response
+    if request is None or key in _NOT_MIRRORED:
+        return None
+    return response if _mirror(request, response, version, (code, message)) else None
+
+
+def _set_code(target: Message, version: int, code: ErrorCode, message: str | None) -> bool:
+    names = {field.name for field in _fields(target, version)}
+    for name in _CODES:
+        if name in names:
+            setattr(target, name, int(code))
+            if "error_message" in names:
+                target.error_message = message  # type: ignore[attr-defined]
+            return True
+    return False
+
+
+def _mirror(
+    source: Message, target: Message, version: int, error: tuple[ErrorCode, str | None]
+) -> bool:
+    """Fill the array of ``target`` that leads to an error code; say whether any element did."""
+    into = next((f for f in _fields(target, version) if _leads_to_code(f, version)), None)
+    if into is None or into.type.element is None or into.type.element.struct is None:
+        return False
+    elements = []
+    for item in _array_like(source, into.name, version):
+        element = into.type.element.struct()
+        _name_it(element, item, version)
+        if _set_code(element, version, *error) or (
+            isinstance(item, Message) and _mirror(item, element, version, error)
+        ):
+            elements.append(element)
+    setattr(target, into.name, elements)
+    return bool(elements)
+
+
+def _array_like(source: Message, name: str, version: int) -> list[object]:
+    """Return the array of ``source`` with that name, else its first one."""
+    arrays = [f.name for f in _fields(source, version) if f.type.kind is Kind.ARRAY]
+    if not arrays:
+        return []
+    return getattr(source, name if name in arrays else arrays[0]) or []
+
+
+def _name_it(element: Message, item: object, version: int) -> None:
+    """Copy what names ``item``, a struct or the name itself, into ``element``."""
+    for field in _fields(element, version):
+        spellings = next((same for same in _SAME if field.name in same), ())
+        if not spellings:
+            continue
+        if not isinstance(item, Message):
+            setattr(element, field.name, item)
+            return
+        there = {f.name for f in _fields(item, version)}
+        for name in (field.name, *spellings):
+            if name in there:
+                setattr(element, field.name, getattr(item, name))
+                break
+
+
+def _leads_to_code(field: Field, version: int) -> bool:
+    element = field.type.element
+    if element is None or element.struct is None:
+        return False
+    fields = [f for f in element.struct.SCHEMA.fields if covers(f.versions, version)]
+    return any(f.name in _CODES or _leads_to_code(f, version) for f in fields)
+
+
+def _fields(message: Message, version: int) -> list[Field]:
+    return [field for field in message.SCHEMA.fields if covers(field.versions, version)]

@@ -1,0 +1,114 @@
+"""The shape of the surface: which handler serves which API, in which versions.
+
+A node writes its routes down as one literal tuple and gives each listener the `Routes` of its
+kind. What is not routed is neither advertised nor served, and what is routed is both.
+
+A handler is called on the event loop, in the order in which requests arrive on a connection:
+
+    handle(caller, request, version) -> Result | Awaitable[Result]      decoded
+    handle(caller, request, body)    -> Result | Awaitable[Result]      raw; a frames.Request
+
+What it does before it returns is therefore ordered (an ``async def`` has done nothing by then);
+an awaitable runs beside later requests, and its reply still leaves in its turn. The awaitable
+is not cancelled when the client goes away, unless its route says ``cancel_when_gone``: fit for
+one that only waits, as a long poll does.
+
+A raw handler gets the header and the undecoded body: a view into the receive buffer, writable,
+valid until the handler has returned and, if it returned an awaitable, until that has ended. A
+route with ``keeps_body=False`` promises not to look at it after returning, which saves the
+connection from giving its buffer away: Produce is such. The same holds for records inside a
+decoded request; all else in one is a copy.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from ottla.api.replies import Reply
+from ottla.protocol.api_keys import APIS, ApiKey, Listener
+from ottla.protocol.schema import Versions, covers
+from ottla.runtime.ports import Address
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Who speaks on a listener that asks nobody for a name, in Kafka's words."""
+
+# Versions whose layout Kafka may still change: the first of them, per API. Not served unless
+# ``unstable.api.versions.enable`` is set.
+UNSTABLE: Final[Mapping[ApiKey, int]] = MappingProxyType({ApiKey.INIT_PRODUCER_ID: 6})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and by which way. One object serves all requests that agree in it."""
+
+    principal: str
+    client_id: str | None
+    peer: Address
+    listener: str
+    software_name: str = ""
+    software_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One API and its handler. ``versions`` narrows what the codec speaks; None takes all."""
+
+    api_key: ApiKey
+    # Each handler names its own request class, so the parameters cannot be spelt out here.
+    handle: Callable[..., Reply]
+    versions: Versions | None = None
+    raw: bool = False
+    keeps_body: bool = True
+    cancel_when_gone: bool = False
+
+
+def nothing_hidden(key: ApiKey) -> bool:
+    """Hide no API: the default of `Routes`."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The routes of one kind of listener.
+
+    ``hidden`` says which APIs a feature switches off at the moment: they are not advertised,
+    and asking for one anyway is answered UNSUPPORTED_VERSION.
+    """
+
+    kind: Listener
+    routes: tuple[Route, ...]
+    hidden: Callable[[ApiKey], bool] = nothing_hidden
+    unstable: bool = False
+    _found: Mapping[int, tuple[Route, Versions]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found: dict[int, tuple[Route, Versions]] = {}
+        for route in self.routes:
+            if route.api_key in found:
+                raise ValueError(f"{route.api_key.name} is routed twice")
+            versions = _versions(route, self.unstable)
+            if versions is not None and self.kind in APIS[route.api_key].listeners:
+                found[route.api_key] = (route, versions)
+        object.__setattr__(self, "_found", found)
+
+    def find(self, key: int) -> tuple[Route, Versions] | None:
+        """Return the route of an API and the versions served; None where this listener has none."""
+        return self._found.get(key)
+
+    def __iter__(self) -> Iterator[tuple[ApiKey, Versions]]:
+        """Yield what is served now, by rising key."""
+        for key in sorted(self._found):
+            route, versions = self._found[key]
+            if not self.hidden(route.api_key):
+                yield route.api_key, versions
+
+
+def _versions(route: Route, unstable: bool) -> Versions | None:
+    spoken = APIS[route.api_key].versions
+    first, last = route.versions or spoken
+    if not (covers(spoken, first) and covers(spoken, last) and first <= last):
+        raise ValueError(f"{route.api_key.name}: {first}-{last} is not within {spoken}")
+    if not unstable and route.api_key in UNSTABLE:
+        last = min(last, UNSTABLE[route.api_key] - 1)
+    return (first, last) if first <= last else None

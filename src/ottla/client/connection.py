@@ -1,0 +1,299 @@
+"""A connection to one Kafka node: requests out, replies back, many under way at once.
+
+    connection = await Connection.open(network, address, client_id="broker-1")
+    response = await connection.send(MetadataRequest(), timeout_ms=5000)
+    await connection.close()
+
+Requests may be sent without waiting for earlier replies; the node answers in order, and each
+reply is matched by its correlation id. What each side can speak is asked once, when opening,
+and a request goes out in the highest version that both know.
+
+A request that is not answered in time ends the connection, as in Kafka: replies come in order,
+so none would come behind it either. A caller that is cancelled does not: its reply is dropped.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import decode
+from ottla.protocol.codec.layout import has_records
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import ProtocolFault, RequestTimedOut, UnsupportedVersion
+from ottla.protocol.frames import FrameSplitter, parse_response_header, request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.schema import Message, Versions, covers
+from ottla.runtime.ports import Address, Network
+
+TIMEOUT_MS: Final = 30_000
+"""Kafka's ``request.timeout.ms``."""
+
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class ConnectionLost(ConnectionError):
+    """The connection ended before the reply came; whether the request was served is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a connection behaves. Sizes are bytes."""
+
+    connect_timeout_ms: int = 10_000
+    in_flight_max: int = 100
+    frame_bytes_max: int = 100 * 1024 * 1024
+    software_name: str = "ottla"
+    software_version: str = "0"
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A request under way. Its future is cancelled when nobody waits for the reply any more."""
+
+    correlation_id: int
+    key: ApiKey
+    version: int
+    reply: "asyncio.Future[Message]"
+
+
+class _Stream(asyncio.BufferedProtocol):
+    """The bytes of a connection: whole frames go to ``owner``, which also learns of the end."""
+
+    def __init__(self, owner: "Connection", frame_bytes_max: int) -> None:
+        self._owner = owner
+        self._splitter = FrameSplitter(frame_bytes_max)
+        self._transport: asyncio.Transport
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._splitter.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._splitter.filled(nbytes)
+            while (frame := self._splitter.next_frame()) is not None:
+                self._owner._take(frame)
+        except ProtocolFault as fault:
+            self._owner._lose(f"bad bytes: {fault}")
+
+    def pause_writing(self) -> None:
+        self.may_write.clear()
+
+    def resume_writing(self) -> None:
+        self.may_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner._lose(str(exc) if exc else "closed by peer")
+        self._owner._ended.set()
+
+
+class Connection:
+    """A connection that is open and knows what its peer speaks. Make one with `open`."""
+
+    def __init__(self, address: Address, client_id: str | None, options: Options) -> None:
+        self.address = address
+        self.versions: Mapping[int, Versions] = {}
+        self._client_id = client_id
+        self._options = options
+        self._stream = _Stream(self, options.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._room = asyncio.Semaphore(options.in_flight_max)
+        self._sent: deque[_Sent] = deque()
+        self._next_id = 0
+        self._lost: str | None = None
+        self._ended = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        network: Network,
+        address: Address,
+        *,
+        client_id: str | None = None,
+        options: Options | None = None,
+    ) -> "Connection":
+        """Connect and agree on versions.
+
+        Raises:
+            OSError: refused, unreachable, or lost at once.
+            RequestTimedOut: not connected in time.
+            UnsupportedVersion: the peer speaks no ApiVersions that we do.
+        """
+        connection = cls(address, client_id, options or Options())
+        try:
+            async with asyncio.timeout(connection._options.connect_timeout_ms / 1000):
+                await connection._connect(network)
+                await connection._negotiate()
+        except TimeoutError as error:
+            connection._lose("not connected in time")
+            raise RequestTimedOut(f"{address}: not connected in time") from error
+        except BaseException:
+            connection._lose("not opened")
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether a request may still be sent."""
+        return self._lost is None
+
+    def version_for(self, key: ApiKey) -> int:
+        """Return the highest version of an API that both sides know.
+
+        Raises:
+            UnsupportedVersion: there is none.
+        """
+        ours, theirs = APIS[key].versions, self.versions.get(key)
+        if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
+            raise UnsupportedVersion(f"{self.address}: {key.title} {ours} against {theirs}")
+        return min(ours[1], theirs[1])
+
+    async def send(
+        self, request: Message, *, version: int | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> Message:
+        """Send a request and return its reply. ``version`` None takes the highest common one.
+
+        Raises:
+            ConnectionLost: the connection ended, before or while the request was under way.
+            RequestTimedOut: no reply in time; the connection is closed.
+            UnsupportedVersion: the peer does not serve it; nothing was sent.
+        """
+        assert request.SCHEMA.api_key is not None, "only a request has an api key"
+        key = ApiKey(request.SCHEMA.api_key)
+        if version is None:
+            version = self.version_for(key)
+        elif self.versions and not covers(self.versions.get(key), version):
+            raise UnsupportedVersion(f"{self.address}: no {key.title} v{version}")
+        deadline = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with deadline:
+                return await (await self._begin(request, key, version)).reply
+        except TimeoutError as error:
+            self._lose(f"no reply to {key.title} in {timeout_ms} ms")
+            raise RequestTimedOut(f"{self.address}: {key.title}: {timeout_ms} ms") from error
+
+    async def close(self) -> None:
+        """Close; requests under way end with `ConnectionLost`. Closing twice is fine."""
+        self._lose("closed")
+        if self._transport is not None:
+            await self._ended.wait()
+
+    # -- opening ---------------------------------------------------------------
+
+    async def _connect(self, network: Network) -> None:
+        transport, _ = await network.dial(self.address, lambda: self._stream)
+        self._transport = transport
+        if self._options.tls is not None:
+            loop = asyncio.get_running_loop()
+            secured = await loop.start_tls(
+                transport, self._stream, self._options.tls, server_hostname=self.address.host
+            )
+            assert secured is not None
+            self._transport = secured
+
+    async def _negotiate(self) -> None:
+        """Ask what the peer speaks; one that does not know our version says so in version 0."""
+        options = self._options
+        request = ApiVersionsRequest(options.software_name, options.software_version)
+        response = await self._ask_versions(request, APIS[ApiKey.API_VERSIONS].versions[1])
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            offered = {api.api_key: api.max_version for api in response.api_keys}
+            response = await self._ask_versions(request, offered.get(ApiKey.API_VERSIONS, 0))
+        if response.error_code:
+            raise UnsupportedVersion(f"{self.address}: ApiVersions: error {response.error_code}")
+        self.versions = {
+            api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+        }
+
+    async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        if not APIS[ApiKey.API_VERSIONS].has(version):
+            raise UnsupportedVersion(f"{self.address}: only knows ApiVersions v{version}")
+        sent = await self._begin(request, ApiKey.API_VERSIONS, version)
+        response = await sent.reply
+        assert isinstance(response, ApiVersionsResponse)
+        return response
+
+    # -- requests and replies --------------------------------------------------
+
+    async def _begin(self, request: Message, key: ApiKey, version: int) -> _Sent:
+        """Write a request as soon as there is room for it."""
+        await self._room.acquire()
+        try:
+            await self._stream.may_write.wait()
+            self._require_open()
+            correlation_id = self._next_id
+            header = RequestHeader(key, version, correlation_id, self._client_id)
+            frame = request_frame(header, request)
+        except BaseException:
+            self._room.release()
+            raise
+        self._next_id = (correlation_id + 1) & _CORRELATION_ID_MAX
+        loop = asyncio.get_running_loop()
+        sent = _Sent(correlation_id, key, version, loop.create_future())
+        self._sent.append(sent)
+        assert self._transport is not None
+        self._transport.write(frame)
+        return sent
+
+    def _require_open(self) -> None:
+        if self._lost is not None:
+            raise ConnectionLost(f"{self.address}: {self._lost}")
+
+    def _take(self, frame: memoryview) -> None:
+        """Match a reply with the oldest request under way.
+
+        Raises:
+            ProtocolFault: nothing is under way, or it is no reply to that.
+        """
+        if self._lost is not None:
+            return
+        if not self._sent:
+            raise ProtocolFault("a reply to nothing")
+        sent = self._sent[0]
+        correlation_id, body = parse_response_header(sent.key, sent.version, frame)
+        if correlation_id != sent.correlation_id:
+            raise ProtocolFault(f"reply to {correlation_id}, expected {sent.correlation_id}")
+        response = self._decode(sent, body)
+        self._sent.popleft()
+        self._room.release()
+        if not sent.reply.done():
+            sent.reply.set_result(response)
+
+    def _decode(self, sent: _Sent, body: memoryview) -> Message:
+        kind, version = response_class(sent.key), sent.version
+        if sent.key is ApiKey.API_VERSIONS and version > 0 and _is_refusal(body):
+            version = 0
+        if has_records(kind, version):
+            body = memoryview(bytes(body))  # records are views, and the receive buffer is reused
+        return decode(kind, version, body)
+
+    def _lose(self, reason: str) -> None:
+        """End it, once: nothing more is sent, and whoever waits is told."""
+        if self._lost is not None:
+            return
+        self._lost = reason
+        if self._transport is not None:
+            self._transport.abort()
+        self._stream.may_write.set()
+        while self._sent:
+            sent = self._sent.popleft()
+            self._room.release()
+            if not sent.reply.done():
+                sent.reply.set_exception(ConnectionLost(f"{self.address}: {reason}"))
+
+
+def _is_refusal(body: memoryview) -> bool:
+    """Say whether an ApiVersions response begins with UNSUPPORTED_VERSION: then it is version 0."""
+    return int.from_bytes(body[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION

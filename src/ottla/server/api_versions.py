@@ -1,0 +1,96 @@
+"""ApiVersions: what this listener serves, told in one place from the table that serves it.
+
+- Produce is advertised from version 0 although its first is 3: librdkafka takes a higher one
+  for a broker that cannot compress (KAFKA-18659). Versions 0-2 close the connection.
+- A version of ApiVersions that is unknown is answered in version 0 with UNSUPPORTED_VERSION and
+  the range of ApiVersions alone, so that any client can go on from there.
+- Below version 4 a feature that starts at level 0 is not mentioned: those clients take the 0
+  for a mistake (KIP-1022).
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.api.routes import Caller, Routes
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+SOFTWARE_LENGTH_MAX: Final = 256
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Levels of features: supported here (first, last), and finalised in the cluster."""
+
+    supported: tuple[tuple[str, int, int], ...] = ()
+    finalized: tuple[tuple[str, int], ...] = ()
+    epoch: int = -1
+
+
+def no_features() -> Features:
+    """Know of no feature: the default of `ApiVersions`."""
+    return Features()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersions:
+    """Answers ApiVersions for one listener."""
+
+    routes: Routes
+    features: Callable[[], Features] = no_features
+
+    def handle(
+        self, caller: Caller, request: ApiVersionsRequest, version: int
+    ) -> ApiVersionsResponse:
+        """Say what is served, or INVALID_REQUEST to a client that names itself badly."""
+        if version >= 3 and not is_software(request):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        features = self.features()
+        return ApiVersionsResponse(
+            api_keys=self._advertised(),
+            supported_features=[
+                SupportedFeatureKey(name, first, last)
+                for name, first, last in features.supported
+                if version >= 4 or first > 0
+            ],
+            finalized_features_epoch=features.epoch,
+            finalized_features=[
+                FinalizedFeatureKey(name, max_version_level=level, min_version_level=level)
+                for name, level in features.finalized
+            ],
+        )
+
+    def _advertised(self) -> list[ApiVersion]:
+        served = dict(self.routes)
+        served[ApiKey.API_VERSIONS] = APIS[ApiKey.API_VERSIONS].versions
+        return [
+            ApiVersion(key, 0 if key is ApiKey.PRODUCE else first, last)
+            for key, (first, last) in sorted(served.items())
+        ]
+
+
+def unsupported() -> ApiVersionsResponse:
+    """Return the answer, in version 0, to a version of ApiVersions that is not known."""
+    first, last = APIS[ApiKey.API_VERSIONS].versions
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(ApiKey.API_VERSIONS, first, last)],
+    )
+
+
+def is_software(request: ApiVersionsRequest) -> bool:
+    """Say whether a client's name and version are of the form that KIP-511 asks for."""
+    return all(
+        len(text) <= SOFTWARE_LENGTH_MAX and _SOFTWARE.fullmatch(text)
+        for text in (request.client_software_name, request.client_software_version)
+    )

@@ -1,0 +1,487 @@
+"""One connection: frames in, replies out in the same order, and no more work than it may hold.
+
+    bytes -> Inlet -> frame -> Dispatcher -> handler -> ReplyOrder -> Outlet -> bytes
+
+A handler that answers at once costs no task. One that returns an awaitable takes a turn in
+`ReplyOrder`: its reply leaves when those before it have left, and later requests go on.
+
+A frame is taken only while the connection may have more: see `Connection._may_serve`. When it
+may not, the socket is not read either, so TCP holds the client back and memory is bounded by
+`ConnectionLimits`, whatever the client sends or leaves unread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import Final, Protocol
+
+from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
+from ottla.api.routes import ANONYMOUS, Caller
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Millis
+from ottla.runtime.ports import Address, Clock
+from ottla.server.deadlines import Activity
+from ottla.server.dispatch import Call, Dispatcher, Outgoing, printable
+from ottla.server.events import ServerEvents
+from ottla.server.handshake import Handshake
+from ottla.server.inlet import Inlet
+from ottla.server.outlet import Outlet, OutletEvents, outlet_for
+from ottla.server.reply_order import ReplyOrder, Turn
+from ottla.server.request_memory import RequestMemory
+
+log = logging.getLogger(__name__)
+
+# Frames served before other connections get their turn.
+FRAMES_PER_TURN: Final = 64
+# A request up to this is copied for a raw handler that may hold on to it: cheaper than giving
+# the whole receive buffer away with it.
+COPIED_BYTES_MAX: Final = 4096
+_KEY_AND_VERSION: Final = Struct(">hh")
+# What a handler returns when it is done; anything else it returns is awaited.
+_RESULTS: Final = (Message, list, tuple, Answer, NoReply)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection may hold before it is not read any more.
+
+    ``in_flight_max`` requests whose replies have not left, ``in_flight_bytes_max`` of memory
+    held for them, ``unsent_bytes_max`` of replies that the client does not take. Each may be
+    exceeded by the one request that reaches it.
+    """
+
+    frame_bytes_max: int = 100 * 1024 * 1024  # socket.request.max.bytes
+    in_flight_max: int = 100
+    in_flight_bytes_max: int = 128 * 1024 * 1024
+    unsent_bytes_max: int = 1024 * 1024
+
+
+class Tasks(Protocol):
+    """Whoever awaits what a connection starts; a ``TaskGroup`` is one."""
+
+    def create_task(self, coro: Coroutine[object, object, None], /) -> "asyncio.Task[None]":
+        """Start a task that its owner awaits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What all connections of one listener share."""
+
+    dispatcher: Dispatcher
+    memory: RequestMemory
+    limits: ConnectionLimits
+    clock: Clock
+    events: ServerEvents
+    tasks: Tasks
+    handshake: Callable[[], Handshake] | None = None
+
+    @property
+    def listener(self) -> str:
+        """The listener's name."""
+        return self.dispatcher.listener
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """A request whose handler has not finished. ``granted`` is memory to be given back."""
+
+    call: Call
+    caller: Caller
+    turn: Turn[Outgoing]
+    granted: int
+    work: "asyncio.Future[Result] | asyncio.Task[None] | None" = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one client's connection. ``on_end`` is called once, when it is over."""
+
+    def __init__(
+        self, serving: Serving, peer: Address, on_end: Callable[["Connection", str], None]
+    ) -> None:
+        self._serving = serving
+        self._on_end = on_end
+        self._handshake = serving.handshake() if serving.handshake else None
+        principal = ANONYMOUS if self._handshake is None else ""
+        self._caller = Caller(principal, None, peer, serving.listener)
+        self._inlet = Inlet()
+        self._order: ReplyOrder[Outgoing] = ReplyOrder()
+        self._parked: dict[_Parked, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._outlet: Outlet
+        self._granted = 0  # memory of the frame under way
+        self._is_denied = False  # that memory, for now
+        self._mute: asyncio.TimerHandle | None = None
+        self._is_reading = True
+        self._is_turn_over = False
+        self._is_settling = False
+        self._is_draining = False
+        self._is_finishing = False  # a reply said that nothing comes after it
+        self._is_begun = False
+        self._is_over = False
+        self._reason = "by peer"
+        self._last_active: Millis = serving.clock.monotonic()
+        self._frame_since: Millis | None = None
+
+    # -- what asyncio calls ----------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve. Behind a TLS handshake bytes may have come, and gone, before this."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._is_over:
+            transport.abort()
+            return
+        events = OutletEvents(self._made_progress, self._write_failed)
+        self._outlet = outlet_for(self._loop, transport, events)
+        self._is_begun = True
+        if self._inlet.is_partial:
+            self._serve_frames()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where to put what comes next."""
+        return self._inlet.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what came. Nothing is done before a length, then a frame, is whole."""
+        self._last_active = self._serving.clock.monotonic()
+        if self._inlet.filled(nbytes) and self._is_begun:
+            self._serve_frames()
+        elif self._frame_since is None:
+            self._frame_since = self._last_active
+
+    def eof_received(self) -> bool:
+        """Close, as Kafka does: who sends no more has no interest in replies."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Pass it on to the write side."""
+        self._outlet.pause()
+
+    def resume_writing(self) -> None:
+        """Pass it on to the write side."""
+        self._outlet.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give back everything that is held; parked work goes on unless it only waits."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if exc is not None and self._reason == "by peer":
+            self._reason = f"error: {exc}"
+        if self._is_begun:
+            self._outlet.close()
+        if self._mute is not None:
+            self._mute.cancel()
+        self._serving.memory.forget(self._memory_freed)
+        self._serving.memory.give_back(self._granted)
+        self._granted = 0
+        for parked in list(self._parked):
+            if parked.call.route.cancel_when_gone and parked.work is not None:
+                parked.work.cancel()
+        self._on_end(self, self._reason)
+
+    # -- what the listener calls -----------------------------------------------
+
+    @property
+    def activity(self) -> Activity:
+        """What the deadlines are measured by."""
+        return Activity(
+            last_active=self._last_active,
+            frame_since=self._frame_since,
+            frame_size=self._inlet.frame_size,
+            sending=self._outlet.pending > 0,
+            busy=len(self._order) > 0,
+        )
+
+    def let_go_of_buffer(self) -> None:
+        """Give up the receive buffer if nothing is in it: the connection is quiet."""
+        self._inlet.let_go()
+
+    def drain(self) -> None:
+        """Serve nothing new; close once every request taken so far has its reply."""
+        self._is_draining = True
+        self._settle()
+
+    def refuse_parked(self) -> None:
+        """Cancel what is still being worked on; its clients are told, then it closes."""
+        for parked in list(self._parked):
+            if parked.work is not None:
+                parked.work.cancel()
+
+    def end(self, reason: str) -> None:
+        """Close at once; replies not sent yet are lost."""
+        if not self._is_over:
+            self._reason = reason
+            self._transport.abort()
+
+    # -- frames in -------------------------------------------------------------
+
+    def _may_serve(self) -> bool:
+        """Say whether one more request may be taken: nothing that it could fill is full."""
+        if self._is_over or self._is_draining or self._is_finishing or self._mute is not None:
+            return False
+        limits, order = self._serving.limits, self._order
+        if self._handshake is not None and self._handshake.principal is None and order:
+            return False
+        return (
+            len(order) < limits.in_flight_max
+            and order.bytes < limits.in_flight_bytes_max
+            and self._outlet.pending < limits.unsent_bytes_max
+        )
+
+    def _serve_frames(self) -> None:
+        served = 0
+        while self._may_serve():
+            if served == FRAMES_PER_TURN:
+                self._end_turn()
+                break
+            frame: memoryview | None = None
+            try:
+                frame = self._inlet.take(self._frame_bytes_max())
+                if frame is None:
+                    self._ask_for_memory()
+                    break
+                self._serve(frame)
+            except ProtocolFault as fault:
+                self._refuse(fault, frame)
+                return
+            served += 1
+        if served:
+            self._frame_since = None
+        self._settle()
+
+    def _serve(self, frame: memoryview) -> None:
+        if self._handshake is not None and self._handshake.expects_token:
+            self._put(self._token_reply(self._handshake, frame))
+            return
+        call = self._serving.dispatcher.open(frame, self._handshake)
+        if isinstance(call, Outgoing):
+            self._give_back(self._take_grant())
+            self._put(call)
+            return
+        if call.holds_frame and call.message is None and len(frame) <= COPIED_BYTES_MAX:
+            call.request = call.request._replace(body=memoryview(bytearray(call.request.body)))
+            call.holds_frame = False
+        self._caller = caller = self._serving.dispatcher.caller_of(call, self._caller)
+        reply = self._serving.dispatcher.call(caller, call)
+        granted = self._take_grant()
+        if isinstance(reply, _RESULTS):
+            self._give_back(granted)
+            self._learn_principal()
+            self._put(self._serving.dispatcher.settle(caller, call, reply))
+            return
+        if call.holds_frame:
+            self._inlet.hand_over()
+        self._park(call, reply, len(frame), granted)
+
+    def _token_reply(self, handshake: Handshake, frame: memoryview) -> Outgoing:
+        """Answer a token that stands alone in its frame, with one that does."""
+        result = handshake.take_token(self._caller, bytes(frame))
+        self._learn_principal()
+        answer = result if isinstance(result, Answer) else Answer(result)
+        assert not isinstance(answer.body, Message), "a bare token has no message"
+        chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)
+        length = sum(map(length_of, chunks)).to_bytes(4, "big")
+        return Outgoing((length, *chunks) if chunks else (), answer.throttle_ms, answer.close)
+
+    def _learn_principal(self) -> None:
+        known = None if self._handshake is None else self._handshake.principal
+        if known is not None and known != self._caller.principal:
+            self._caller = replace(self._caller, principal=known)
+
+    def _frame_bytes_max(self) -> int:
+        frame_bytes_max = self._serving.limits.frame_bytes_max
+        if self._handshake is None or self._handshake.principal is not None:
+            return frame_bytes_max
+        return min(frame_bytes_max, self._handshake.frame_bytes_max)
+
+    def _refuse(self, fault: ProtocolFault, frame: memoryview | None) -> None:
+        """Close for bytes that are no request, and say so where an operator looks."""
+        api, version = "-", "-"
+        if frame is not None and len(frame) >= _KEY_AND_VERSION.size:
+            key, version = _KEY_AND_VERSION.unpack_from(frame)
+            api = ApiKey(key).title if key in ApiKey.__members__.values() else str(key)
+        log.warning(
+            "connection closed listener=%s peer=%s client_id=%s api=%s version=%s reason=%s",
+            *(self._serving.listener, self._caller.peer, printable(self._caller.client_id)),
+            *(api, version, printable(str(fault))),
+        )
+        self._serving.events.bad_bytes(self._serving.listener)
+        self._outlet.flush()
+        self.end("bad bytes")
+
+    # -- memory ----------------------------------------------------------------
+
+    def _ask_for_memory(self) -> None:
+        """Before the buffer grows to a large frame; until it is granted nothing is read."""
+        if self._granted or not self._inlet.wants_memory:
+            return
+        size = self._inlet.frame_size
+        self._is_denied = not self._serving.memory.take(size, self._memory_freed)
+        if not self._is_denied:
+            self._granted = size
+
+    def _memory_freed(self) -> None:
+        self._is_denied = False
+        self._end_turn()
+
+    def _take_grant(self) -> int:
+        granted, self._granted = self._granted, 0
+        return granted
+
+    def _give_back(self, granted: int) -> None:
+        if granted:
+            self._serving.memory.give_back(granted)
+
+    # -- handlers that take their time -----------------------------------------
+
+    def _park(self, call: Call, reply: Awaitable[Result], size: int, granted: int) -> None:
+        parked = _Parked(call, self._caller, self._order.take_turn(size), granted)
+        self._parked[parked] = None
+        if isinstance(reply, asyncio.Future):
+            # Somebody else completes it: no task is needed to wait for that.
+            parked.work = reply
+            reply.add_done_callback(lambda done: self._future_done(parked, done))
+        else:
+            tasks = self._serving.tasks
+            parked.work = tasks.create_task(self._wait(parked, reply))
+
+    async def _wait(self, parked: _Parked, reply: Awaitable[Result]) -> None:
+        try:
+            result = await reply
+        except asyncio.CancelledError as error:
+            self._fail(parked, error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the border between handlers and the wire
+            self._fail(parked, error)
+        else:
+            self._finish(parked, result)
+
+    def _future_done(self, parked: _Parked, done: "asyncio.Future[Result]") -> None:
+        if done.cancelled():
+            self._fail(parked, asyncio.CancelledError())
+        elif (error := done.exception()) is not None:
+            self._fail(parked, error)
+        else:
+            self._finish(parked, done.result())
+
+    def _fail(self, parked: _Parked, error: BaseException) -> None:
+        if self._is_over:
+            self._forget(parked)
+        else:
+            dispatcher = self._serving.dispatcher
+            self._finish(parked, dispatcher.failure(parked.caller, parked.call, error))
+
+    def _finish(self, parked: _Parked, result: Result) -> None:
+        self._forget(parked)
+        if self._is_over:
+            return
+        self._learn_principal()
+        outgoing = self._serving.dispatcher.settle(parked.caller, parked.call, result)
+        self._order.end(parked.turn, outgoing, _held(outgoing))
+        self._send_due()
+        self._serve_frames()
+
+    def _forget(self, parked: _Parked) -> None:
+        del self._parked[parked]
+        self._give_back(parked.granted)
+
+    # -- replies out -----------------------------------------------------------
+
+    def _put(self, outgoing: Outgoing) -> None:
+        """Send a reply that is known at once, behind those that are not."""
+        if not self._order:
+            self._send(outgoing)
+        else:
+            held = _held(outgoing)
+            self._order.end(self._order.take_turn(held), outgoing, held)
+
+    def _send_due(self) -> None:
+        for outgoing in self._order.due():
+            if self._is_finishing:
+                return
+            self._send(outgoing)
+
+    def _send(self, outgoing: Outgoing) -> None:
+        self._outlet.push(outgoing.chunks)
+        if outgoing.close:
+            self._is_finishing = True
+            self._reason = "after reply"
+        if outgoing.throttle_ms > 0:
+            # Reply first, then silence (KIP-219). The later of two deadlines holds.
+            when = self._loop.time() + outgoing.throttle_ms / 1000
+            if self._mute is None or self._mute.when() < when:
+                if self._mute is not None:
+                    self._mute.cancel()
+                self._mute = self._loop.call_at(when, self._unmute)
+
+    def _unmute(self) -> None:
+        self._mute = None
+        self._serve_frames()
+
+    def _made_progress(self) -> None:
+        self._last_active = self._serving.clock.monotonic()
+        if not self._is_settling:
+            self._serve_frames()
+
+    def _write_failed(self, error: OSError) -> None:
+        log.info(
+            "connection closed listener=%s peer=%s reason=%s",
+            *(self._serving.listener, self._caller.peer, printable(str(error))),
+        )
+        self.end(f"write failed: {error}")
+
+    # -- after every step ------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Send what is queued, then close, go on, or wait: whichever is due."""
+        may_serve = self._may_serve()
+        self._is_settling = True
+        self._outlet.flush()
+        self._is_settling = False
+        if self._is_over or self._transport.is_closing():
+            return
+        is_done = self._is_finishing or (self._is_draining and not self._order)
+        if is_done and self._outlet.is_empty:
+            if self._is_draining:
+                self._reason = "drained"
+            self._transport.close()
+            return
+        if not may_serve and self._may_serve():
+            self._end_turn()
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        wanted = self._may_serve() and not self._is_turn_over and not self._is_denied
+        if not wanted:
+            self._frame_since = None
+        elif self._frame_since is None and self._inlet.is_partial:
+            self._frame_since = self._serving.clock.monotonic()
+        if wanted != self._is_reading:
+            self._is_reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _end_turn(self) -> None:
+        """Let others go first; frames that are here already wait until then."""
+        if not self._is_turn_over:
+            self._is_turn_over = True
+            self._loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_turn_over = False
+        if not self._is_over:
+            self._serve_frames()
+
+
+def _held(outgoing: Outgoing) -> int:
+    """Return the memory that a reply holds while it waits; file slices hold none."""
+    return sum(length_of(chunk) for chunk in outgoing.chunks if not is_file(chunk))

@@ -1,0 +1,202 @@
+"""From a frame to its reply: find the route, decode, call, encode; errors become replies too.
+
+Synchronous and without a connection. `Dispatcher.open` reads a frame and faults where only
+closing is left; `Dispatcher.call` runs the handler; `Dispatcher.settle` builds the bytes.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cache
+from struct import Struct
+from typing import Final
+
+from ottla.api.error_reply import error_reply
+from ottla.api.replies import Answer, Body, Chunk, NoReply, Reply, Result, length_of
+from ottla.api.routes import Caller, Route, Routes
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode
+from ottla.protocol.codec.layout import has_records
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
+from ottla.protocol.frames import (
+    LENGTH_SIZE,
+    Request,
+    UnsupportedRequest,
+    parse_request_header,
+    refuse_version,
+    response_frame,
+)
+from ottla.protocol.headers import response_header_version
+from ottla.protocol.messages import request_class
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.schema import Message, covers
+from ottla.server.api_versions import ApiVersions, is_software, unsupported
+from ottla.server.error_mapping import is_planned, to_error_code
+from ottla.server.events import ServerEvents
+from ottla.server.handshake import HANDSHAKE_KEYS, Handshake
+
+log = logging.getLogger(__name__)
+
+# Length and correlation id of a response, then for header v1 the count of tagged fields: none.
+_HEADS: Final = (Struct(">ii"), Struct(">iiB"))
+_TEXT_MAX: Final = 200
+
+
+@dataclass(slots=True)
+class Call:
+    """A request on its way: its header, its route, and its message once decoded."""
+
+    request: Request
+    route: Route
+    message: Message | None
+    holds_frame: bool
+    """Whether an unfinished handler may still look into the frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What leaves for a request: chunks (none for no reply) and what happens behind them."""
+
+    chunks: tuple[Chunk, ...]
+    throttle_ms: int = 0
+    close: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """The routes of one listener, in use."""
+
+    listener: str
+    routes: Routes
+    api_versions: ApiVersions
+    events: ServerEvents
+
+    def open(self, frame: memoryview, handshake: Handshake | None) -> Call | Outgoing:
+        """Read a frame: a call to make, or at once what leaves.
+
+        Raises:
+            ProtocolFault: no request, none that is served here, or none that may come now.
+        """
+        request = parse_request_header(frame)
+        if isinstance(request, UnsupportedRequest):
+            if request.key is not ApiKey.API_VERSIONS:
+                raise refuse_version(request)
+            body = response_frame(request.key, 0, request.correlation_id, unsupported())
+            return Outgoing((body,))
+        key, version = request.key, request.version
+        if handshake is not None and not handshake.admits(key):
+            raise ProtocolFault(f"{key.title} before authentication")
+        route = self._route(request, handshake)
+        if self.routes.hidden(key):
+            return self._hidden(request)
+        if route.raw:
+            return Call(request, route, None, route.keeps_body)
+        message = decode(request_class(key), version, request.body)
+        return Call(request, route, message, route.keeps_body and _has_records(key, version))
+
+    def call(self, caller: Caller, call: Call) -> Reply:
+        """Run the handler as far as it goes by itself. Whatever it raises becomes a reply.
+
+        Raises:
+            ProtocolFault: of a raw handler: the body is no message.
+        """
+        request = call.request
+        self.events.requested(self.listener, request.key)
+        try:
+            if call.message is None:
+                return call.route.handle(caller, request, request.body)
+            return call.route.handle(caller, call.message, request.version)
+        except Exception as error:
+            if call.message is None and isinstance(error, ProtocolFault):
+                raise  # a raw handler read the body itself and found it to be none
+            return self.failure(caller, call, error)
+
+    def failure(self, caller: Caller, call: Call, error: BaseException) -> Result:
+        """Return the reply that tells of an error, or a close where the version has no way to."""
+        request, code = call.request, to_error_code(error)
+        self.events.request_failed(self.listener, request.key, code)
+        level = logging.INFO if is_planned(error) else logging.ERROR
+        log.log(
+            level,
+            "request failed peer=%s client_id=%s api=%s version=%d error=%s reason=%s",
+            *(caller.peer, printable(caller.client_id), request.key.title, request.version),
+            *(code.name, printable(f"{type(error).__name__}: {error}")),
+            exc_info=None if is_planned(error) else error,
+        )
+        message = call.message if call.message is not None else self._decoded(request)
+        body = error_reply(request.key, request.version, message, code)
+        return Answer(NoReply.NO_REPLY, close=True) if body is None else body
+
+    def settle(self, caller: Caller, call: Call, result: Result) -> Outgoing:
+        """Build what leaves for a result; one that cannot be encoded leaves as an error."""
+        try:
+            return self._outgoing(call.request, result)
+        except ValueError as error:
+            return self._outgoing(call.request, self.failure(caller, call, error))
+
+    def _outgoing(self, request: Request, result: Result) -> Outgoing:
+        if isinstance(result, Answer):
+            chunks = self._chunks(request, result.body)
+            return Outgoing(chunks, result.throttle_ms, result.close)
+        return Outgoing(self._chunks(request, result))
+
+    def caller_of(self, call: Call, caller: Caller) -> Caller:
+        """Return ``caller`` as this request shows it: ApiVersions names the client's software."""
+        message, client_id = call.message, call.request.client_id
+        if isinstance(message, ApiVersionsRequest) and is_software(message):
+            caller = replace(
+                caller,
+                software_name=message.client_software_name,
+                software_version=message.client_software_version,
+            )
+        return caller if caller.client_id == client_id else replace(caller, client_id=client_id)
+
+    def _route(self, request: Request, handshake: Handshake | None) -> Route:
+        key, version = request.key, request.version
+        if key is ApiKey.API_VERSIONS:
+            return Route(key, self.api_versions.handle)
+        if handshake is not None and key in HANDSHAKE_KEYS:
+            return Route(key, handshake.handle)
+        found = self.routes.find(key)
+        if found is None:
+            raise ProtocolFault(f"{key.title} is not served on this listener")
+        route, versions = found
+        if not covers(versions, version):
+            raise UnsupportedVersion(f"{key.title} v{version} is not served")
+        return route
+
+    def _hidden(self, request: Request) -> Outgoing:
+        """Answer for an API whose feature is off."""
+        message = decode(request_class(request.key), request.version, request.body)
+        code = ErrorCode.UNSUPPORTED_VERSION
+        body = error_reply(request.key, request.version, message, code)
+        if body is None:
+            raise UnsupportedVersion(f"{request.key.title}: its feature is off")
+        return self._outgoing(request, body)
+
+    def _decoded(self, request: Request) -> Message | None:
+        """Decode a raw request after all, for the names that an error reply needs."""
+        try:
+            return decode(request_class(request.key), request.version, request.body)
+        except ProtocolFault:
+            return None
+
+    def _chunks(self, request: Request, body: Body | NoReply) -> tuple[Chunk, ...]:
+        if isinstance(body, NoReply):
+            return ()
+        key, version, correlation_id = request.key, request.version, request.correlation_id
+        if isinstance(body, Message):
+            return (response_frame(key, version, correlation_id, body),)
+        head = _HEADS[response_header_version(key, version)]
+        length = head.size - LENGTH_SIZE + sum(map(length_of, body))
+        return (head.pack(length, correlation_id, *(0,) * (head.size - 8)), *body)
+
+
+@cache
+def _has_records(key: ApiKey, version: int) -> bool:
+    return has_records(request_class(key), version)
+
+
+def printable(text: str | None) -> str:
+    """Return a stranger's text for a log line: one line, no control characters, bounded."""
+    return "null" if text is None else repr(text[:_TEXT_MAX])

@@ -1,0 +1,103 @@
+"""The receive buffer of a connection: bytes come in, whole frames come out.
+
+    buffer   | taken | frame under way ... | room for what comes next |
+             0     start                  end                  len(buffer)
+
+The kernel writes straight into `Inlet.room`, which is never empty; nothing is parsed until a
+whole length, then a whole frame, is there. The buffer is `BUFFER_BYTES` and reused; a larger
+frame gets one of exactly its size, which is kept for the next if it is not too large. While no
+bytes are under way it may be let go (`Inlet.let_go`): an idle connection holds no memory.
+
+A frame taken is a view into the buffer. It is good until the next `room`, or for ever after
+`hand_over`, which makes the buffer the holder's and the connection begin another one.
+"""
+
+from ottla.protocol.frames import LENGTH_SIZE, frame_length
+
+BUFFER_BYTES = 64 * 1024
+KEPT_BYTES_MAX = 1024 * 1024 + BUFFER_BYTES
+"""A buffer up to this is kept for the next frame: room for a producer's ``max.request.size``."""
+
+
+class Inlet:
+    """Bytes received and not taken yet."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._need = LENGTH_SIZE
+
+    @property
+    def is_partial(self) -> bool:
+        """Say whether bytes were received that are not taken yet."""
+        return self._end > self._start
+
+    @property
+    def frame_size(self) -> int:
+        """The size of the frame under way, its length field included; 4 while that is unknown."""
+        return self._need
+
+    @property
+    def wants_memory(self) -> bool:
+        """Say whether the frame under way is larger than a standing buffer and not all there."""
+        return self._need > BUFFER_BYTES and self._end - self._start < self._need
+
+    def room(self) -> memoryview:
+        """Return where to write what comes next; never empty."""
+        if self._end == len(self._buffer) or self._start + self._need > len(self._buffer):
+            self._make_room()
+        return self._view[self._end :]
+
+    def filled(self, count: int) -> bool:
+        """Take note of ``count`` bytes in `room`; say whether there is anything to take."""
+        self._end += count
+        return self._end - self._start >= self._need
+
+    def take(self, size_max: int) -> memoryview | None:
+        """Return the next whole frame without its length, None where there is none yet.
+
+        Raises:
+            ProtocolFault: the length is zero, negative, or above ``size_max``.
+        """
+        if self._need == LENGTH_SIZE:
+            if self._end - self._start < LENGTH_SIZE:
+                return None
+            head = self._view[self._start : self._start + LENGTH_SIZE]
+            self._need = LENGTH_SIZE + frame_length(head, size_max)
+        if self._end - self._start < self._need:
+            return None
+        frame = self._view[self._start + LENGTH_SIZE : self._start + self._need]
+        self._start += self._need
+        self._need = LENGTH_SIZE
+        if self._start == self._end and len(self._buffer) <= KEPT_BYTES_MAX:
+            self._start = self._end = 0
+        return frame
+
+    def hand_over(self) -> None:
+        """Give the buffer to whoever holds views of it."""
+        self._replace(0)
+
+    def let_go(self) -> None:
+        """Drop the buffer of a connection that has nothing under way; else do nothing."""
+        if not self.is_partial and self._buffer:
+            self._replace(0)
+
+    def _make_room(self) -> None:
+        pending = self._end - self._start
+        wanted = max(self._need, BUFFER_BYTES)
+        if wanted <= len(self._buffer) <= KEPT_BYTES_MAX and pending < len(self._buffer):
+            # Slices of one memoryview, moved as by memmove: overlapping is fine.
+            self._view[:pending] = self._view[self._start : self._end]
+            self._start, self._end = 0, pending
+        else:
+            # Full of frames not taken yet happens only while reading is paused; still have room.
+            self._replace(wanted if pending < wanted else pending + BUFFER_BYTES)
+
+    def _replace(self, size: int) -> None:
+        pending = self._view[self._start : self._end]
+        buffer = bytearray(max(size, len(pending)))
+        buffer[: len(pending)] = pending
+        self._start, self._end = 0, len(pending)
+        self._buffer, self._view = buffer, memoryview(buffer)

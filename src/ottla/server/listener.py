@@ -1,0 +1,232 @@
+"""The service that listens: binds, admits, watches deadlines, and drains when it is stopped.
+
+One `Server` holds any number of named listeners; a node may run several, say one for its
+controller before and one for clients after its state is there, sharing one `Admission`.
+
+Running out of descriptors does not end it: the event loop leaves the listening socket alone for
+a second after a failed accept (asyncio), or accepts with a descriptor held in reserve and hangs
+up (uvloop); it neither spins nor gives up.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ottla.api.routes import Routes
+from ottla.protocol.types import Millis
+from ottla.runtime.ports import Address, Clock, Listener, Network
+from ottla.server.admission import Admission, Limits
+from ottla.server.api_versions import ApiVersions, Features, no_features
+from ottla.server.connection import ConnectionLimits, Serving, Tasks
+from ottla.server.deadlines import Deadlines, expiry_of
+from ottla.server.dispatch import Dispatcher
+from ottla.server.door import Door, Entrance
+from ottla.server.events import NoEvents, ServerEvents
+from ottla.server.handshake import Handshake
+from ottla.server.request_memory import RequestMemory
+
+log = logging.getLogger(__name__)
+
+# A connection silent for so long gives its receive buffer back.
+BUFFER_IDLE_MS: Final = 10_000
+# Connections looked at in one go, before others get their turn.
+SWEPT_PER_TURN: Final = 500
+# How long the refusals of a drain that ran out of time may take to leave.
+REFUSAL_S: Final = 0.5
+
+
+class SocketNetwork(Protocol):
+    """A network that also takes a socket that somebody else has bound."""
+
+    async def listen_on(
+        self, sock: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
+    ) -> Listener:
+        """Accept on a bound socket."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSpec:
+    """One listener: a name, where, and what is served there.
+
+    ``address`` may have port 0. Where ``handed_over`` is given, a socket that somebody else has
+    bound, that is used and ``address`` is not looked at.
+    """
+
+    name: str
+    address: Address
+    routes: Routes
+    tls: ssl.SSLContext | None = None
+    handshake: Callable[[], Handshake] | None = None
+    features: Callable[[], Features] = no_features
+    handed_over: socket.socket | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Bounds of a server. A drain lasts at most ``drain_ms``; deadlines are checked every
+    ``sweep_ms``.
+    """
+
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    sweep_ms: int = 1000
+    drain_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the servers of one node share: places, memory for large requests, who counts."""
+
+    admission: Admission = field(default_factory=lambda: Admission(Limits()))
+    memory: RequestMemory = field(default_factory=RequestMemory)
+    events: ServerEvents = field(default_factory=NoEvents)
+
+
+class Server:
+    """`Service` for the supervisor. Ready means bound and accepting on every listener."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        specs: Sequence[ListenerSpec],
+        shared: Shared | None = None,
+        settings: ServerSettings | None = None,
+    ) -> None:
+        self.name = "server " + ",".join(spec.name for spec in specs)
+        self._network = network
+        self._clock = clock
+        self._specs = specs
+        self._shared = shared or Shared()
+        self._settings = settings or ServerSettings()
+        self._listeners: dict[str, Listener] = {}
+        self._doors: dict[Door, None] = {}
+        self._emptied: asyncio.Future[None] | None = None
+
+    @property
+    def addresses(self) -> Mapping[str, Address]:
+        """Where each listener really listens, by name. Empty before it is ready."""
+        return {name: listener.address for name, listener in self._listeners.items()}
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Listen until cancelled, then drain.
+
+        Raises:
+            OSError: a listener cannot be bound; none stays open then.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._serve(tasks, ready)
+        except BaseExceptionGroup as group:
+            # What a group of one says is what went wrong: the supervisor wants that.
+            if len(group.exceptions) > 1:
+                raise
+            raise group.exceptions[0] from None
+
+    async def _serve(self, tasks: Tasks, ready: Callable[[], None]) -> None:
+        try:
+            for spec in self._specs:
+                self._listeners[spec.name] = await self._listen(spec, tasks)
+                log.info("listening name=%s address=%s", spec.name, self.addresses[spec.name])
+            ready()
+            while True:
+                await asyncio.sleep(self._settings.sweep_ms / 1000)
+                await self._sweep(self._clock.monotonic())
+        except asyncio.CancelledError:
+            await self._drain()
+            raise
+        finally:
+            await self._stop_listening()
+            for door in list(self._doors):
+                _end(door, "stopped")
+
+    async def _listen(self, spec: ListenerSpec, tasks: Tasks) -> Listener:
+        shared = self._shared
+        dispatcher = Dispatcher(
+            spec.name, spec.routes, ApiVersions(spec.routes, spec.features), shared.events
+        )
+        serving = Serving(
+            dispatcher=dispatcher,
+            memory=shared.memory,
+            limits=self._settings.connection,
+            clock=self._clock,
+            events=shared.events,
+            tasks=tasks,
+            handshake=spec.handshake,
+        )
+        entrance = Entrance(serving, shared.admission, spec.tls, self._came, self._left)
+        if spec.handed_over is None:
+            return await self._network.listen(spec.address, lambda: Door(entrance))
+        network: SocketNetwork = self._network  # type: ignore[assignment]
+        return await network.listen_on(spec.handed_over, lambda: Door(entrance))
+
+    def _came(self, door: Door) -> None:
+        self._doors[door] = None
+
+    def _left(self, door: Door) -> None:
+        self._doors.pop(door, None)
+        if not self._doors and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    # -- deadlines -------------------------------------------------------------
+
+    async def _sweep(self, now: Millis) -> None:
+        """End what has missed a deadline, in small steps."""
+        doors = list(self._doors)
+        for start in range(0, len(doors), SWEPT_PER_TURN):
+            for door in doors[start : start + SWEPT_PER_TURN]:
+                self._check(door, now)
+            await asyncio.sleep(0)
+
+    def _check(self, door: Door, now: Millis) -> None:
+        connection = door.connection
+        if connection is None:
+            return
+        activity = connection.activity
+        expiry = expiry_of(activity, self._settings.deadlines, now)
+        if expiry is not None:
+            log.info("connection closed peer=%s reason=%s", door.peer, expiry.value)
+            connection.end(expiry.value)
+        elif now - activity.last_active >= BUFFER_IDLE_MS:
+            connection.let_go_of_buffer()
+
+    # -- stopping --------------------------------------------------------------
+
+    async def _stop_listening(self) -> None:
+        listeners, self._listeners = list(self._listeners.values()), {}
+        for listener in listeners:
+            await listener.close()
+
+    async def _drain(self) -> None:
+        """Accept nobody; let what was asked be answered, in bounded time; then hang up."""
+        await self._stop_listening()
+        for door in list(self._doors):
+            if door.connection is None:
+                door.shut()
+            else:
+                door.connection.drain()
+        await self._wait_empty(self._settings.drain_ms / 1000)
+        for door in list(self._doors):
+            if door.connection is not None:
+                door.connection.refuse_parked()
+        await self._wait_empty(REFUSAL_S)
+        for door in list(self._doors):
+            _end(door, "drain took too long")
+        await self._wait_empty(REFUSAL_S)
+
+    async def _wait_empty(self, seconds: float) -> None:
+        if self._doors:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._emptied], timeout=seconds)
+
+
+def _end(door: Door, reason: str) -> None:
+    if door.connection is None:
+        door.shut()
+    else:
+        door.connection.end(reason)

@@ -1,0 +1,423 @@
+"""Order, deadlines and muting over a simulated network: hours pass in no time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from serving import Counting, Running, Scripted, Wire, ask, find, list_groups, produce, running
+
+from ottla.api.replies import Answer
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.server.admission import Admission, Limits, Refusal
+from ottla.server.connection import ConnectionLimits
+from ottla.server.deadlines import Expiry
+from ottla.server.listener import ServerSettings, Shared
+from ottla.server.request_memory import RequestMemory
+from ottla.sim.clock import SimClock
+from ottla.sim.loop import run_simulated
+from ottla.sim.network import SimNetwork
+
+Scenario = Callable[[Scripted, Running, Wire], Awaitable[None]]
+
+
+def play(
+    scenario: Scenario,
+    *,
+    shared: Shared | None = None,
+    settings: ServerSettings | None = None,
+    scripted: Scripted | None = None,
+    split: float = 0.0,
+) -> float:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        network = SimNetwork(loop, seed=1)
+        network.link("client", "server").split_chance = split
+        told = scripted or Scripted()
+        async with running(
+            network.port_of("server"), SimClock(loop), told, shared=shared, settings=settings
+        ) as server:
+            await scenario(told, server, await Wire.to(network.port_of("client"), server.address))
+
+    return run_simulated(main())
+
+
+def test_replies_leave_in_request_order_while_the_first_is_parked() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(list_groups(1) + find(2, "a") + list_groups(3) + find(4, "b"))
+        await asyncio.sleep(1)
+        assert scripted.seen == ["a", "b"], "later requests proceed"
+        scripted.release(1)
+        await asyncio.sleep(1)
+        scripted.release(0)
+        assert await wire.correlation_ids(4) == [1, 2, 3, 4]
+
+    play(scenario)
+
+
+def test_any_segmentation_gives_the_same_replies() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(b"".join(find(n, "k" * n) for n in range(200)))
+        assert await wire.correlation_ids(200) == list(range(200))
+        assert scripted.seen == ["k" * n for n in range(200)]
+
+    play(scenario, split=0.95)
+
+
+def test_a_request_without_a_reply_leaves_a_gap_that_closes() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        beat = ask(ApiKey.HEARTBEAT, 0, 2, HeartbeatRequest())
+        wire.send(list_groups(1) + beat + find(3))
+        await asyncio.sleep(1)
+        scripted.release()
+        assert await wire.correlation_ids(2) == [1, 3]
+
+    play(scenario)
+
+
+def test_a_handler_may_close_in_place_of_a_reply_and_earlier_replies_still_leave() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        leave = ask(ApiKey.LEAVE_GROUP, 0, 2, LeaveGroupRequest())
+        wire.send(list_groups(1) + leave + find(3))
+        await asyncio.sleep(1)
+        scripted.release()
+        assert await wire.correlation_ids(1) == [1]
+        assert await wire.is_closed()
+
+    play(scenario)
+
+
+def test_a_throttled_reply_comes_first_and_the_silence_after() -> None:
+    now = asyncio.get_running_loop
+
+    def throttle(request: FindCoordinatorRequest) -> object:
+        return Answer(FindCoordinatorResponse(throttle_time_ms=5000), throttle_ms=5000)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(find(1) + find(2))
+        began = now().time()
+        assert await wire.correlation_ids(1) == [1]
+        assert now().time() - began < 0.1, "the reply is not held back"
+        scripted.answer = None
+        assert await wire.correlation_ids(1) == [2]
+        assert 5 <= now().time() - began < 5.1
+
+    play(scenario, scripted=Scripted(answer=throttle))
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    events = Counting()
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(list_groups(1))
+        await asyncio.sleep(3600)
+        assert not wire.is_ended, "its request is still being worked on"
+        scripted.release()
+        assert await wire.correlation_ids(1) == [1]
+        began = asyncio.get_running_loop().time()
+        assert await wire.is_closed()
+        assert 599.9 <= asyncio.get_running_loop().time() - began < 602
+        assert events.closed == [Expiry.IDLE.value]
+
+    play(scenario, shared=Shared(events=events))
+
+
+def test_traffic_keeps_a_connection_from_being_idle() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        for n in range(10):
+            await asyncio.sleep(500)
+            wire.send(find(n))
+            assert await wire.correlation_ids(1) == [n]
+
+    play(scenario)
+
+
+def test_a_frame_of_which_only_the_start_comes_is_given_up() -> None:
+    events = Counting()
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(find(1) + b"\x00\x00\x00\x0a\x00\x01\x02\x03")
+        assert await wire.correlation_ids(1) == [1]
+        assert await wire.is_closed()
+        assert 30 <= asyncio.get_running_loop().time() < 33
+        assert events.closed == [Expiry.SLOW_FRAME.value]
+
+    play(scenario, shared=Shared(events=events))
+
+
+def test_a_byte_now_and_then_does_not_make_a_frame_live_longer() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        for byte in find(1):
+            wire.send(bytes([byte]))
+            await asyncio.sleep(10)
+        assert await wire.is_closed()
+        assert asyncio.get_running_loop().time() < 300
+
+    play(scenario)
+
+
+def test_a_large_frame_on_a_slow_line_is_waited_for() -> None:
+    body = bytes(1_000_000)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        frame = produce(1, body)
+        for start in range(0, len(frame), 20_000):
+            wire.send(frame[start : start + 20_000])
+            await asyncio.sleep(1)
+        assert await wire.correlation_ids(1) == [1]
+
+    play(scenario)
+
+
+def test_a_client_that_never_reads_is_not_read_either() -> None:
+    """10,000 pipelined requests, 10 KB of reply each: what is held stays within the bounds."""
+
+    def large(request: FindCoordinatorRequest) -> object:
+        return FindCoordinatorResponse(host="x" * 10_000)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.transport.pause_reading()
+        wire.send(b"".join(find(n) for n in range(10_000)))
+        await asyncio.sleep(60)
+        served = len(scripted.seen)
+        # 1 MiB unsent, what the simulated line takes, and the turn that crossed the bound.
+        assert 100 <= served <= 400
+        await asyncio.sleep(60)
+        assert len(scripted.seen) == served, "nothing more is taken"
+        wire.transport.resume_reading()
+        assert await wire.correlation_ids(10_000) == list(range(10_000))
+
+    play(scenario, scripted=Scripted(answer=large))
+
+
+def test_a_client_that_takes_no_reply_is_given_up() -> None:
+    events = Counting()
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.transport.pause_reading()
+        wire.send(b"".join(find(n, "x" * 10_000) for n in range(1000)))
+        await asyncio.sleep(700)
+        assert events.closed == [Expiry.STALLED.value]
+
+    play(scenario, shared=Shared(events=events))
+
+
+def test_requests_in_flight_are_bounded() -> None:
+    settings = ServerSettings(connection=ConnectionLimits(in_flight_max=5))
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(b"".join(list_groups(n) for n in range(8)) + find(8))
+        await asyncio.sleep(1)
+        assert len(scripted.parked) == 5
+        scripted.release(1)
+        await asyncio.sleep(1)
+        assert len(scripted.parked) == 5, "its reply has not left: the first is in the way"
+        scripted.release(0)
+        await asyncio.sleep(1)
+        assert len(scripted.parked) == 7
+        for n in (2, 3, 4, 5, 6):
+            scripted.release(n)
+        await asyncio.sleep(1)
+        scripted.release(7)
+        assert await wire.correlation_ids(9) == list(range(9))
+
+    play(scenario, settings=settings)
+
+
+def test_bytes_in_flight_are_bounded() -> None:
+    settings = ServerSettings(connection=ConnectionLimits(in_flight_bytes_max=20_000))
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        scripted.keep_body = True
+        wire.send(b"".join(produce(n, bytes([n]) * 9_000) for n in range(6)))
+        await asyncio.sleep(1)
+        assert len(scripted.parked) == 3, "the one that reaches the bound is the last"
+        for n in range(6):
+            scripted.parked[n].set_result(None)
+            await asyncio.sleep(1)
+        assert await wire.correlation_ids(6) == list(range(6))
+        bodies = [seen for seen in scripted.seen if len(seen) > 16]
+        assert bodies == [bytes([n]) * 9_000 for n in range(6)], "each kept its own bytes"
+
+    play(scenario, settings=settings)
+
+
+def test_a_parked_handler_keeps_its_body_while_the_buffer_goes_on() -> None:
+    """Small bodies are copied, large ones take the buffer with them; neither is overwritten."""
+    sizes = [10, 4000, 5000, 70_000, 300, 2_000_000, 60_000]
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        scripted.keep_body = True
+        bodies = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
+        wire.send(b"".join(produce(n, body) for n, body in enumerate(bodies)))
+        await asyncio.sleep(5)
+        for future in scripted.parked:
+            future.set_result(None)
+        assert await wire.correlation_ids(len(sizes)) == list(range(len(sizes)))
+        assert scripted.seen[len(sizes) :] == bodies
+
+    play(scenario, split=0.3)
+
+
+def test_large_requests_wait_for_memory_first_come_first_served() -> None:
+    memory = RequestMemory(bytes_max=100_000)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        scripted.keep_body = True
+        network = wire.transport._wire.port_of("other")  # type: ignore[attr-defined]
+        second = await Wire.to(network, server.address)
+        wire.send(produce(1, bytes(150_000)))
+        await asyncio.sleep(1)
+        assert memory.used == 150_014, "one may cross the bound"
+        second.send(produce(2, bytes(80_000)))
+        await asyncio.sleep(100)
+        assert len(scripted.parked) == 1 and not second.is_ended, "waits, and is not blamed for it"
+        scripted.parked[0].set_result(None)
+        assert await wire.correlation_ids(1) == [1]
+        await asyncio.sleep(1)
+        assert len(scripted.parked) == 2
+        scripted.parked[1].set_result(None)
+        assert await second.correlation_ids(1) == [2]
+        assert memory.used == 0
+
+    play(scenario, shared=Shared(memory=memory))
+
+
+def test_memory_comes_back_however_a_connection_ends() -> None:
+    memory = RequestMemory(bytes_max=100_000)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(produce(1, bytes(150_000))[:-1])
+        await asyncio.sleep(1)
+        assert memory.used > 0
+        wire.close()
+        await asyncio.sleep(1)
+        assert memory.used == 0
+
+    play(scenario, shared=Shared(memory=memory))
+
+
+def test_a_connection_that_came_too_fast_waits_alone_and_takes_its_token() -> None:
+    admission = Admission(Limits(rate_of_ip=lambda ip: 2 if ip == "client" else None))
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        network = wire.transport._wire  # type: ignore[attr-defined]
+        mine = [await Wire.to(network.port_of("client"), server.address) for _ in range(3)]
+        other = await Wire.to(network.port_of("other"), server.address)
+        began = loop.time()
+        for each in (*mine, other):
+            each.send(find(1))
+        assert await other.correlation_ids(1) == [1]
+        assert await mine[0].correlation_ids(1) == [1]
+        assert loop.time() - began < 0.1
+        for expected_s, each in ((0.5, mine[1]), (1.0, mine[2])):
+            assert await each.correlation_ids(1) == [1]
+            assert expected_s - 0.1 < loop.time() - began < expected_s + 0.1
+
+    play(scenario, shared=Shared(admission=admission))
+
+
+def test_places_come_back_from_every_state() -> None:
+    admission = Admission(Limits(rate_of_ip=lambda ip: 1 if ip == "slow" else None))
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        network = wire.transport._wire  # type: ignore[attr-defined]
+
+        async def others(host: str = "other", count: int = 1) -> list[Wire]:
+            return [await Wire.to(network.port_of(host), server.address) for _ in range(count)]
+
+        [idle, partial, parked, unread, bad, reset] = await others(count=6)
+        partial.send(find(1)[:-1])
+        parked.send(list_groups(1))
+        unread.transport.pause_reading()
+        unread.send(b"".join(find(n, "x" * 9000) for n in range(1000)))
+        bad.send(bytes(8))
+        delayed = await others("slow", 3)
+        await asyncio.sleep(0.1)
+        assert admission.describe() == {"total": 9, "client": 1, "other": 5, "slow": 3}
+        for each in (idle, partial, parked, unread, *delayed):
+            each.close()
+        network.reset("other", "server")
+        await asyncio.sleep(5)
+        assert admission.describe() == {"total": 1, "client": 1}
+        assert reset.is_ended and scripted.parked[0].cancelled(), "nobody waits for it any more"
+        wire.send(find(1))
+        assert await wire.correlation_ids(1) == [1]
+
+    play(scenario, shared=Shared(admission=admission))
+
+
+def test_who_is_over_a_limit_is_closed_and_the_rest_goes_on() -> None:
+    admission = Admission(Limits(connections_max=3, per_ip_max=2))
+    events = Counting()
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        network = wire.transport._wire  # type: ignore[attr-defined]
+        await Wire.to(network.port_of("client"), server.address)
+        third = await Wire.to(network.port_of("client"), server.address)
+        assert await third.is_closed()
+        await Wire.to(network.port_of("other"), server.address)
+        fourth = await Wire.to(network.port_of("another"), server.address)
+        assert await fourth.is_closed()
+        assert events.refused == [Refusal.ADDRESS.value, Refusal.CONNECTIONS.value]
+        wire.send(find(1))
+        assert await wire.correlation_ids(1) == [1]
+
+    play(scenario, shared=Shared(admission=admission, events=events))
+
+
+def test_a_drain_answers_what_was_asked_and_then_closes() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        wire.send(list_groups(1) + find(2))
+        idle = await Wire.to(wire.transport._wire.port_of("x"), server.address)  # type: ignore[attr-defined]
+        await asyncio.sleep(1)
+        address = server.address
+        server.task.cancel()
+        await asyncio.sleep(1)
+        assert idle.is_ended and not wire.is_ended
+        try:
+            await Wire.to(wire.transport._wire.port_of("x"), address)  # type: ignore[attr-defined]
+            raise AssertionError("nobody may come in any more")
+        except ConnectionRefusedError:
+            pass
+        wire.send(find(3))
+        scripted.release()
+        began = loop.time()
+        assert await wire.correlation_ids(2) == [1, 2]
+        assert await wire.is_closed()
+        assert loop.time() - began < 1
+
+    play(scenario)
+
+
+def test_a_drain_that_takes_too_long_refuses_what_is_left() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(list_groups(1) + find(2))
+        await asyncio.sleep(1)
+        server.task.cancel()
+        frame = await wire.frame()
+        assert frame == b"\x00\x00\x00\x01" + b"\x00\x0d" + b"\x00\x00\x00\x00"
+        assert await wire.correlation_ids(1) == [2]
+        assert await wire.is_closed()
+        assert 11 <= asyncio.get_running_loop().time() < 12
+
+    play(scenario)
+
+
+def test_a_drain_ends_although_a_client_takes_nothing() -> None:
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.transport.pause_reading()
+        wire.send(b"".join(find(n, "x" * 10_000) for n in range(1000)))
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        server.task.cancel()
+        await asyncio.wait([server.task])
+        assert asyncio.get_running_loop().time() - began < 12
+
+    play(scenario)
