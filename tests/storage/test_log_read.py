@@ -1,0 +1,219 @@
+"""Reading a log: every offset of every batch, bounds, gaps, timestamps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_world import (
+    EPOCH,
+    NOW,
+    SMALL,
+    append,
+    batch_of,
+    contents,
+    fill,
+    open_log,
+    replicate,
+)
+
+from ottla.protocol.faults import CorruptBatch, Fault, OffsetOutOfRange
+from ottla.protocol.records.batch import batches, is_crc_valid, read_header
+from ottla.protocol.records.reader import Record, read_records
+from ottla.protocol.records.writer import build_batch
+from ottla.sim.disk import SimDisk
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.recovery import Remembered
+
+ALL = 1 << 30
+
+
+def fetched(log: Log, offset: int, bytes_max: int = ALL, **bounds) -> list[tuple[int, int]]:
+    """First and last offset of each whole batch of one read."""
+    part = log.read(offset, bytes_max, upto=bounds.pop("upto", log.log_end_offset), **bounds)
+    data = part.file.pread(part.length, part.position) if part.length else b""
+    assert len(data) == part.length
+    found = [(header.base_offset, header.last_offset) for _, header in batches(data)]
+    assert not found or found[0][0] == part.base_offset
+    return found
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
+def test_b7_every_offset_of_every_batch_can_be_fetched(sizes) -> None:
+    """Also in the middle of a batch: the whole batch comes, and nothing before it."""
+    log = open_log(SimDisk())
+    spans, at = [], 0
+    for size in sizes:
+        append(log, *[b"x" * 20] * size)
+        spans.append((at, at + size - 1))
+        at += size
+    for first, last in spans:
+        for offset in range(first, last + 1):
+            assert fetched(log, offset)[0] == (first, last)
+    assert fetched(log, at) == []
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=25), st.data())
+def test_nothing_at_or_behind_the_bound_is_given(sizes, data) -> None:
+    log = open_log(SimDisk())
+    ends = []
+    for size in sizes:
+        append(log, *[b"x" * 30] * size)
+        ends.append(log.log_end_offset)
+    upto = data.draw(st.integers(0, log.log_end_offset + 2))
+    offset = data.draw(st.integers(0, log.log_end_offset))
+    got = []
+    position = offset
+    while part := fetched(log, position, upto=upto):
+        got += part
+        position = part[-1][1] + 1
+        if position > log.log_end_offset - 1:
+            break
+    wanted = [end for end in ends if offset < end <= upto] if offset < upto else []
+    assert [last + 1 for _, last in got] == wanted
+
+
+def test_a_slice_is_cut_at_bytes_max_but_never_inside_its_first_batch() -> None:
+    log = open_log(SimDisk(), LogConfig())
+    fill(log, 10)
+    size = log.segments[0].size // 10
+    assert log.read(0, size * 2 + 5, upto=10).length == size * 2 + 5
+    assert log.read(0, 1, upto=10).length == size
+    assert log.read(0, 0, upto=10).length == size
+    assert log.read(0, size - 1, upto=10, minimum_one=False).length == 0
+    assert log.read(0, size, upto=10, minimum_one=False).length == size
+
+
+def test_a_slice_is_a_place_in_the_file_and_not_a_copy() -> None:
+    log = open_log(SimDisk(), LogConfig())
+    fill(log, 3)
+    part = log.read(1, ALL, upto=3)
+    assert part.file is log.segments[0].file
+    assert part.base_offset == 1
+
+
+def test_offsets_outside_the_log_are_out_of_range() -> None:
+    log = open_log(SimDisk())
+    fill(log, 20)
+    log.set_high_watermark(20)
+    log.advance_log_start(7)
+    for offset in (-1, 0, 6, 21, 1 << 62):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, ALL, upto=20)
+    assert fetched(log, 7)[0] == (7, 7)
+    assert fetched(log, 20) == []
+
+
+def test_an_offset_in_a_gap_gives_the_next_batch_also_in_a_later_segment() -> None:
+    log = open_log(SimDisk())
+    replicate(log, 0, b"a" * 100)
+    replicate(log, 10, b"b" * 100)
+    replicate(log, 50, b"c" * 300)
+    log.roll()
+    replicate(log, 90, b"d")
+    assert len(log.segments) > 1
+    expected = {0: 0, 1: 10, 10: 10, 11: 50, 50: 50, 51: 90, 90: 90}
+    assert {at: fetched(log, at)[0][0] for at in expected} == expected
+    assert fetched(log, 91) == []
+    assert fetched(log, 51, upto=90) == []
+    assert fetched(log, 11, upto=40) == []
+
+
+def test_a_batch_that_reaches_behind_the_bound_is_not_given() -> None:
+    log = open_log(SimDisk(), LogConfig())
+    append(log, b"a", b"b", b"c")
+    append(log, b"d")
+    assert fetched(log, 0, upto=2) == []
+    assert fetched(log, 0, upto=3) == [(0, 2)]
+    assert fetched(log, 1, upto=4) == [(0, 2), (3, 3)]
+
+
+def test_d61_a_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
+    """Whatever is hit behind offset and epoch: an error, or bytes whose CRC gives it away."""
+    for position in range(0, 90):
+        disk = SimDisk(seed=position)
+        log = open_log(disk)
+        fill(log, 20)
+        path = log.segments[1].path
+        first, size = log.segments[1].base_offset, log.segments[1].size
+        log.close()
+        if position in range(8) or position in range(12, 16) or position >= size:
+            continue  # what the leader assigns is behind no CRC
+        disk.rot(path, position)
+        log = open_log(disk, remembered=Remembered(is_clean=True))
+        with pytest.raises(Fault):
+            part = log.read(first, 1, upto=20)
+            data = part.file.pread(part.length, part.position)
+            if not is_crc_valid(data, 0, read_header(data)):
+                raise CorruptBatch("as a consumer sees it")
+
+
+# -- timestamps -------------------------------------------------------------------------------
+
+
+def brute_force(log: Log, timestamp: int):
+    everything = []
+    for segment in log.segments:
+        for found in segment.batches_from(0):
+            data = segment.file.pread(found.header.size, found.position)
+            everything += read_records(data)
+    return next(
+        (
+            (r.timestamp, r.offset)
+            for r in everything
+            if r.timestamp >= timestamp and r.offset >= log.log_start_offset
+        ),
+        None,
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=25),
+    st.integers(0, 10),
+)
+def test_the_first_record_not_older_is_found_whatever_the_order(batches_of_stamps, start) -> None:
+    log = open_log(SimDisk())
+    for stamps in batches_of_stamps:
+        records = [Record(at, NOW + t, b"k", b"x" * 25) for at, t in enumerate(stamps)]
+        log.append_as_leader(build_batch(records), leader_epoch=EPOCH, now=NOW)
+    log.set_high_watermark(log.log_end_offset)
+    log.advance_log_start(min(start, log.log_end_offset))
+    for stamp in range(-1, 22):
+        found = log.offset_for_timestamp(NOW + stamp)
+        assert (found and found[:2]) == brute_force(log, NOW + stamp)
+        assert found is None or found.leader_epoch == EPOCH
+    stamps = [stamp for each in batches_of_stamps for stamp in each]
+    largest = max(stamps)
+    assert log.max_timestamp()[:2] == (NOW + largest, stamps.index(largest))
+
+
+def test_there_is_no_offset_for_a_timestamp_in_an_empty_log() -> None:
+    log = open_log(SimDisk())
+    assert log.offset_for_timestamp(0) is None
+    assert log.max_timestamp() is None
+
+
+def test_records_without_a_timestamp_have_no_largest() -> None:
+    log = open_log(SimDisk())
+    batch = batch_of(b"a", timestamp=-1)
+    log.append_as_leader(batch, leader_epoch=EPOCH, now=NOW)
+    assert log.max_timestamp() is None
+    assert log.segments[0].largest.timestamp == -1
+
+
+def test_reads_go_on_after_a_clean_restart_with_nothing_in_memory() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    expected = list(enumerate(fill(log, 30)))
+    log.close()
+    log = open_log(disk, SMALL)
+    assert contents(log) == expected
+
+
+def test_a_damaged_header_is_reported_to_the_reader() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogConfig(index_interval_bytes=1 << 20))
+    fill(log, 5)
+    size = log.segments[0].size // 5
+    disk.rot(log.segments[0].path, 2 * size + 8)  # the length
+    with pytest.raises(CorruptBatch):
+        log.read(4, ALL, upto=5)
