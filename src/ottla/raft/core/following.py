@@ -236,15 +236,19 @@ def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
 
 
 def bootstrap_nodes(quorum: Quorum) -> list[tuple[NodeId, Endpoint]]:
-    """Return whom to ask for the leader: the configured servers, else the other voters."""
-    if quorum.settings.bootstrap:
-        return [
-            (NodeId(BOOTSTRAP_ID_FIRST - index), endpoint)
-            for index, endpoint in enumerate(quorum.settings.bootstrap)
-        ]
-    others = (v for v in quorum.voters if v.key.node_id != quorum.settings.node_id)
-    found = ((v.key.node_id, v.endpoint(quorum.settings.listener)) for v in others)
-    return [(node_id, endpoint) for node_id, endpoint in found if endpoint is not None]
+    """Return whom to ask for the leader: the configured servers, and the other voters known.
+
+    Either alone may be out of date: voters change, and a new node knows none.
+    """
+    servers = quorum.settings.bootstrap
+    nodes = [(NodeId(BOOTSTRAP_ID_FIRST - i), server) for i, server in enumerate(servers)]
+    addresses = {(server.host, server.port) for server in servers}
+    for voter in quorum.voters:
+        endpoint = voter.endpoint(quorum.settings.listener)
+        is_other = voter.key.node_id != quorum.settings.node_id
+        if is_other and endpoint and (endpoint.host, endpoint.port) not in addresses:
+            nodes.append((voter.key.node_id, endpoint))
+    return nodes
 
 
 def _next_request(quorum: Quorum, download: Download | None) -> FetchRequest | FetchSnapshotRequest:

@@ -295,11 +295,10 @@ class Quorum:
     def _election_deadline_kept(self) -> Millis:
         """A greater epoch does not give a replica that waits for an election more time."""
         role = self.role
-        if isinstance(role, Unattached | Candidate | Resigned):
-            return role.election_deadline
-        if isinstance(role, Prospective) and not role.ballot.is_lost:
-            return role.election_deadline
-        return self.random_election_deadline()
+        if isinstance(role, Leader | Follower) or _is_lost(role):
+            return self.random_election_deadline()
+        is_left = role.election_deadline > self.now
+        return role.election_deadline if is_left else self.random_election_deadline()
 
     # -- the log -------------------------------------------------------------
 
@@ -401,3 +400,7 @@ class Quorum:
         self.emit(VotersChanged(self.voters))
         if isinstance(self.role, Leader):
             self.role.progress.set_voters(self.voters)
+
+
+def _is_lost(role: AnyRole) -> bool:
+    return isinstance(role, Prospective) and role.ballot.is_lost

@@ -21,7 +21,7 @@ class RaftSettings:
     directory_id: Uuid
     cluster_id: str
     endpoints: Endpoints = ()
-    # Where to ask for a leader when none is known; the voters themselves when empty.
+    # Where to ask for a leader when none is known, beside the voters in the log.
     bootstrap: tuple[Endpoint, ...] = ()
     listener: str = "CONTROLLER"
     kraft_versions: VersionRange = ALL_KRAFT_VERSIONS
