@@ -119,7 +119,7 @@ class Host:
         return Ports(self.clock, self._random, self.disk, network, objects, self._committer)
 
     def _committer(self, directory: str) -> Committer:
-        return SimCommitter(directory, delay_s=self.sync_delay_s)
+        return SimCommitter(directory, delay_s=lambda: self.sync_delay_s())
 
     def _end_life(self) -> Life | None:
         life, self._life = self._life, None
@@ -136,6 +136,7 @@ class Host:
         """
         if self._life is not None and not self._life.is_over:
             self._life.is_over = True
+            self._world.freeze()
             self._world.loop.call_soon(self.crash, context=contextvars.Context())
 
     def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
