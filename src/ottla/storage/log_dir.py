@@ -1,0 +1,446 @@
+"""One directory of ``log.dirs``: its lock, its owner, its checkpoints and the logs in it.
+
+    .lock                              held while a process works here
+    meta.properties                    whose directory this is
+    .kafka_cleanshutdown               only while nobody works here; see `clean_shutdown.py`
+    recovery-point-offset-checkpoint   up to where each log is known to be durable
+    log-start-offset-checkpoint        where logs start that start inside a segment
+    replication-offset-checkpoint      high watermarks
+    cleaner-offset-checkpoint          up to where compacted logs are clean
+    <topic>-<partition>/               a log; see `partition_names.py`
+
+A directory fails as a whole: after one error of its disk nothing in it can be trusted to
+become durable. Other directories go on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.protocol.faults import Fault, InconsistentTopicId, StorageFailed
+from ottla.protocol.types import NodeId, Offset, Uuid
+from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
+from ottla.storage import clean_shutdown, meta_properties
+from ottla.storage.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    CorruptCheckpoint,
+    read_offsets,
+    write_offsets,
+)
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
+from ottla.storage.partition_metadata import (
+    CorruptPartitionMetadata,
+    read_topic_id,
+    write_topic_id,
+)
+from ottla.storage.partition_names import (
+    DirectoryKind,
+    TopicPartition,
+    format_name,
+    parse_name,
+)
+from ottla.storage.recovery import Remembered
+
+LOCK_NAME = ".lock"
+PROBE_NAME = ".probe"
+# Kafka keeps these beside the logs; they are not logs of clients' topics.
+NOT_LOGS = ("__cluster_metadata-0",)
+
+ConfigOf = Callable[[TopicPartition], LogConfig]
+
+
+class DirectoryInUse(Exception):
+    """Another process works in this directory; two would destroy it."""
+
+
+class World(NamedTuple):
+    """The ports that a directory and its logs need."""
+
+    disk: Disk
+    clock: Clock
+    random: Random
+
+
+@dataclass(slots=True)
+class HostedLog:
+    """An open log, the name of its directory, and its topic's id where one was noted."""
+
+    log: Log
+    name: str
+    topic_id: Uuid | None
+
+
+@dataclass(slots=True)
+class OpenReport:
+    """What opening a directory's logs came to, for the operator's log."""
+
+    failed: dict[str, str] = field(default_factory=dict)  # directory name -> why
+    strangers: list[str] = field(default_factory=list)  # directories that are not ours
+    strays: list[str] = field(default_factory=list)
+    corrupt_checkpoints: list[str] = field(default_factory=list)
+
+
+class LogDirectory:
+    """A directory that this process has locked, claimed and found writable.
+
+    ``logs`` are the current ones, ``future_logs`` those being moved here.
+    """
+
+    def __init__(self, world: World, path: str, lock: DiskLock, meta: MetaProperties) -> None:
+        assert meta.directory_id is not None
+        self._world = world
+        self._lock = lock
+        self.path = path
+        self.meta = meta
+        self.directory_id: Uuid = meta.directory_id
+        self.last_shutdown: clean_shutdown.CleanShutdown | None = None
+        self.failure: str | None = None
+        self._is_loaded = False
+        self._has_unopened = False
+        self.logs: dict[TopicPartition, HostedLog] = {}
+        self.future_logs: dict[TopicPartition, HostedLog] = {}
+
+    @classmethod
+    def open(
+        cls, world: World, path: str, *, node_id: NodeId, cluster_id: str | None
+    ) -> "LogDirectory":
+        """Lock, claim and probe a directory, and take its clean-shutdown marker.
+
+        Raises:
+            DirectoryInUse: another process has it.
+            MetaPropertiesRefused: it is not formatted, or not ours.
+            StorageFailed: it cannot be read or written.
+        """
+        disk = world.disk
+        try:
+            lock = disk.lock(f"{path}/{LOCK_NAME}")
+        except BlockingIOError as error:
+            raise DirectoryInUse(f"{path}: another process holds {LOCK_NAME}") from error
+        except OSError as error:
+            raise StorageFailed(path, str(error)) from error
+        try:
+            meta = meta_properties.claim(disk, path, node_id=node_id, cluster_id=cluster_id)
+            _probe(disk, path)
+            meta = meta_properties.with_directory_id(disk, path, meta, world.random)
+            directory = cls(world, path, lock, meta)
+            directory.last_shutdown = clean_shutdown.take(disk, path)
+        except OSError as error:
+            lock.release()
+            raise StorageFailed(path, str(error)) from error
+        except MetaPropertiesRefused:
+            lock.release()
+            raise
+        return directory
+
+    # -- failure -------------------------------------------------------------
+
+    @property
+    def is_failed(self) -> bool:
+        """The directory is offline until the node restarts."""
+        return self.failure is not None
+
+    def fail(self, reason: str) -> bool:
+        """Take the directory offline; True the first time, so that one failure is told once."""
+        if self.failure is not None:
+            return False
+        self.failure = reason
+        return True
+
+    def check_online(self) -> None:
+        """Refuse to go on in a failed directory.
+
+        Raises:
+            StorageFailed: it is.
+        """
+        if self.failure is not None:
+            raise StorageFailed(self.path, self.failure)
+
+    @contextmanager
+    def _disk_work(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.fail(str(error))
+            raise StorageFailed(self.path, str(error)) from error
+
+    # -- opening -------------------------------------------------------------
+
+    def open_all(self, config_of: ConfigOf) -> OpenReport:
+        """Open every log here. One that fails is reported, and the others are opened.
+
+        A log that the disk keeps from opening takes the directory offline.
+
+        Raises:
+            StorageFailed: the directory itself cannot be read.
+        """
+        self.check_online()
+        report = OpenReport()
+        with self._disk_work():
+            disk = self._world.disk
+            found = [n for n in disk.list(self.path) if disk.is_dir(f"{self.path}/{n}")]
+            recovery_points = self._checkpoint(RECOVERY_POINT, report)
+            log_starts = self._checkpoint(LOG_START, report)
+            high_watermarks = self._checkpoint(HIGH_WATERMARK, report)
+        is_clean = self.last_shutdown is not None and RECOVERY_POINT not in (
+            report.corrupt_checkpoints
+        )
+        for name in found:
+            parsed = parse_name(name)
+            if parsed is None or name in NOT_LOGS:
+                report.strangers.append(name)
+            elif parsed.kind is DirectoryKind.STRAY:
+                report.strays.append(name)
+            elif parsed.kind is not DirectoryKind.DELETE:
+                partition = parsed.partition
+                remembered = Remembered(
+                    is_clean=is_clean,
+                    recovery_point=recovery_points.get(partition, Offset(0)),
+                    log_start_offset=log_starts.get(partition, Offset(0)),
+                )
+                hosted = self._try_open(name, config_of(partition), remembered, report)
+                if hosted is not None:
+                    hosted.log.set_high_watermark(high_watermarks.get(partition, Offset(0)))
+                    self._logs_of(parsed.kind)[partition] = hosted
+        self._is_loaded = True
+        self._has_unopened = bool(report.failed)
+        return report
+
+    def _checkpoint(self, name: str, report: OpenReport) -> dict[TopicPartition, Offset]:
+        """Read a checkpoint; a garbled one counts as absent, which is always safe."""
+        try:
+            return read_offsets(self._world.disk, f"{self.path}/{name}")
+        except CorruptCheckpoint:
+            report.corrupt_checkpoints.append(name)
+            return {}
+
+    def _try_open(
+        self, name: str, config: LogConfig, remembered: Remembered, report: OpenReport
+    ) -> HostedLog | None:
+        try:
+            return self._open_log(name, config, remembered)
+        except StorageFailed as error:
+            self.fail(error.reason)
+            report.failed[name] = error.reason
+        except (Fault, CorruptPartitionMetadata) as error:
+            report.failed[name] = str(error)
+        return None
+
+    def _open_log(self, name: str, config: LogConfig, remembered: Remembered) -> HostedLog:
+        world, directory = self._world, f"{self.path}/{name}"
+        with self._disk_work():
+            topic_id = read_topic_id(world.disk, directory)
+        log = Log.open(
+            world.disk,
+            directory,
+            config,
+            clock=world.clock,
+            remembered=remembered,
+            random=world.random,
+        )
+        return HostedLog(log, name, topic_id)
+
+    def _logs_of(self, kind: DirectoryKind) -> dict[TopicPartition, HostedLog]:
+        return self.future_logs if kind is DirectoryKind.FUTURE else self.logs
+
+    # -- one log -------------------------------------------------------------
+
+    def create_log(
+        self,
+        partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        kind: DirectoryKind = DirectoryKind.CURRENT,
+    ) -> HostedLog:
+        """Begin a log, durably, its topic noted before its first segment.
+
+        Raises:
+            StorageFailed: the disk failed, and the directory with it.
+            ValueError: no topic name or partition number.
+        """
+        self.check_online()
+        logs = self._logs_of(kind)
+        assert partition not in logs, partition
+        is_current = kind is DirectoryKind.CURRENT
+        name = format_name(partition, kind, None if is_current else self._world.random.uuid())
+        directory = f"{self.path}/{name}"
+        with self._disk_work():
+            self._world.disk.make_dirs(directory)
+            write_topic_id(self._world.disk, directory, topic_id)
+        try:
+            hosted = self._open_log(name, config, Remembered())
+        except StorageFailed as error:
+            self.fail(error.reason)
+            raise
+        logs[partition] = hosted
+        return hosted
+
+    def claim_log(self, partition: TopicPartition, topic_id: Uuid) -> HostedLog:
+        """Return a log once it is seen to be of this topic; a log without an id gets it.
+
+        Raises:
+            InconsistentTopicId: it is of an older topic with the same name.
+        """
+        hosted = self.logs[partition]
+        if hosted.topic_id is None:
+            with self._disk_work():
+                write_topic_id(self._world.disk, hosted.log.directory, topic_id)
+            hosted.topic_id = topic_id
+        if hosted.topic_id != topic_id:
+            raise InconsistentTopicId(f"{hosted.log.directory} belongs to another topic")
+        return hosted
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """Give a log up, durably. Its files go with the next `purge_deleted`."""
+        self._rename(partition, DirectoryKind.DELETE)
+
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Rename a log that the metadata does not know; an operator decides about it."""
+        self._rename(partition, DirectoryKind.STRAY)
+
+    def _rename(self, partition: TopicPartition, kind: DirectoryKind) -> None:
+        self.check_online()
+        hosted = self.logs[partition]
+        hosted.log.close()
+        target = format_name(partition, kind, self._world.random.uuid())
+        with self._disk_work():
+            self._world.disk.rename(hosted.log.directory, f"{self.path}/{target}")
+        del self.logs[partition]
+
+    def purge_deleted(self) -> int:
+        """Remove the logs that were given up, also by an earlier run; return how many."""
+        self.check_online()
+        disk = self._world.disk
+        with self._disk_work():
+            names = [
+                name
+                for name in disk.list(self.path)
+                if (parsed := parse_name(name)) and parsed.kind is DirectoryKind.DELETE
+            ]
+            for name in names:
+                disk.remove_tree(f"{self.path}/{name}")
+        return len(names)
+
+    # -- checkpoints and the end ---------------------------------------------
+
+    def write_checkpoints(self) -> None:
+        """Write what the next start has to know of each log.
+
+        Raises:
+            StorageFailed: the disk failed, and the directory with it.
+        """
+        self.check_online()
+        recovery_points: dict[TopicPartition, Offset] = {}
+        log_starts: dict[TopicPartition, Offset] = {}
+        high_watermarks: dict[TopicPartition, Offset] = {}
+        for partition, hosted in (*self.future_logs.items(), *self.logs.items()):
+            log = hosted.log
+            recovery_points[partition] = log.recovery_point
+            high_watermarks[partition] = log.high_watermark
+            if log.log_start_offset > log.segments[0].base_offset:
+                log_starts[partition] = log.log_start_offset
+        with self._disk_work():
+            disk = self._world.disk
+            # The start first: a recovery point means nothing to a log that is cut below it.
+            write_offsets(disk, f"{self.path}/{LOG_START}", log_starts)
+            write_offsets(disk, f"{self.path}/{RECOVERY_POINT}", recovery_points)
+            write_offsets(disk, f"{self.path}/{HIGH_WATERMARK}", high_watermarks)
+
+    def close(self, broker_epoch: int = clean_shutdown.UNKNOWN_BROKER_EPOCH) -> None:
+        """Close every log, write the checkpoints, leave the marker last, let the lock go.
+
+        The marker is a promise about every log here. So there is none after a failure, none
+        when a log could not be opened, and where the logs were not opened at all the
+        directory is left as it was found.
+
+        Raises:
+            StorageFailed: something failed, now or before; all is closed nevertheless.
+        """
+        try:
+            if self._is_loaded:
+                self._close_logs()
+                self.write_checkpoints()
+                self.last_shutdown = clean_shutdown.CleanShutdown(broker_epoch)
+            if self.last_shutdown is not None and not self._has_unopened:
+                with self._disk_work():
+                    epoch = self.last_shutdown.broker_epoch
+                    clean_shutdown.leave(self._world.disk, self.path, epoch)
+        finally:
+            self._lock.release()
+
+    def _close_logs(self) -> None:
+        for hosted in (*self.logs.values(), *self.future_logs.values()):
+            if hosted.log.is_failed:
+                self.fail(f"{hosted.name} failed")
+            try:
+                hosted.log.close()
+            except StorageFailed as error:
+                self.fail(error.reason)
+
+
+def format_directory(world: World, path: str, *, node_id: NodeId, cluster_id: str) -> None:
+    """Make a directory this node's: once, before its first start.
+
+    Raises:
+        MetaPropertiesRefused: it has an owner. OSError: the disk failed.
+    """
+    world.disk.make_dirs(path)
+    if meta_properties.read_meta_properties(world.disk, path) is not None:
+        raise MetaPropertiesRefused(f"{path}: is formatted already")
+    meta = MetaProperties(node_id, cluster_id, world.random.uuid())
+    meta_properties.write_meta_properties(world.disk, path, meta)
+
+
+def _probe(disk: Disk, path: str) -> None:
+    """Find out now whether the directory can be written and synced."""
+    probe = f"{path}/{PROBE_NAME}"
+    file = disk.open(probe, OpenMode.CREATE)
+    try:
+        file.pwrite(b"ok", 0)
+        file.sync()
+        if file.pread(2, 0) != b"ok":
+            raise OSError(f"{probe} does not hold what was written")
+    finally:
+        file.close()
+    disk.remove(probe)
+
+
+class OpenedDirectories(NamedTuple):
+    """The directories a node may work in, and why it may not in the others."""
+
+    online: list[LogDirectory]
+    offline: dict[str, str]
+
+
+def open_directories(
+    world: World, paths: Sequence[str], *, node_id: NodeId, cluster_id: str | None = None
+) -> OpenedDirectories:
+    """Open all of ``log.dirs``. One whose disk fails is left out; the others go on.
+
+    Raises:
+        DirectoryInUse, MetaPropertiesRefused: of any of them. The node must not start, and
+            every directory is as it was.
+    """
+    online: list[LogDirectory] = []
+    offline: dict[str, str] = {}
+    try:
+        for path in paths:
+            try:
+                directory = LogDirectory.open(world, path, node_id=node_id, cluster_id=cluster_id)
+            except StorageFailed as error:
+                offline[path] = error.reason
+                continue
+            online.append(directory)
+            # The first one says which cluster this is, if nobody else did.
+            cluster_id = cluster_id or directory.meta.cluster_id
+            if sum(each.directory_id == directory.directory_id for each in online) > 1:
+                raise MetaPropertiesRefused(f"{path}: has another directory's directory.id")
+    except (DirectoryInUse, MetaPropertiesRefused):
+        for directory in online:
+            directory.close()
+        raise
+    return OpenedDirectories(online, offline)

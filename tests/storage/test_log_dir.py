@@ -1,0 +1,399 @@
+"""Log directories: who owns them, what a start finds, what a stop leaves."""
+
+import errno
+from dataclasses import dataclass, field
+
+import pytest
+
+from ottla.protocol.faults import InconsistentTopicId, StorageFailed
+from ottla.protocol.records.reader import Record, read_records
+from ottla.protocol.records.writer import build_batch
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.runtime.atomic_file import replace_file
+from ottla.runtime.ports import OpenMode
+from ottla.sim.disk import SimCrash, SimDisk
+from ottla.sim.random import SimRandom
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_dir import (
+    DirectoryInUse,
+    LogDirectory,
+    World,
+    format_directory,
+    open_directories,
+)
+from ottla.storage.meta_properties import MetaPropertiesRefused
+from ottla.storage.partition_names import DirectoryKind, TopicPartition
+
+NODE, CLUSTER = NodeId(1), "MkU3OEVBNTcwNTJENDM2Qg"
+TOPIC_ID = Uuid(bytes(range(16)))
+ORDERS = TopicPartition("orders", 0)
+CONFIG = LogConfig(segment_bytes=400)
+MARKER = ".kafka_cleanshutdown"
+
+
+class FixedClock:
+    def now(self) -> Millis:
+        return Millis(1_000_000)
+
+    def monotonic(self) -> Millis:
+        return Millis(0)
+
+
+@dataclass
+class Machine:
+    """A disk with formatted directories that outlives the processes on it."""
+
+    paths: tuple[str, ...] = ("/d1",)
+    seed: int = 0
+    flushed: list[bytes | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.disk = SimDisk(seed=self.seed)
+        self.random = SimRandom(self.seed)
+        for path in self.paths:
+            format_directory(self.world, path, node_id=NODE, cluster_id=CLUSTER)
+
+    @property
+    def world(self) -> World:
+        return World(self.disk, FixedClock(), self.random)
+
+    def start(self, path: str = "/d1") -> LogDirectory:
+        directory = LogDirectory.open(self.world, path, node_id=NODE, cluster_id=CLUSTER)
+        self.report = directory.open_all(lambda _: CONFIG)
+        return directory
+
+    def reboot(self) -> LogDirectory:
+        """Lose power, and start again."""
+        self.disk.crash()
+        self.disk.restart()
+        return self.start()
+
+
+def append(log: Log, *values: bytes) -> None:
+    for value in values:
+        batch = build_batch([Record(Offset(0), Millis(1), None, value)])
+        log.append_as_leader(batch, leader_epoch=LeaderEpoch(0), now=Millis(1))
+    log.set_high_watermark(log.log_end_offset)
+
+
+def values(log: Log) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        part = log.read(offset, 1, upto=log.log_end_offset)
+        records = read_records(part.file.pread(part.length, part.position))
+        found += [record.value for record in records]
+        offset = Offset(records[-1].offset + 1)
+    return found
+
+
+# -- who may work here ---------------------------------------------------------
+
+
+def test_a_second_process_is_refused_by_name() -> None:
+    machine = Machine()
+    first = machine.start()
+    with pytest.raises(DirectoryInUse, match=r"/d1: another process holds \.lock"):
+        machine.start()
+    first.close()
+    machine.start()
+
+
+@pytest.mark.parametrize(
+    ("node_id", "cluster_id", "message"),
+    [(2, CLUSTER, "belongs to node 1, this is node 2"), (1, "other", "this is cluster 'other'")],
+)
+def test_another_owners_directory_is_refused_and_left_as_it_was(
+    node_id: int, cluster_id: str, message: str
+) -> None:
+    machine = Machine()
+    machine.start().close()
+    with pytest.raises(MetaPropertiesRefused, match=message):
+        LogDirectory.open(machine.world, "/d1", node_id=NodeId(node_id), cluster_id=cluster_id)
+    assert machine.start().last_shutdown is not None
+
+
+def test_an_unformatted_directory_is_refused() -> None:
+    machine = Machine()
+    machine.disk.make_dirs("/new")
+    with pytest.raises(MetaPropertiesRefused, match=r"no meta\.properties"):
+        machine.start("/new")
+
+
+def test_formatting_twice_is_refused() -> None:
+    machine = Machine()
+    with pytest.raises(MetaPropertiesRefused, match="formatted already"):
+        format_directory(machine.world, "/d1", node_id=NODE, cluster_id=CLUSTER)
+
+
+def test_the_directory_id_survives_restarts() -> None:
+    machine = Machine()
+    first = machine.start()
+    identity = first.directory_id
+    first.close()
+    assert machine.start().directory_id == identity
+
+
+def test_a_directory_that_cannot_be_written_is_offline_and_the_others_start() -> None:
+    machine = Machine(("/d1", "/d2", "/d3"))
+    machine.disk.fail("write", error=errno.EROFS, path_contains="/d2/", times=1)
+    opened = open_directories(machine.world, machine.paths, node_id=NODE)
+    assert [directory.path for directory in opened.online] == ["/d1", "/d3"]
+    assert list(opened.offline) == ["/d2"]
+
+
+def test_directories_of_two_clusters_do_not_start_together() -> None:
+    machine = Machine()
+    format_directory(machine.world, "/d2", node_id=NODE, cluster_id="other")
+    machine.start().close(broker_epoch=5)
+    with pytest.raises(MetaPropertiesRefused, match="belongs to cluster 'other'"):
+        open_directories(machine.world, ["/d1", "/d2"], node_id=NODE)
+    again = machine.start()
+    assert again.last_shutdown is not None
+    assert again.last_shutdown.broker_epoch == 5
+
+
+def test_a_copied_directory_is_refused() -> None:
+    machine = Machine()
+    machine.disk.make_dirs("/d2")
+    copy = machine.disk.read("/d1/meta.properties")
+    replace_file(machine.disk, "/d2/meta.properties", copy)
+    with pytest.raises(MetaPropertiesRefused, match=r"another directory's directory\.id"):
+        open_directories(machine.world, ["/d1", "/d2"], node_id=NODE)
+
+
+# -- stop and start ------------------------------------------------------------
+
+
+def test_a_clean_stop_is_trusted_and_keeps_everything() -> None:
+    machine = Machine()
+    directory = machine.start()
+    log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
+    append(log, b"1", b"2", b"3")
+    log.advance_log_start(Offset(1))
+    directory.close(broker_epoch=42)
+    assert machine.disk.read(f"/d1/{MARKER}") == b'{"version":0,"brokerEpoch":42}'
+    again = machine.start()
+    assert again.last_shutdown is not None
+    assert again.last_shutdown.broker_epoch == 42
+    assert not machine.disk.exists(f"/d1/{MARKER}")
+    hosted = again.logs[ORDERS]
+    assert hosted.topic_id == TOPIC_ID
+    assert hosted.log.report.segments_checked == []
+    assert (values(hosted.log), hosted.log.high_watermark) == ([b"2", b"3"], 3)
+
+
+def test_an_unclean_stop_is_checked_from_the_recovery_point() -> None:
+    machine = Machine()
+    directory = machine.start()
+    log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
+    append(log, *[b"x" * 100] * 6)
+    log.flush()
+    directory.write_checkpoints()
+    again = machine.reboot()
+    assert again.last_shutdown is None
+    checked = again.logs[ORDERS].log.report.segments_checked
+    assert checked == [again.logs[ORDERS].log.segments[-1].base_offset]
+    assert len(values(again.logs[ORDERS].log)) == 6
+
+
+def test_a_marker_from_an_older_broker_counts_although_it_is_empty() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
+    directory.close()
+    machine.disk.open(f"/d1/{MARKER}", OpenMode.CREATE).truncate(0)
+    again = machine.start()
+    assert again.last_shutdown is not None
+    assert again.last_shutdown.broker_epoch == -1
+    assert again.logs[ORDERS].log.report.segments_checked == []
+
+
+def test_a_garbled_recovery_checkpoint_makes_a_clean_stop_doubtful() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
+    directory.close()
+    machine.disk.rot("/d1/recovery-point-offset-checkpoint", 0)
+    again = machine.start()
+    assert machine.report.corrupt_checkpoints == ["recovery-point-offset-checkpoint"]
+    assert again.logs[ORDERS].log.report.segments_checked == [0]
+    assert values(again.logs[ORDERS].log) == [b"1"]
+
+
+def test_a_start_that_opens_no_log_promises_nothing_new() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
+    machine.disk.kill()
+    machine.disk.restart()
+    LogDirectory.open(machine.world, "/d1", node_id=NODE, cluster_id=CLUSTER).close()
+    assert machine.start().last_shutdown is None
+
+
+def test_no_marker_is_left_while_a_log_could_not_be_opened() -> None:
+    machine = Machine()
+    directory = machine.start()
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    directory.create_log(TopicPartition("other", 0), TOPIC_ID, CONFIG)
+    directory.close()
+    machine.disk.rot("/d1/orders-0/partition.metadata", 0)
+    again = machine.start()
+    assert list(machine.report.failed) == ["orders-0"]
+    assert "partition.metadata" in machine.report.failed["orders-0"]
+    assert (list(again.logs), again.is_failed) == ([TopicPartition("other", 0)], False)
+    again.close()
+    assert not machine.disk.exists(f"/d1/{MARKER}")
+
+
+def test_a_log_that_the_disk_keeps_from_opening_fails_the_directory_not_the_others() -> None:
+    machine = Machine()
+    directory = machine.start()
+    for topic in ("a", "b", "c"):
+        directory.create_log(TopicPartition(topic, 0), TOPIC_ID, CONFIG)
+    directory.close()
+    machine.disk.fail("list", path_contains="/b-0")
+    again = machine.start()
+    assert [partition.topic for partition in again.logs] == ["a", "c"]
+    assert list(machine.report.failed) == ["b-0"]
+    assert again.is_failed
+    with pytest.raises(StorageFailed):
+        again.create_log(ORDERS, TOPIC_ID, CONFIG)
+    with pytest.raises(StorageFailed):
+        again.close()
+    assert not machine.disk.exists(f"/d1/{MARKER}")
+
+
+def test_a_failed_log_leaves_no_marker() -> None:
+    machine = Machine()
+    directory = machine.start()
+    log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
+    append(log, b"1")
+    machine.disk.fail("sync", path_contains=".log")
+    with pytest.raises(StorageFailed):
+        log.flush()
+    with pytest.raises(StorageFailed):
+        directory.close()
+    assert not machine.disk.exists(f"/d1/{MARKER}")
+    assert machine.start().last_shutdown is None
+
+
+def test_a_failure_is_told_once() -> None:
+    directory = Machine().start()
+    assert [directory.fail("disk"), directory.fail("again")] == [True, False]
+    assert directory.failure == "disk"
+
+
+# -- what is in a directory ------------------------------------------------------
+
+
+def test_what_is_not_a_log_is_left_alone_and_reported() -> None:
+    machine = Machine()
+    for name in ("lost+found", "__cluster_metadata-0", "a-0.00ff-stray", "notes"):
+        machine.disk.make_dirs(f"/d1/{name}")
+    directory = machine.start()
+    assert machine.report.strangers == ["__cluster_metadata-0", "lost+found", "notes"]
+    assert machine.report.strays == ["a-0.00ff-stray"]
+    assert directory.logs == {}
+
+
+def test_a_future_log_is_kept_apart() -> None:
+    machine = Machine()
+    directory = machine.start()
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG, DirectoryKind.FUTURE)
+    directory.close()
+    again = machine.start()
+    assert (list(again.logs), list(again.future_logs)) == ([], [ORDERS])
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
+    directory.delete_log(ORDERS)
+    assert directory.logs == {}
+    assert [name for name in machine.disk.list("/d1") if name.endswith("-delete")]
+    again = machine.reboot()
+    assert again.logs == {}
+    assert again.purge_deleted() == 1
+    assert not [name for name in machine.disk.list("/d1") if "orders" in name]
+
+
+def test_a_stray_log_is_set_aside_with_its_data() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
+    directory.set_aside(ORDERS)
+    again = machine.reboot()
+    (stray,) = machine.report.strays
+    assert "00000000000000000000.log" in machine.disk.list(f"/d1/{stray}")
+    assert again.logs == {}
+
+
+def test_a_log_of_an_older_topic_with_the_same_name_is_refused() -> None:
+    directory = Machine().start()
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    assert directory.claim_log(ORDERS, TOPIC_ID).topic_id == TOPIC_ID
+    with pytest.raises(InconsistentTopicId):
+        directory.claim_log(ORDERS, Uuid(bytes(15) + b"\x7f"))
+
+
+def test_a_log_without_a_topic_id_gets_the_one_it_is_claimed_with() -> None:
+    machine = Machine()
+    directory = machine.start()
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    directory.close()
+    machine.disk.remove("/d1/orders-0/partition.metadata")
+    machine.start().claim_log(ORDERS, TOPIC_ID)
+    assert machine.reboot().logs[ORDERS].topic_id == TOPIC_ID
+
+
+# -- a crash at every disk operation -----------------------------------------------
+
+
+def life(machine: Machine) -> None:
+    """Start, append, flush, checkpoint, append more, stop; notes what must survive a crash."""
+    directory = machine.start()
+    hosted = directory.logs.get(ORDERS) or directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    found = values(hosted.log)
+    batch = [b"%d" % at * 60 for at in range(4)]
+    append(hosted.log, *batch)
+    hosted.log.flush()
+    machine.flushed = [*found, *batch]
+    directory.write_checkpoints()
+    append(hosted.log, b"late1", b"late2")
+    directory.close(broker_epoch=1)
+    machine.flushed += [b"late1", b"late2"]
+
+
+@pytest.mark.parametrize("is_second_life", [False, True])
+def test_a_crash_anywhere_between_start_and_stop_keeps_what_was_flushed(
+    is_second_life: bool,
+) -> None:
+    for k in range(1, 400):
+        machine = Machine(seed=k)
+        if is_second_life:
+            life(machine)
+        machine.disk.crash_at(k)
+        try:
+            life(machine)
+            is_done = True
+        except SimCrash:
+            is_done = False
+        flushed = machine.flushed
+        machine.disk.crash()
+        machine.disk.restart()
+        is_marked = machine.disk.exists(f"/d1/{MARKER}")
+        again = machine.start()
+        assert machine.report.failed == {}
+        found = values(again.logs[ORDERS].log) if ORDERS in again.logs else []
+        assert found[: len(flushed)] == flushed
+        assert is_marked or not is_done
+        if is_done:
+            assert found == flushed
+        append((again.logs.get(ORDERS) or again.create_log(ORDERS, TOPIC_ID, CONFIG)).log, b"on")
+        again.close()
+        if is_done:
+            break
+    assert is_done
