@@ -12,6 +12,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import tempfile
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -363,15 +364,18 @@ def modules() -> dict[str, str]:
     """Return every module by file name, formatted."""
     texts = {f"{schema}.py": api_module(key, schema) for key, schema in api_key_map.items()}
     texts |= {f"{name}.py": other_module(schemas) for name, schemas in OTHERS.items()}
-    return {name: formatted(text) for name, text in sorted(texts.items())}
+    return formatted(dict(sorted(texts.items())))
 
 
-def formatted(text: str) -> str:
-    """Return source as `ruff format` writes it."""
-    ruff = Path(sys.executable).with_name("ruff")
-    command = [str(ruff), "format", "--config", str(ROOT / "pyproject.toml"), "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)  # noqa: S603
-    return done.stdout
+def formatted(texts: dict[str, str]) -> dict[str, str]:
+    """Return sources as `ruff format` writes them."""
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in texts.items():
+            Path(scratch, name).write_text(text)
+        command = [ruff, "format", "-q", "--config", str(ROOT / "pyproject.toml"), scratch]
+        subprocess.run(command, check=True)  # noqa: S603
+        return {name: Path(scratch, name).read_text() for name in texts}
 
 
 def differences(texts: dict[str, str]) -> list[str]:
