@@ -38,8 +38,8 @@ from ottla.raft.core.messages import (
     ReadSnapshot,
     RemoveVoterRequest,
     Request,
-    VoteReply,
     VoterChangeReply,
+    VoteReply,
     VoteRequest,
     VotersAt,
 )

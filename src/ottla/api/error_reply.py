@@ -5,6 +5,7 @@ has none there, it stands in the elements of some array, and the request's eleme
 into it: each gets the same code and keeps what names it (topic, partition, group, ...). What
 names an element is spelt differently from message to message; `_SAME` lists the spellings.
 Some old versions have no place for an error at all, and only closing the connection is left.
+Compared with the error responses of Apache Kafka's own request classes, version by version.
 """
 
 from typing import Final
@@ -12,6 +13,15 @@ from typing import Final
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import response_class
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+)
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import Field, Kind, Message, covers
 
 # Spellings of one thing. The name in the response is looked up, then the others, in the request.
@@ -29,11 +39,24 @@ _SAME: Final = (
 )
 _CODES: Final = ("error_code", "partition_error_code")
 
-# No array of these requests lines up with the one of the response. With no element to carry
-# the error nothing is left to say it with.
-_NOT_MIRRORED: Final = frozenset(
-    {ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
+# What is -1, not 0, where the answer is an error: an offset or node that nobody has.
+_UNKNOWN: Final = frozenset(
+    {
+        *("base_offset", "high_watermark", "committed_offset", "low_watermark"),
+        *("node_id", "port"),
+    }
 )
+# Clients look for these in the elements although there is a code at the top.
+_IN_BOTH: Final = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    }
+)
+# Its old versions list directories, and the request names none.
+_NOT_MIRRORED: Final = ApiKey.DESCRIBE_LOG_DIRS
 
 
 def error_reply(
@@ -45,15 +68,33 @@ def error_reply(
     ``message`` is shown to the client, where the version has room for it.
     """
     response = response_class(key)()
-    if _set_code(response, version, code, message):
-        return response
-    if request is None or key in _NOT_MIRRORED:
-        return None
-    return response if _mirror(request, response, version, (code, message)) else None
+    at_top = _set_code(response, version, code, message)
+    if request is None or key is _NOT_MIRRORED or (at_top and key not in _IN_BOTH):
+        return response if at_top else None
+    mirrored = _mirror(_lined_up(request), response, version, (code, message))
+    return response if at_top or mirrored else None
+
+
+def _lined_up(request: Message) -> Message:
+    """Return a request whose first array lines up with the response's; most are so already."""
+    match request:
+        case AlterReplicaLogDirsRequest():
+            return AlterReplicaLogDir(topics=[t for d in request.dirs for t in d.topics])
+        case AlterUserScramCredentialsRequest():
+            users = [each.name for each in request.deletions]
+            users += [each.name for each in request.upsertions]
+            named = [ScramCredentialDeletion(user) for user in dict.fromkeys(users)]
+            return AlterUserScramCredentialsRequest(named)
+        case _:
+            return request
 
 
 def _set_code(target: Message, version: int, code: ErrorCode, message: str | None) -> bool:
     names = {field.name for field in _fields(target, version)}
+    for name in names & _UNKNOWN:
+        setattr(target, name, -1)
+    if isinstance(target, PartitionData):
+        target.records = b""
     for name in _CODES:
         if name in names:
             setattr(target, name, int(code))

@@ -1,0 +1,147 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from ottla.server.admission import (
+    BUCKETS_MAX,
+    DELAY_MS_MAX,
+    Admission,
+    Admitted,
+    Limits,
+    Refusal,
+    plain_ip,
+)
+
+
+def admitted(decision: Admitted | Refusal) -> Admitted:
+    assert isinstance(decision, Admitted)
+    return decision
+
+
+def test_refusal_further_down_gives_back_what_was_taken_further_up() -> None:
+    admission = Admission(Limits(connections_max=2, per_ip_max=1, per_listener_max={"B": 0}))
+    place = admitted(admission.admit("10.0.0.1", "A", 0))
+    for _ in range(5):
+        assert admission.admit("10.0.0.1", "A", 0) is Refusal.ADDRESS
+        assert admission.admit("10.0.0.2", "B", 0) is Refusal.LISTENER
+    other = admitted(admission.admit("10.0.0.2", "A", 0))
+    assert admission.admit("10.0.0.3", "A", 0) is Refusal.CONNECTIONS
+    admission.release(place)
+    admission.release(other)
+    assert admission.describe() == {"total": 0}, "no entry is left for an address without any"
+
+
+def test_an_override_replaces_the_count_of_its_address() -> None:
+    limits = Limits(per_ip_max=1, per_ip_overrides={"10.0.0.9": 3, "10.0.0.8": 0})
+    admission = Admission(limits)
+    for _ in range(3):
+        admitted(admission.admit("10.0.0.9", "A", 0))
+    assert admission.admit("10.0.0.9", "A", 0) is Refusal.ADDRESS
+    assert admission.admit("10.0.0.8", "A", 0) is Refusal.ADDRESS
+
+
+def test_both_families_of_one_address_share_its_allowance() -> None:
+    assert plain_ip("::ffff:10.0.0.1") == "10.0.0.1"
+    assert plain_ip("fe80::1%eth0") == "fe80::1"
+    assert plain_ip("2001:DB8::0:1") == "2001:db8::1"
+    assert plain_ip("not an address") == "not an address"
+    admission = Admission(Limits(per_ip_max=1))
+    admitted(admission.admit("10.0.0.1", "A", 0))
+    assert admission.admit("::ffff:10.0.0.1", "A", 0) is Refusal.ADDRESS
+
+
+def delays(rate: int, times: list[int]) -> list[int]:
+    admission = Admission(Limits(rate_of_ip=lambda ip: rate))
+    return [admitted(admission.admit("10.0.0.1", "A", now)).delay_ms for now in times]
+
+
+def test_a_burst_up_to_the_rate_is_free_and_the_next_wait_their_turn() -> None:
+    assert delays(4, [0] * 7) == [0, 0, 0, 0, 250, 500, 750]
+
+
+def test_no_wait_is_longer_than_a_second_and_the_debt_is_paid_off() -> None:
+    assert delays(2, [0] * 10) == [0, 0, 500] + [1000] * 7
+    assert delays(2, [0] * 10 + [2000, 3000]) == [0, 0, 500] + [1000] * 7 + [0, 0]
+
+
+def test_whoever_waits_has_taken_its_token() -> None:
+    # Without that the second would pay for the first and the third for nobody.
+    assert delays(1, [0, 0, 500, 1000]) == [0, 1000, 1000, 1000]
+
+
+def test_a_rate_of_nothing_is_no_bound() -> None:
+    assert delays(0, [0] * 5) == [0] * 5
+    assert delays(-1, [0] * 5) == [0] * 5
+
+
+def test_the_rate_of_a_listener_counts_all_addresses_and_the_longer_wait_holds() -> None:
+    admission = Admission(Limits(rate_of_listener=lambda name: 1, rate_of_ip=lambda ip: 10))
+    waits = [admitted(admission.admit(f"10.0.0.{n}", "A", 0)).delay_ms for n in range(2)]
+    assert waits == [0, 1000]
+
+
+def test_addresses_that_come_and_go_are_not_remembered_for_ever() -> None:
+    admission = Admission(Limits(rate_of_ip=lambda ip: 1))
+    for n in range(BUCKETS_MAX + 500):
+        ip = f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
+        admission.release(admitted(admission.admit(ip, "A", n)))
+    assert len(admission._buckets) <= BUCKETS_MAX
+
+
+@given(st.integers(1, 50), st.lists(st.integers(0, 300), min_size=1, max_size=60))
+def test_over_time_no_more_are_served_at_once_than_the_rate_allows(
+    rate: int, gaps: list[int]
+) -> None:
+    admission = Admission(Limits(rate_of_ip=lambda ip: rate))
+    now = free = 0
+    for gap in gaps:
+        now += gap
+        delay = admitted(admission.admit("10.0.0.1", "A", now)).delay_ms
+        assert 0 <= delay <= DELAY_MS_MAX
+        free += delay == 0
+    assert free <= rate + now * rate / 1000 + 1
+
+
+class Counts(RuleBasedStateMachine):
+    """Two addresses, two listeners, small limits: the counts equal what is really open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        limits = Limits(connections_max=4, per_ip_max=3, per_listener_max={"B": 2})
+        self.admission = Admission(limits)
+        self.open: list[Admitted] = []
+
+    @rule(ip=st.sampled_from(["10.0.0.1", "::1"]), listener=st.sampled_from(["A", "B"]))
+    def connect(self, ip: str, listener: str) -> None:
+        full = {
+            Refusal.CONNECTIONS: len(self.open) >= 4,
+            Refusal.LISTENER: listener == "B" and self._count(listener=listener) >= 2,
+            Refusal.ADDRESS: self._count(ip=ip) >= 3,
+        }
+        decision = self.admission.admit(ip, listener, 0)
+        expected = next((refusal for refusal, is_full in full.items() if is_full), None)
+        if isinstance(decision, Admitted):
+            assert expected is None
+            self.open.append(decision)
+        else:
+            assert decision is expected
+
+    @rule(data=st.data())
+    def disconnect(self, data: st.DataObject) -> None:
+        if self.open:
+            index = data.draw(st.integers(0, len(self.open) - 1))
+            self.admission.release(self.open.pop(index))
+
+    def _count(self, ip: str = "", listener: str = "") -> int:
+        return sum(p.ip == ip or p.listener == listener for p in self.open)
+
+    @invariant()
+    def counts_are_what_is_open(self) -> None:
+        ips = {place.ip for place in self.open}
+        assert self.admission.describe() == {
+            "total": len(self.open),
+            **{ip: self._count(ip=ip) for ip in ips},
+        }
+
+
+TestCounts = Counts.TestCase

@@ -1,0 +1,258 @@
+"""Routes, ApiVersions and dispatch, without a connection."""
+
+import struct
+
+import pytest
+
+from ottla.api.replies import NO_REPLY, Answer, FileRange, length_of
+from ottla.api.routes import Caller, Route, Routes
+from ottla.protocol.api_keys import APIS, ApiKey, Listener
+from ottla.protocol.codec import decode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotController, ProtocolFault
+from ottla.protocol.frames import request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.schema import Message
+from ottla.runtime.ports import Address
+from ottla.server.api_versions import ApiVersions, Features
+from ottla.server.dispatch import Call, Dispatcher, Outgoing, printable
+from ottla.server.events import NoEvents
+
+CALLER = Caller("User:ANONYMOUS", None, Address("10.0.0.1", 4), "CLIENT")
+
+
+def nothing(*_: object) -> object:
+    return NO_REPLY
+
+
+def table(*routes: Route, kind: Listener = Listener.BROKER, **options: object) -> Routes:
+    return Routes(kind, routes, **options)  # type: ignore[arg-type]
+
+
+def dispatcher(routes: Routes, features: Features | None = None) -> Dispatcher:
+    answers = ApiVersions(routes, lambda: features or Features())
+    return Dispatcher("CLIENT", routes, answers, NoEvents())
+
+
+def frame(key: ApiKey, version: int, body: Message) -> memoryview:
+    return memoryview(request_frame(RequestHeader(key, version, 77, "me"), body))[4:]
+
+
+def served(routes: Routes, key: ApiKey, version: int, body: Message) -> bytes:
+    """Serve a request; return the response frame without its length."""
+    server = dispatcher(routes)
+    call = server.open(frame(key, version, body), None)
+    if isinstance(call, Call):
+        result = server.call(CALLER, call)
+        call = server.settle(CALLER, call, result)  # type: ignore[arg-type]
+    data = b"".join(bytes(chunk) for chunk in call.chunks)  # type: ignore[arg-type]
+    assert struct.unpack_from(">i", data)[0] == len(data) - 4
+    return data[4:]
+
+
+def advertised(routes: Routes, version: int = 4) -> dict[int, tuple[int, int]]:
+    request = ApiVersionsRequest("me", "1")
+    body = served(routes, ApiKey.API_VERSIONS, version, request)
+    response = decode(ApiVersionsResponse, version, body[4:])
+    assert response.error_code == 0
+    return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+
+def every_route() -> tuple[Route, ...]:
+    return tuple(Route(key, nothing) for key in APIS if key is not ApiKey.API_VERSIONS)
+
+
+# -- routes ------------------------------------------------------------------------
+
+
+def test_a_listener_has_the_routes_of_its_kind() -> None:
+    broker = table(*every_route())
+    controller = table(*every_route(), kind=Listener.CONTROLLER)
+    assert broker.find(ApiKey.VOTE) is None and controller.find(ApiKey.VOTE) is not None
+    assert controller.find(ApiKey.PRODUCE) is None and broker.find(ApiKey.PRODUCE) is not None
+    assert len(dict(broker)) + 1 == 77 and len(dict(controller)) + 1 == 41
+
+
+def test_routing_twice_or_a_version_that_nobody_speaks_is_refused() -> None:
+    with pytest.raises(ValueError, match="METADATA is routed twice"):
+        table(Route(ApiKey.METADATA, nothing), Route(ApiKey.METADATA, nothing))
+    with pytest.raises(ValueError, match="not within"):
+        table(Route(ApiKey.METADATA, nothing, versions=(0, 14)))
+
+
+# -- ApiVersions -------------------------------------------------------------------
+
+
+def test_what_is_advertised_is_what_is_routed() -> None:
+    routes = table(Route(ApiKey.METADATA, nothing, versions=(4, 9)))
+    assert advertised(routes) == {ApiKey.METADATA: (4, 9), ApiKey.API_VERSIONS: (0, 4)}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_header_of_the_answer_is_version_0_in_every_version(version: int) -> None:
+    body = served(table(), ApiKey.API_VERSIONS, version, ApiVersionsRequest("me", "1"))
+    # Header v0: the correlation id alone. Were it v1, the body would not decode.
+    assert struct.unpack_from(">i", body) == (77,)
+    assert decode(ApiVersionsResponse, version, body[4:]).error_code == 0
+
+
+@pytest.mark.parametrize("version", [5, 100, -1, 32767])
+def test_an_unknown_version_is_answered_in_version_0(version: int) -> None:
+    request = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 77, -1) + b"what may come"
+    answer = dispatcher(table()).open(memoryview(request), None)
+    assert isinstance(answer, Outgoing) and not answer.close
+    expected = struct.pack(">iihihhh", 18 - 2, 77, 35, 1, 18, 0, 4)
+    assert b"".join(answer.chunks) == expected  # type: ignore[arg-type]
+
+
+def test_produce_is_advertised_from_0_and_served_from_3() -> None:
+    routes = table(Route(ApiKey.PRODUCE, nothing, raw=True))
+    assert advertised(routes)[ApiKey.PRODUCE] == (0, 13)
+    for version in range(3):
+        request = struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1)
+        with pytest.raises(ProtocolFault, match="not supported"):
+            dispatcher(routes).open(memoryview(request), None)
+
+
+def test_an_unstable_version_needs_to_be_asked_for() -> None:
+    route = Route(ApiKey.INIT_PRODUCER_ID, nothing)
+    assert advertised(table(route))[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+    assert advertised(table(route, unstable=True))[ApiKey.INIT_PRODUCER_ID] == (0, 6)
+
+
+def test_what_a_feature_hides_is_not_advertised_and_refused_by_name() -> None:
+    off = {ApiKey.SHARE_GROUP_HEARTBEAT}
+    routes = table(Route(ApiKey.SHARE_GROUP_HEARTBEAT, nothing), hidden=lambda key: key in off)
+    assert ApiKey.SHARE_GROUP_HEARTBEAT not in advertised(routes)
+    request = ShareGroupHeartbeatRequest()
+    body = served(routes, ApiKey.SHARE_GROUP_HEARTBEAT, 1, request)
+    assert struct.unpack_from(">h", body, 4 + 1 + 4) == (ErrorCode.UNSUPPORTED_VERSION,)
+    off.clear()
+    assert ApiKey.SHARE_GROUP_HEARTBEAT in advertised(routes)
+
+
+def test_a_client_that_names_itself_badly_is_told() -> None:
+    for name, release in (("", "1"), ("a b", "1"), ("-a", "1"), ("a", ""), ("a\n", "1")):
+        request = ApiVersionsRequest(name, release)
+        body = served(table(), ApiKey.API_VERSIONS, 3, request)
+        assert decode(ApiVersionsResponse, 3, body[4:]).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_feature_that_starts_at_0_is_hidden_from_those_who_would_stumble() -> None:
+    features = Features((("group.version", 0, 1), ("metadata.version", 7, 25)), (("x", 3),), 9)
+    answers = ApiVersions(table(), lambda: features)
+    told = {v: answers.handle(CALLER, ApiVersionsRequest("a", "1"), v) for v in (3, 4)}
+    assert [f.name for f in told[3].supported_features] == ["metadata.version"]
+    assert len(told[4].supported_features) == 2
+    assert told[3].finalized_features_epoch == 9
+    assert told[3].finalized_features[0].max_version_level == 3
+
+
+# -- dispatch ----------------------------------------------------------------------
+
+
+def test_what_is_not_routed_here_is_refused() -> None:
+    routes = table(Route(ApiKey.METADATA, nothing, versions=(4, 9)))
+    server = dispatcher(routes)
+    vote = struct.pack(">hhihB", ApiKey.VOTE, 0, 1, -1, 0)
+    with pytest.raises(ProtocolFault, match="Vote is not served"):
+        server.open(memoryview(vote), None)
+    for version in (3, 10):
+        with pytest.raises(ProtocolFault, match="not served"):
+            server.open(frame(ApiKey.METADATA, version, MetadataRequest()), None)
+
+
+def test_bytes_behind_the_last_field_are_refused() -> None:
+    routes = table(Route(ApiKey.METADATA, nothing))
+    longer = memoryview(bytes(frame(ApiKey.METADATA, 9, MetadataRequest())) + b"\0")
+    with pytest.raises(ProtocolFault, match="behind the last field"):
+        dispatcher(routes).open(longer, None)
+
+
+def test_an_old_header_where_a_new_one_is_due_is_refused() -> None:
+    body = b"\0\0\0\0" * 3
+    old = struct.pack(">hhih", ApiKey.METADATA, 9, 1, 2) + b"me" + body
+    with pytest.raises(ProtocolFault):
+        dispatcher(table(Route(ApiKey.METADATA, nothing))).open(memoryview(old), None)
+
+
+def test_what_a_handler_raises_becomes_a_reply() -> None:
+    def fails(*_: object) -> object:
+        raise NotController("7")
+
+    routes = table(Route(ApiKey.FIND_COORDINATOR, fails))
+    body = served(routes, ApiKey.FIND_COORDINATOR, 0, FindCoordinatorRequest())
+    answer = decode(FindCoordinatorResponse, 0, body[4:])
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_an_answer_that_cannot_be_encoded_is_an_error_and_not_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: object) -> object:
+        return FindCoordinatorResponse(port=2**40)
+
+    routes = table(Route(ApiKey.FIND_COORDINATOR, broken))
+    body = served(routes, ApiKey.FIND_COORDINATOR, 0, FindCoordinatorRequest())
+    answer = decode(FindCoordinatorResponse, 0, body[4:])
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "peer=10.0.0.1:4" in caplog.text and "api=FindCoordinator version=0" in caplog.text
+
+
+def test_an_error_that_cannot_be_said_closes() -> None:
+    def fails(*_: object) -> object:
+        raise NotController("7")
+
+    server = dispatcher(table(Route(ApiKey.METADATA, fails)))
+    call = server.open(frame(ApiKey.METADATA, 0, MetadataRequest()), None)
+    assert isinstance(call, Call)
+    assert server.call(CALLER, call) == Answer(NO_REPLY, close=True)
+
+
+def test_a_raw_handler_may_find_that_the_body_is_none() -> None:
+    def reads(*_: object) -> object:
+        raise ProtocolFault("no batch")
+
+    server = dispatcher(table(Route(ApiKey.PRODUCE, reads, raw=True)))
+    request = memoryview(struct.pack(">hhih", ApiKey.PRODUCE, 3, 1, -1))
+    call = server.open(request, None)
+    assert isinstance(call, Call)
+    with pytest.raises(ProtocolFault):
+        server.call(CALLER, call)
+
+
+@pytest.mark.parametrize(("version", "head"), [(3, 8), (9, 9)])
+def test_a_raw_reply_is_framed_around_its_chunks(version: int, head: int) -> None:
+    chunks = [b"ab", memoryview(b"cde"), FileRange(None, 5, 1000)]  # type: ignore[arg-type]
+    server = dispatcher(table(Route(ApiKey.PRODUCE, lambda *_: list(chunks), raw=True)))
+    request = struct.pack(">hhih", ApiKey.PRODUCE, version, -1, -1) + b"\0" * (version >= 9)
+    call = server.open(memoryview(request), None)
+    assert isinstance(call, Call)
+    result = server.call(CALLER, call)
+    out = server.settle(CALLER, call, result)  # type: ignore[arg-type]
+    first, *rest = out.chunks
+    assert rest == chunks
+    assert first == struct.pack(">ii", head - 4 + 1005, -1) + b"\0" * (version >= 9)
+    assert sum(map(length_of, out.chunks)) == head + 1005
+
+
+def test_the_caller_shows_who_speaks() -> None:
+    server = dispatcher(table())
+    call = server.open(frame(ApiKey.API_VERSIONS, 3, ApiVersionsRequest("librdkafka", "2.0")), None)
+    assert isinstance(call, Call)
+    caller = server.caller_of(call, CALLER)
+    assert (caller.client_id, caller.software_name) == ("me", "librdkafka")
+    assert server.caller_of(call, caller) == caller
+
+
+def test_a_strangers_text_stays_on_its_line() -> None:
+    assert printable("a\r\n\x1b[2Jb") == r"'a\r\n\x1b[2Jb'"
+    assert len(printable("x" * 10_000)) < 300
+    assert printable(None) == "null"

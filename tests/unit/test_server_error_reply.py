@@ -1,0 +1,124 @@
+"""An error can be told in every API and version that has a way to say it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.api.error_reply import error_reply
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.schema import Kind, Message, Type, covers
+
+CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+# Versions that list directories and nothing else; see `error_reply`.
+SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
+EVERY = [(key, v) for key, api in APIS.items() for v in range(api.versions[0], api.versions[1] + 1)]
+
+
+def value(of: Type, version: int) -> object:
+    if of.kind is Kind.ARRAY:
+        assert of.element
+        return [value(of.element, version)]
+    if of.kind is Kind.STRUCT:
+        assert of.struct
+        return filled(of.struct, version)
+    samples = {Kind.BOOL: True, Kind.FLOAT64: 1.0, Kind.UUID: b"u" * 16, Kind.STRING: "name"}
+    return samples.get(of.kind, b"" if of.kind in (Kind.BYTES, Kind.RECORDS) else 9)
+
+
+def filled(kind: type[Message], version: int) -> Message:
+    message = kind()
+    for field in kind.SCHEMA.fields:
+        if covers(field.versions, version):
+            setattr(message, field.name, value(field.type, version))
+    return message
+
+
+def codes(message: object) -> Iterator[int]:
+    if isinstance(message, list):
+        for each in message:
+            yield from codes(each)
+    elif isinstance(message, Message):
+        for name in message.__struct_fields__:
+            if name in ("error_code", "partition_error_code"):
+                yield getattr(message, name)
+            else:
+                yield from codes(getattr(message, name))
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY, ids=lambda x: getattr(x, "name", str(x)))
+def test_every_version_can_say_it(key: ApiKey, version: int) -> None:
+    reply = error_reply(key, version, filled(request_class(key), version), CODE)
+    if (key, version) in SILENT:
+        assert reply is None
+        return
+    assert reply is not None
+    read = decode(response_class(key), version, encode(reply, version))
+    assert CODE in set(codes(read))
+
+
+def test_partitions_keep_their_names() -> None:
+    topic = TopicProduceData(
+        name="t", partition_data=[PartitionProduceData(index=3), PartitionProduceData(index=5)]
+    )
+    reply = error_reply(ApiKey.PRODUCE, 9, ProduceRequest(topic_data=[topic]), CODE)
+    [answer] = reply.responses  # type: ignore[union-attr]
+    assert answer.name == "t"
+    told = [(p.index, p.error_code, p.base_offset) for p in answer.partition_responses]
+    assert told == [(3, CODE, -1), (5, CODE, -1)]
+
+
+def test_a_name_spelt_differently_is_found() -> None:
+    topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=4)])
+    reply = error_reply(ApiKey.FETCH, 4, FetchRequest(topics=[topic]), CODE)
+    [partition] = reply.responses[0].partitions  # type: ignore[union-attr]
+    assert (partition.partition_index, partition.error_code) == (4, CODE)
+    assert (partition.high_watermark, partition.records) == (-1, b"")
+    plain = OffsetFetchRequest(topics=[OffsetFetchRequestTopic("t", partition_indexes=[6])])
+    reply = error_reply(ApiKey.OFFSET_FETCH, 1, plain, CODE)
+    [partition] = reply.topics[0].partitions  # type: ignore[union-attr]
+    assert (partition.partition_index, partition.committed_offset) == (6, -1)
+
+
+def test_elements_that_are_names_become_elements_that_have_one() -> None:
+    request = DescribeGroupsRequest(groups=["a", "b"])
+    reply = error_reply(ApiKey.DESCRIBE_GROUPS, 0, request, CODE)
+    assert [(g.group_id, g.error_code) for g in reply.groups] == [("a", CODE), ("b", CODE)]  # type: ignore[union-attr]
+
+
+def test_arrays_within_arrays_are_flattened_where_the_response_is_flat() -> None:
+    topics = [AlterReplicaLogDirTopic("t", [1, 2])]
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/d", topics)])
+    reply = error_reply(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request, CODE)
+    [result] = reply.results  # type: ignore[union-attr]
+    assert result.topic_name == "t"
+    assert [(p.partition_index, p.error_code) for p in result.partitions] == [(1, CODE), (2, CODE)]
+
+
+def test_metadata_says_it_for_each_topic_even_where_it_has_a_code_of_its_own() -> None:
+    request = MetadataRequest([MetadataRequestTopic(name="t")])
+    reply = error_reply(ApiKey.METADATA, 13, request, CODE)
+    assert reply.error_code == CODE  # type: ignore[union-attr]
+    assert [(t.name, t.error_code) for t in reply.topics] == [("t", CODE)]  # type: ignore[union-attr]
+
+
+def test_nothing_to_put_it_on_is_nothing() -> None:
+    assert error_reply(ApiKey.METADATA, 0, MetadataRequest(), CODE) is None
+    assert error_reply(ApiKey.METADATA, 0, None, CODE) is None
+    assert error_reply(ApiKey.METADATA, 13, None, CODE) is not None

@@ -1,0 +1,212 @@
+"""The small pure parts of the server: reply order, memory, deadlines, receive buffer."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotController, ProtocolFault, StorageFailed
+from ottla.server.deadlines import Activity, Deadlines, Expiry, expiry_of
+from ottla.server.error_mapping import to_error_code
+from ottla.server.inlet import BUFFER_BYTES, KEPT_BYTES_MAX, Inlet
+from ottla.server.reply_order import ReplyOrder
+from ottla.server.request_memory import RequestMemory
+
+
+@given(st.permutations(list(range(8))), st.sets(st.integers(0, 7)))
+def test_whatever_order_replies_come_in_they_leave_in_order(
+    finishing: list[int], silent: set[int]
+) -> None:
+    order: ReplyOrder[int] = ReplyOrder()
+    turns = [order.take_turn(10) for _ in range(8)]
+    left: list[int] = []
+    for done, n in enumerate(finishing, 1):
+        order.end(turns[n], None if n in silent else n, 5)
+        left += order.due()
+        finished = set(finishing[:done])
+        in_front = next((n for n in range(8) if n not in finished), 8)
+        assert left == [n for n in range(in_front) if n not in silent]
+        waiting = [n for n in range(in_front, 8)]
+        assert order.bytes == sum(5 if n in finished else 10 for n in waiting)
+        assert len(order) == len(waiting)
+
+
+def test_memory_is_granted_in_order_and_one_may_cross_the_bound() -> None:
+    memory, woken = RequestMemory(bytes_max=100), []
+    wakes = [lambda n=n: woken.append(n) for n in range(4)]
+    assert memory.take(60, wakes[0]) and memory.take(60, wakes[1])
+    assert not memory.take(1, wakes[2]) and not memory.take(1, wakes[3])
+    memory.give_back(60)
+    assert woken == [2]
+    assert not memory.take(1, wakes[3]), "nobody overtakes"
+    assert memory.take(1, wakes[2])
+    assert woken == [2, 3], "there is room for the next as well"
+    assert memory.take(1, wakes[3])
+    assert memory.used == 62
+
+
+def test_who_goes_away_does_not_hold_up_the_line() -> None:
+    memory, woken = RequestMemory(bytes_max=10), []
+    wakes = [lambda n=n: woken.append(n) for n in range(3)]
+    memory.take(10, wakes[0])
+    assert not memory.take(5, wakes[1]) and not memory.take(5, wakes[2])
+    memory.give_back(10)
+    memory.forget(wakes[1])
+    assert woken == [1, 2]
+    assert memory.take(5, wakes[2])
+
+
+def test_without_a_bound_all_is_granted() -> None:
+    memory = RequestMemory()
+    assert memory.take(2**40, print) and memory.take(2**40, print)
+
+
+DEADLINES = Deadlines(idle_ms=1000, frame_ms=100, frame_bytes_per_second=1000)
+
+
+def activity(**changes: object) -> Activity:
+    quiet = {
+        "last_active": 0,
+        "frame_since": None,
+        "frame_size": 4,
+        "sending": False,
+        "busy": False,
+    }
+    return Activity(**(quiet | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "now", "expected"),
+    [
+        (activity(), 999, None),
+        (activity(), 1000, Expiry.IDLE),
+        (activity(busy=True), 10_000, None),
+        (activity(busy=True, sending=True), 1000, Expiry.STALLED),
+        (activity(frame_since=0), 103, None),
+        (activity(frame_since=0), 104, Expiry.SLOW_FRAME),
+        (activity(frame_since=0, frame_size=500), 599, None),
+        (activity(frame_since=0, frame_size=500), 600, Expiry.SLOW_FRAME),
+    ],
+)
+def test_deadlines(seen: Activity, now: int, expected: Expiry | None) -> None:
+    assert expiry_of(seen, DEADLINES, now) is expected  # type: ignore[arg-type]
+
+
+def test_a_negative_idle_time_is_for_ever() -> None:
+    assert expiry_of(activity(), Deadlines(idle_ms=-1), 10**12) is None  # type: ignore[arg-type]
+
+
+# -- the receive buffer ----------------------------------------------------------
+
+
+def receive(inlet: Inlet, data: bytes, step: int, limit: int = 2**30) -> list[bytes]:
+    """Feed as a socket would, ``step`` bytes at most per read; return the frames."""
+    frames = []
+    while data:
+        room = inlet.room()
+        count = min(len(room), step, len(data))
+        assert count > 0, "never an empty view"
+        room[:count] = data[:count]
+        data = data[count:]
+        if inlet.filled(count):
+            while (frame := inlet.take(limit)) is not None:
+                frames.append(bytes(frame))
+    return frames
+
+
+SIZES = st.sampled_from([1, 2, 100, BUFFER_BYTES - 5, BUFFER_BYTES - 4, BUFFER_BYTES, 200_000])
+
+
+@given(st.lists(SIZES, min_size=1, max_size=8), st.sampled_from([1000, 65_537, 10**9]))
+def test_frames_come_out_as_they_went_in(sizes: list[int], step: int) -> None:
+    bodies = [bytes([n + 1]) * size for n, size in enumerate(sizes)]
+    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    inlet = Inlet()
+    assert receive(inlet, stream, step) == bodies
+    assert not inlet.is_partial
+
+
+def test_a_byte_at_a_time() -> None:
+    assert receive(Inlet(), b"\0\0\0\x02ab\0\0\0\x01c", 1) == [b"ab", b"c"]
+
+
+def test_the_buffer_grows_to_the_frame_and_not_beyond() -> None:
+    inlet = Inlet()
+    head = (50_000_000).to_bytes(4, "big")
+    inlet.room()[:4] = head
+    assert inlet.filled(4) and inlet.take(2**30) is None
+    assert inlet.wants_memory and inlet.frame_size == 50_000_004
+    assert len(inlet.room()) == 50_000_000
+
+
+def test_a_frame_above_the_limit_is_refused_before_anything_grows() -> None:
+    inlet = Inlet()
+    inlet.room()[:4] = (101).to_bytes(4, "big")
+    inlet.filled(4)
+    with pytest.raises(ProtocolFault, match="limit 100"):
+        inlet.take(100)
+    assert len(inlet.room()) < BUFFER_BYTES
+
+
+def test_a_kept_buffer_is_reused_and_a_huge_one_is_not() -> None:
+    inlet = Inlet()
+    for size, kept in ((KEPT_BYTES_MAX - 4, True), (KEPT_BYTES_MAX, False)):
+        receive(inlet, size.to_bytes(4, "big") + bytes(size), 10**9)
+        assert (len(inlet.room()) > BUFFER_BYTES) is kept
+
+
+def test_a_handed_over_frame_is_never_written_to_again() -> None:
+    inlet = Inlet()
+    stream = b"\0\0\0\x04keep" + b"\0\0\0\x04next" + b"\0\0"
+    inlet.room()[: len(stream)] = stream
+    inlet.filled(len(stream))
+    kept = inlet.take(100)
+    assert kept is not None
+    inlet.hand_over()
+    assert inlet.take(100) == b"next"
+    assert receive(inlet, b"\0\x04more" * 1 + b"\0\0\0\x04zzzz", 3) == [b"more", b"zzzz"]
+    assert kept == b"keep"
+
+
+def test_an_idle_buffer_is_let_go_and_one_in_use_is_not() -> None:
+    inlet = Inlet()
+    receive(inlet, b"\0\0\0\x01a", 10)
+    inlet.let_go()
+    assert receive(inlet, b"\0\0\0\x01b\0", 10) == [b"b"]
+    inlet.let_go()
+    assert receive(inlet, b"\0\0\x01c", 10) == [b"c"], "the byte that was there is still there"
+
+
+def test_a_full_buffer_still_has_room() -> None:
+    inlet = Inlet()
+    whole = b"\0\0\0\x01a" * (BUFFER_BYTES // 5 + 1)
+    sent = 0
+    while sent < len(whole):
+        room = inlet.room()
+        count = min(len(room), len(whole) - sent)
+        room[:count] = whole[sent : sent + count]
+        inlet.filled(count)
+        sent += count
+    assert len(inlet.room()) > 0
+    assert sum(1 for _ in iter(lambda: inlet.take(10), None)) == len(whole) // 5
+
+
+# -- errors ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotController("x"), ErrorCode.NOT_CONTROLLER),
+        (StorageFailed("/d"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (OSError(5, "input/output error"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (TimeoutError(), ErrorCode.REQUEST_TIMED_OUT),
+        (ConnectionResetError(), ErrorCode.NETWORK_EXCEPTION),
+        (asyncio.CancelledError(), ErrorCode.NETWORK_EXCEPTION),
+        (KeyError("bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_error_codes(error: BaseException, code: ErrorCode) -> None:
+    assert to_error_code(error) is code
