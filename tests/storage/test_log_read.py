@@ -129,22 +129,24 @@ def test_a_batch_that_reaches_behind_the_bound_is_not_given() -> None:
 
 def test_d61_a_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
     """Whatever is hit behind offset and epoch: an error, or bytes whose CRC gives it away."""
-    for position in range(0, 90):
+    size = len(batch_of(b"value-000000"))
+    for position in [*range(8, 12), *range(16, size)]:
         disk = SimDisk(seed=position)
         log = open_log(disk)
         fill(log, 20)
-        path = log.segments[1].path
-        first, size = log.segments[1].base_offset, log.segments[1].size
+        path, first = log.segments[1].path, log.segments[1].base_offset
         log.close()
-        if position in range(8) or position in range(12, 16) or position >= size:
-            continue  # what the leader assigns is behind no CRC
         disk.rot(path, position)
         log = open_log(disk, remembered=Remembered(is_clean=True))
         with pytest.raises(Fault):
-            part = log.read(first, 1, upto=20)
-            data = part.file.pread(part.length, part.position)
-            if not is_crc_valid(data, 0, read_header(data)):
-                raise CorruptBatch("as a consumer sees it")
+            read_as_a_consumer(log, first)
+
+
+def read_as_a_consumer(log: Log, offset: int) -> None:
+    part = log.read(offset, 1, upto=log.log_end_offset)
+    data = part.file.pread(part.length, part.position)
+    if not is_crc_valid(data, 0, read_header(data)):
+        raise CorruptBatch("CRC does not match")
 
 
 # -- timestamps -------------------------------------------------------------------------------

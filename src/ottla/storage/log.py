@@ -90,6 +90,7 @@ class Log:
         if self._recovery_point < self.log_end_offset:
             for segment in loaded.unsynced():
                 self._unsynced.add_segment(segment)
+            self._unsynced.add_names()
         self.producers.on_high_watermark(self._high_watermark)
 
     @classmethod
@@ -110,8 +111,7 @@ class Log:
         Raises:
             StorageFailed: the disk failed.
         """
-        files = LogFiles(disk, directory)
-        loader = Loader(files, config, remembered, clock.now())
+        loader = Loader(files := LogFiles(disk, directory), config, remembered, clock.now())
         try:
             loader.load()
         except OSError as error:
@@ -584,8 +584,7 @@ class Log:
                 self._unsynced.add_names(*taken)
                 self.flush()
         finally:
-            for segment in self._segments:
-                segment.close()
+            self._segments.close()
             self._graveyard.close()
             self._health.failure = self._health.failure or "closed"
 

@@ -86,3 +86,8 @@ class Segments:
         """Return where a segment's offsets end: the next one's base, or the log's end."""
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else log_end
+
+    def close(self) -> None:
+        """Close every file; slices must no longer be in use."""
+        for segment in self._segments:
+            segment.close()
