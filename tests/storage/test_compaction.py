@@ -467,6 +467,18 @@ def test_a_damaged_batch_stops_the_cleaning_and_is_not_given_a_new_crc() -> None
     assert not [name for name in names(log) if "cleaned" in name or "swap" in name]
 
 
+@pytest.mark.parametrize("byte", range(8))
+def test_a_damaged_offset_stops_the_cleaning_although_no_crc_covers_it(byte: int) -> None:
+    log = world()
+    log.put((b"a", b"1"))
+    second = log.log.segments[0].size
+    log.put((b"a", b"2"))
+    log.roll()
+    log.disk.rot("/data/t-0/00000000000000000000.log", second + byte)
+    with pytest.raises(CorruptBatch):
+        log.clean()
+
+
 def test_damage_in_the_clean_part_stops_the_cleaning_too() -> None:
     log = world()
     log.put((b"a", b"1"), (b"b", b"1"))

@@ -68,6 +68,12 @@ def test_an_empty_active_segment_is_not_rolled_for_ever() -> None:
     assert done == RetentionPlan((Offset(0),), Offset(10), is_roll_needed=False)
 
 
+def test_a_segment_that_compaction_emptied_does_not_hold_up_those_behind_it() -> None:
+    segments = [seg(0, size=0), seg(10, age=30), seg(20)]
+    assert plan(*segments, ms=15).base_offsets == (0, 10)
+    assert plan(*segments, ms=-1).is_empty
+
+
 def test_by_size_a_segment_goes_only_if_enough_remains() -> None:
     segments = [seg(0), seg(10), seg(20), seg(30)]
     assert plan(*segments, size=250).base_offsets == (0,)
@@ -124,7 +130,8 @@ def test_a_plan_is_a_replicated_prefix_and_respects_both_limits(
     assert all(bound <= state["hw"] for bound in bounds[:count])
     assert done.is_roll_needed == (count == len(segments))
     for at in range(count):
-        is_old = ms >= 0 and NOW - segments[at].largest_timestamp > ms
+        is_empty = segments[at].size == 0
+        is_old = ms >= 0 and (is_empty or NOW - segments[at].largest_timestamp > ms)
         is_excess = size >= 0 and sum(s.size for s in segments[at + 1 :]) >= size
         assert is_old or is_excess or bounds[at] <= state["start"]
 

@@ -19,7 +19,7 @@ from ottla.protocol.records.control import ControlType, read_control_type
 from ottla.protocol.records.reader import unpack_region
 from ottla.protocol.records.walker import Spans, walk_spans
 from ottla.protocol.records.writer import seal_batch
-from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis
+from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis, Offset
 from ottla.storage.compaction import Fate, MarkerKind, Round, Verdict
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.record_filter import (
@@ -45,15 +45,21 @@ class CleanStats:
     batches_removed: int = 0
 
 
-def check_batch(whole: Whole) -> None:
-    """Refuse a batch that is not what was written.
+def check_batch(whole: Whole, expected: Offset, end: Offset) -> None:
+    """Refuse a batch that is not what was written, or not where it belongs.
+
+    ``expected`` is where the batch before it ended, ``end`` where its segment's offsets do.
 
     Raises:
-        CorruptBatch: its CRC is wrong.
+        CorruptBatch: its CRC is wrong, or its offsets are.
     """
-    if not is_crc_valid(whole.buffer, whole.start, whole.header):
+    header = whole.header
+    if not is_crc_valid(whole.buffer, whole.start, header):
+        raise CorruptBatch(f"offset {header.base_offset}, byte {whole.position}: wrong CRC")
+    if not expected <= header.base_offset <= header.last_offset < end:
         raise CorruptBatch(
-            f"offset {whole.header.base_offset} at byte {whole.position}: CRC does not match"
+            f"offsets {header.base_offset}..{header.last_offset} at byte {whole.position}, "
+            f"where {expected}..{end - 1} may be"
         )
 
 

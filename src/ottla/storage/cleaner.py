@@ -253,9 +253,8 @@ class Cleaning:
         cleaner: BatchCleaner,
         transactions: CleanedTransactions,
     ) -> Iterator[int]:
-        log = self._log
-        end = next(s.base_offset for s in log.segments if s.base_offset > segment.base_offset)
-        transactions.add_aborted(log.collect_aborted(segment.base_offset, end))
+        base, end = segment.base_offset, self._end_of(segment)
+        transactions.add_aborted(self._log.collect_aborted(base, end))
         output = _Output(fresh)
         moved = 0
         for whole in self._batches(segment, 0):
@@ -280,9 +279,17 @@ class Cleaning:
         self._check(segment)
 
     def _batches(self, segment: Segment, position: int) -> Iterator[Whole]:
+        """Yield a segment's batches, each as it was written: the CRC does not cover offsets."""
+        expected, end = segment.base_offset, self._end_of(segment)
         for whole in whole_batches(segment.file, position, segment.size):
-            check_batch(whole)
+            check_batch(whole, expected, end)
+            expected = whole.header.next_offset
             yield whole
+
+    def _end_of(self, segment: Segment) -> Offset:
+        """Return where the next segment begins; there is one, for this one is not active."""
+        following = (s.base_offset for s in self._log.segments)
+        return min(base for base in following if base > segment.base_offset)
 
     def _check(self, segment: Segment) -> None:
         """Stop when the log has changed since the round began: what is known is untrue then."""

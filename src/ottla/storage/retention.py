@@ -126,8 +126,10 @@ def _oversized(segments: Sequence[Segment], state: LogState, policy: Policy, fir
 
 
 def _is_old(segment: Segment, policy: Policy, now: Millis) -> bool:
-    is_limited = policy.retention_ms != UNLIMITED
-    return is_limited and now - segment.largest_timestamp > policy.retention_ms
+    if policy.retention_ms == UNLIMITED:
+        return False
+    # One that compaction has emptied holds nothing young, and must not hold up those behind it.
+    return segment.size == 0 or now - segment.largest_timestamp > policy.retention_ms
 
 
 def _is_below_start(segments: Sequence[Segment], at: int, log_start: Offset) -> bool:
