@@ -63,7 +63,7 @@ class AppendService:
         self._store = store
         self._waiting: list[tuple[_Frames, int, int]] = []
         self._wake = asyncio.Event()
-        self._failure: OSError | None = None
+        self._failure: OSError | StorageFailed | None = None
 
     async def run(self) -> None:
         """Recover, listen, and serve until the disk fails."""
@@ -83,7 +83,7 @@ class AppendService:
         self._ledger.attempted(frame[8:])
         try:
             offset = self._store.append(frame[8:])
-        except OSError as error:
+        except (OSError, StorageFailed) as error:
             self._failure = error
         else:
             self._ledger.appended(offset, frame[8:])

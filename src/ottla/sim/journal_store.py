@@ -34,7 +34,7 @@ class Store(Protocol):
         """Put a value behind the others; return its place, counted from 0.
 
         Raises:
-            OSError: it is not there, whatever is on the disk.
+            OSError, StorageFailed: it is not there, whatever is on the disk.
         """
         ...
 

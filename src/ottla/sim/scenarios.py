@@ -11,6 +11,7 @@ from typing import Literal
 from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
 from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
+from ottla.sim.log_store import LogStore
 from ottla.sim.platter import Keep
 from ottla.sim.world import Host, Main, Ports, World
 
@@ -28,6 +29,11 @@ def journal_store(ports: Ports) -> JournalStore:
 async def journal(world: World) -> None:
     """A toy journal behind a server: acknowledged means durable, whatever breaks."""
     await torment(world, serving(journal_store))
+
+
+async def partition_log(world: World) -> None:
+    """The partition log behind the same server, under the same torment."""
+    await torment(world, serving(LogStore))
 
 
 def serving(make: StoreMaker) -> ServiceMaker:
@@ -171,4 +177,5 @@ Scenario = Callable[[World], Awaitable[None]]
 
 SCENARIOS: dict[str, Scenario] = {
     "journal": journal,
+    "partition-log": partition_log,
 }
