@@ -3,7 +3,12 @@
 import pytest
 from compaction_world import SECRET, World, only, world
 
-from ottla.protocol.faults import CorruptBatch, OutOfOrderSequence, StorageFailed
+from ottla.protocol.faults import (
+    CorruptBatch,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    StorageFailed,
+)
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import Millis, Offset
 from ottla.storage.cleaner import (
@@ -452,6 +457,36 @@ def test_the_last_marker_of_a_producer_keeps_its_epoch_fenced() -> None:
     for now in (5000, 6000, 7000, 8000):
         log.clean_again(now=now)
     assert [(h.base_offset, h.records_count) for h in log.batches()] == [(1, 0), (2, 1), (3, 1)]
+    log.reopen()
+    with pytest.raises(InvalidProducerEpoch):
+        log.put((b"b", b"1"), pid=1, epoch=0)
+
+
+def test_a_follower_takes_a_compacted_log_as_it_is_and_knows_the_same_producers() -> None:
+    """Gaps, bare headers and emptied markers included."""
+    log = world()
+    log.put((b"a", b"1"), pid=1, txn=True)
+    log.end(1, commit=True, epoch=1)
+    log.put((b"a", b"2"), (b"b", b"1"), pid=2)
+    log.put((b"b", b"2"))
+    log.put((b"a", b"3"))
+    log.roll()
+    for now in (5000, 6000, 7000, 8000):
+        log.clean_again(now=now)
+    assert [h.records_count for h in log.batches()] == [0, 0, 1, 1]
+    follower = world()
+    segment = log.log.segments[0]
+    follower.log.append_at(segment.file.pread(segment.size, 0), now=log.clock.now())
+    follower.replicate()
+    assert follower.pairs() == log.pairs()
+    assert follower.log.log_end_offset == log.log.log_end_offset
+
+    def known(of: World) -> list[tuple[int, int, int]]:
+        entries = of.log.producers.entries()
+        return [(e.producer_id, e.producer_epoch, e.last_sequence) for e in entries]
+
+    log.reopen()
+    assert known(follower) == known(log)
 
 
 # -- failures ------------------------------------------------------------------

@@ -238,14 +238,8 @@ class ProducerState:
 
         The transaction stays unstable until :meth:`on_high_watermark` has passed the marker.
         """
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch)
-        else:
-            producer.move_to(header.producer_epoch)
+        producer = self._enter_epoch(header, now)
         producer.coordinator_epoch = marker.coordinator_epoch
-        producer.timestamp = header.max_timestamp
-        producer.seen_at = now
         self.map_end_offset = Offset(offset + 1)
         first = producer.txn_first
         if first is None:
@@ -258,6 +252,20 @@ class ProducerState:
         return CompletedTxn(
             ProducerId(header.producer_id), first, offset, not marker.is_commit, stable
         )
+
+    def apply_emptied_marker(self, header: BatchHeader, now: Millis = NO_TIMESTAMP) -> None:
+        """Take in a marker of which compaction has left the header: its epoch still fences."""
+        self._enter_epoch(header, now)
+
+    def _enter_epoch(self, header: BatchHeader, now: Millis) -> _Producer:
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch)
+        else:
+            producer.move_to(header.producer_epoch)
+        producer.timestamp = header.max_timestamp
+        producer.seen_at = now
+        return producer
 
     def skip_to(self, offset: Offset) -> None:
         """Note that everything below ``offset`` is applied: batches without a producer."""

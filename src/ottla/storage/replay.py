@@ -41,6 +41,8 @@ def apply_batch(
             )
         elif marker is not None:
             completed = producers.apply_marker(header, marker, header.last_offset, now)
+        else:
+            producers.apply_emptied_marker(header, now)
     producers.skip_to(header.next_offset)
     return completed
 
