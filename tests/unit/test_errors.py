@@ -63,7 +63,7 @@ def test_a_number_of_a_later_version_is_named_and_not_retried() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_every_fault_has_its_own_code(fault: type[Fault]) -> None:
     assert isinstance(vars(fault)["code"], ErrorCode)
-    assert fault.code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert fault.code is not ErrorCode.NONE
 
 
 def test_no_two_faults_share_a_code() -> None:
