@@ -34,7 +34,8 @@ def test_a_store_stores() -> None:
         assert await store.get_range("t/b", 3, 99) == b"es"
         assert (await store.head("t/a")).size == 13
         assert await keys(store, "t/") == ["t/a", "t/b"]
-        assert await keys(store, "u") == []
+        assert await keys(store, "t") == ["t/a", "t/b"]
+        assert await keys(store, "t/b") == await keys(store, "u") == []
         await store.delete("t/a")
         await store.delete("t/a")
         for call in (store.get_range("t/a", 0, 1), store.head("t/a")):

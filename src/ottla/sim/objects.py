@@ -115,10 +115,11 @@ class SimBucket:
     def listing(self, prefix: str) -> list[ObjectMeta]:
         """Return what a listing shows: the state some time ago."""
         horizon = self._loop.time() - self.listing_lag_s
+        above = f"{prefix.removesuffix('/')}/" if prefix else ""
         found = []
         for key in sorted(self._history):
             known = [size for since, size in self._history[key] if since <= horizon]
-            if key.startswith(prefix) and known and known[-1] is not None:
+            if key.startswith(above) and known and known[-1] is not None:
                 found.append(ObjectMeta(key, known[-1]))
         return found
 
