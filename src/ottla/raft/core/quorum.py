@@ -307,16 +307,15 @@ class Quorum:
         assert isinstance(self.role, Leader)
         base = self.end.offset
         self.emit(AppendControl(base, self.epoch, records))
-        is_changed = False
+        before = self.voters
         for index, record in enumerate(records):
             offset = Offset(base + index)
             if isinstance(record, VotersRecord):
                 self.membership.note(VotersAt(offset, record.voters))
-                is_changed = True
             elif isinstance(record, KRaftVersionRecord):
                 self.membership.note(KRaftVersionAt(offset, record.level))
         self._appended(LogPosition(self.epoch, Offset(base + len(records))))
-        if is_changed:
+        if self.voters != before:
             self.voters_changed()
         return Offset(base + len(records) - 1)
 
@@ -332,11 +331,12 @@ class Quorum:
         """Append what the leader sent, and take its control records into force."""
         assert batches.base_offset == self.end.offset
         assert batches.end.offset > self.end.offset
+        before = self.voters
         self.emit(AppendFetched(batches))
         for control in batches.controls:
             self.membership.note(control)
         self._appended(batches.end)
-        if any(isinstance(control, VotersAt) for control in batches.controls):
+        if self.voters != before:
             self.voters_changed()
 
     def truncate(self, offset: Offset) -> None:

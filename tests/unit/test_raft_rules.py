@@ -1,0 +1,949 @@
+"""The rules of the quorum one by one: what is refused, what is durable first, what counts."""
+
+import pytest
+from raft_story import NONE, Story, at, hint, key
+from raft_world import CLUSTER, Entry, Snapshot, directory, endpoint, settings, voter
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.raft.core import effects as out
+from ottla.raft.core import events as into
+from ottla.raft.core import messages as said
+from ottla.raft.core.effects import Role
+from ottla.raft.core.elections import successor_delay_ms
+from ottla.raft.core.following import CommittedLogCutError
+from ottla.raft.core.log_view import LogPosition, Match, match_position, truncation_offset
+from ottla.raft.core.membership import Membership
+from ottla.raft.core.voters import (
+    ALL_KRAFT_VERSIONS,
+    NO_RECONFIGURATION,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+
+LOG_END = at(1, 2)
+
+
+def vote_request(
+    candidate: int = 2, epoch: int = 5, end: LogPosition = LOG_END, **changed
+) -> said.VoteRequest:
+    options: dict = {"cluster_id": CLUSTER, "voter": key(1), "is_pre_vote": False} | changed
+    return said.VoteRequest(
+        candidate=key(candidate), epoch=LeaderEpoch(epoch), log_end=end, **options
+    )
+
+
+def describe(story: Story):
+    return story.core.describe(Millis(story.now))
+
+
+def fresh() -> Story:
+    """Two records of epoch 1, nobody leads."""
+    story = Story(history=(1, 1))
+    story.start()
+    return story
+
+
+# -- votes -------------------------------------------------------------------
+
+
+def test_a_vote_is_durable_before_it_is_told() -> None:
+    story = fresh()
+    story.asked(5, vote_request())
+    kinds = [type(effect) for effect in story.effects]
+    assert kinds.index(out.PersistElection) < kinds.index(out.Answer)
+    assert story.election == out.PersistElection(LeaderEpoch(5), key(2), None)
+    assert story.answer() == said.VoteReply(NONE, hint(5), True)
+
+
+def test_one_vote_per_epoch_and_the_same_again_when_asked_again() -> None:
+    story = fresh()
+    story.asked(5, vote_request(2))
+    story.asked(6, vote_request(3))
+    assert not story.answer().is_granted
+    story.asked(7, vote_request(2))
+    assert story.answer().is_granted
+    story.restart(8)
+    story.asked(9, vote_request(3))
+    assert not story.answer().is_granted
+
+
+def test_a_candidate_with_an_older_log_gets_no_vote_but_its_epoch_counts() -> None:
+    story = fresh()
+    for now, end in ((5, at(1, 1)), (6, at(0, 9))):
+        story.asked(now, vote_request(end=end))
+        assert story.answer() == said.VoteReply(NONE, hint(5), False)
+    story.asked(7, vote_request(end=at(1, 2)))
+    assert story.answer().is_granted
+
+
+def test_a_pre_vote_promises_nothing_and_raises_no_epoch() -> None:
+    story = fresh()
+    story.asked(5, vote_request(epoch=1, is_pre_vote=True))
+    assert story.answer() == said.VoteReply(NONE, hint(1), True)
+    assert not story.has(out.PersistElection)
+    story.tick(100)
+    assert describe(story).role is Role.PROSPECTIVE
+    assert describe(story).epoch == 1
+    assert not story.has(out.PersistElection)
+
+
+def test_who_hears_from_a_leader_refuses_pre_votes() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=5)
+    story.asked(1, vote_request(3, 5, is_pre_vote=True))
+    assert story.answer().is_granted, "it has not fetched from this leader yet"
+    story.records(2, 2, 5, (), high_watermark=2)
+    story.asked(3, vote_request(3, 5, end=at(5, 9), is_pre_vote=True))
+    assert not story.answer().is_granted
+    leader = Story(history=(1, 1))
+    leader.lead()
+    leader.asked(110, vote_request(3, 2, end=at(2, 9), is_pre_vote=True))
+    assert not leader.answer().is_granted
+
+
+def test_a_leaving_leader_frees_its_followers_for_the_next_election() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=5)
+    story.records(2, 2, 5, (), high_watermark=2)
+    end = said.EndEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(5), (), (key(3), key(1)))
+    story.asked(3, end)
+    story.asked(4, vote_request(3, 5, is_pre_vote=True))
+    assert story.answer().is_granted
+    story.tick(60)
+    assert describe(story).role is Role.PROSPECTIVE
+
+
+def test_the_best_successor_stands_at_once_and_each_next_one_later() -> None:
+    order = tuple(key(i) for i in (4, 5, 6, 7))
+    waits = [successor_delay_ms(order, key(i), 1000) for i in (4, 5, 6, 7, 8)]
+    assert waits == [0, 125, 250, 500, 1000]
+    other_disk = ReplicaKey(NodeId(4), directory(77))
+    assert successor_delay_ms(order, other_disk, 1000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (vote_request(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (vote_request(epoch=0, end=at(0, 0)), ErrorCode.INVALID_REQUEST),
+        (vote_request(end=at(5, 1)), ErrorCode.INVALID_REQUEST),
+        (vote_request(end=at(-1, 1)), ErrorCode.INVALID_REQUEST),
+        (vote_request(end=at(1, -1)), ErrorCode.INVALID_REQUEST),
+        (vote_request(1), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=1, end=at(0, 0)), ErrorCode.FENCED_LEADER_EPOCH),
+        (
+            said.BeginEpochRequest("another", NodeId(2), LeaderEpoch(9)),
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ),
+        (said.BeginEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(1)), ErrorCode.FENCED_LEADER_EPOCH),
+        (said.BeginEpochRequest(CLUSTER, NodeId(-1), LeaderEpoch(9)), ErrorCode.INVALID_REQUEST),
+        (said.BeginEpochRequest(CLUSTER, NodeId(1), LeaderEpoch(9)), ErrorCode.INVALID_REQUEST),
+        (
+            said.EndEpochRequest("another", NodeId(2), LeaderEpoch(9)),
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ),
+        (said.EndEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(1)), ErrorCode.FENCED_LEADER_EPOCH),
+    ],
+)
+def test_what_is_refused_changes_nothing(request_: said.Request, error: ErrorCode) -> None:
+    story = Story(history=(1, 1), election=out.PersistElection(LeaderEpoch(2), None, None))
+    story.start()
+    before = describe(story)
+    story.asked(5, request_)
+    assert story.answer().error is error
+    assert describe(story) == before
+    assert not story.has(out.PersistElection)
+
+
+def test_a_request_for_another_directory_is_refused() -> None:
+    """A node that lost its disk must not vote in the place of what it was."""
+    lost = ReplicaKey(NodeId(1), directory(99))
+    story = fresh()
+    story.asked(5, vote_request(voter=lost))
+    assert story.answer().error is ErrorCode.INVALID_VOTER_KEY
+    assert not story.answer().is_granted
+    assert story.election.voted is None
+    story.asked(6, said.BeginEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(6), (), lost))
+    assert story.answer().error is ErrorCode.INVALID_VOTER_KEY
+
+
+def test_an_epoch_has_one_leader_whatever_others_say() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=5)
+    story.asked(1, said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(5), (), key(1)))
+    assert story.answer().error is ErrorCode.INVALID_REQUEST
+    assert describe(story).leader_id == 2
+
+
+def test_only_voters_count_and_each_only_once() -> None:
+    story = Story(voters=(1, 2, 3, 4, 5))
+    story.start()
+    story.tick(100)
+    story.vote(101, 2, 0, True)
+    ticket = story.tickets[2]
+    story.tell("again", into.Replied(Millis(102), ticket, said.VoteReply(NONE, hint(0), True)))
+    assert describe(story).role is Role.PROSPECTIVE
+    story.vote(103, 3, 0, True)
+    assert describe(story).role is Role.CANDIDATE
+
+
+def test_a_voter_whose_disk_was_replaced_counts_as_refusal() -> None:
+    story = fresh()
+    story.tick(100)
+    for sender in (2, 3):
+        story.hears(101, sender, said.VoteReply(ErrorCode.INVALID_VOTER_KEY, hint(1), False))
+    assert describe(story).role is Role.UNATTACHED
+
+
+def test_a_late_answer_meets_nobody() -> None:
+    story = fresh()
+    story.tick(100)
+    old = dict(story.tickets)
+    story.asked(101, vote_request(3, epoch=7))
+    for sender in (2, 3):
+        reply = said.VoteReply(NONE, hint(7), True)
+        story.tell("late", into.Replied(Millis(102), old[sender], reply))
+    assert describe(story).role is Role.UNATTACHED
+    assert describe(story).epoch == 7
+
+
+def test_a_lost_quorum_state_gives_no_vote_in_the_epoch_of_the_log() -> None:
+    story = Story(history=(1, 3), election=out.PersistElection(LeaderEpoch(0), None, None))
+    story.start()
+    assert story.election.epoch == 4
+    story.asked(1, vote_request(2, 3, end=at(1, 9)))
+    assert story.answer().error is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_candidate_that_restarts_asks_again_in_its_epoch() -> None:
+    story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
+    story.start()
+    assert describe(story).role is Role.CANDIDATE
+    assert [r.epoch for r in story.sent()] == [4, 4]
+
+
+def test_a_sole_voter_elects_itself_at_once() -> None:
+    story = Story(voters=(1,))
+    story.start()
+    assert describe(story).role is Role.LEADER
+    assert describe(story).high_watermark is None
+    story.flushed(1)
+    assert describe(story).high_watermark == 3
+    story.tick(100_000)
+    assert describe(story).role is Role.LEADER
+
+
+def test_an_observer_never_stands() -> None:
+    story = Story(voters=(2, 3), history=(1,))
+    story.start()
+    for now in (100, 200, 400, 10_000):
+        story.tick(now)
+    assert describe(story).role is Role.UNATTACHED
+    assert not any(isinstance(r, said.VoteRequest) for r in story.sent())
+
+
+# -- the high watermark ------------------------------------------------------
+
+
+def test_a_record_of_an_older_epoch_is_committed_only_with_one_of_the_leaders_own() -> None:
+    story = Story(history=(1, 1))
+    story.elect()
+    story.flushed(101)
+    story.fetch(102, 2, 2, at(1, 2), wait_ms_max=0)
+    assert describe(story).high_watermark is None
+    assert story.answer().high_watermark is None
+    story.fetch(103, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 3
+
+
+def test_a_leader_counts_itself_only_for_what_is_flushed() -> None:
+    story = Story(history=(1, 1))
+    story.elect()
+    story.fetch(102, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark is None
+    story.flushed(103)
+    assert describe(story).high_watermark == 3
+
+
+def test_the_high_watermark_never_falls() -> None:
+    story = Story(history=(1, 1))
+    story.lead()
+    story.fetch(110, 2, 2, at(1, 1), wait_ms_max=0)
+    story.fetch(111, 3, 2, at(1, 1), wait_ms_max=0)
+    assert describe(story).high_watermark == 3
+    assert not story.has(out.HighWatermark)
+
+
+def test_a_follower_raises_the_high_watermark_to_what_it_has_durably() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=1)
+    story.records(2, 2, 1, (1, 1), high_watermark=9)
+    assert describe(story).high_watermark == 2
+    story.flushed(3)
+    assert describe(story).high_watermark == 4
+
+
+def test_a_follower_fetches_only_behind_what_is_flushed() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=1)
+    story.records(2, 2, 1, (1, 1), high_watermark=2)
+    assert story.sent() == []
+    story.tick(20)
+    assert story.sent() == []
+    story.flushed(30)
+    [fetch] = story.sent()
+    assert fetch.log_end == at(1, 4)
+
+
+def test_a_flush_of_a_tail_that_was_cut_off_proves_nothing() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=1)
+    story.records(2, 2, 1, (1, 1), high_watermark=2)
+    stale = story.flush
+    assert stale is not None
+    # Before the flush is done another leader comes, which has none of that tail.
+    begin = said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(4), voter(3).endpoints, key(1))
+    story.asked(3, begin)
+    assert story.sent() == [], "not before the old tail is flushed"
+    story.flushed(4)
+    reply = said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2))
+    story.hears(5, 3, reply)
+    story.records(6, 3, 4, (4, 4), high_watermark=2)
+    story.tell("stale flush", into.Flushed(Millis(7), stale))
+    assert describe(story).durable_offset == 2
+    assert story.sent() == []
+
+
+def test_a_truncation_below_the_high_watermark_stops_the_node() -> None:
+    story = Story(history=(1, 1, 1))
+    story.follow(leader=2, epoch=1)
+    story.records(2, 2, 1, (), high_watermark=3)
+    with pytest.raises(CommittedLogCutError):
+        story.hears(3, 2, said.FetchReply(NONE, hint(1, 2), None, Offset(0), diverging=at(1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("base", "end"),
+    [(1, at(1, 4)), (3, at(1, 4)), (2, at(1, 2)), (2, at(9, 3)), (2, at(0, 3))],
+)
+def test_batches_that_do_not_fit_are_not_appended(base: int, end) -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=1)
+    batches = said.Batches(Offset(base), end, (Entry(1, "x"),))
+    story.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(9), Offset(0), records=batches))
+    assert not story.has(out.AppendFetched)
+    assert describe(story).high_watermark is None
+
+
+# -- serving fetches ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epoch", "changed", "error"),
+    [
+        (1, {}, ErrorCode.FENCED_LEADER_EPOCH),
+        (3, {}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (2, {"wait_ms_max": -1}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_leader_refuses_fetches_of_another_epoch(epoch: int, changed, error) -> None:
+    story = Story(history=(1, 1))
+    story.lead()
+    story.fetch(110, 3, epoch, at(1, 2), **changed)
+    assert story.answer() == said.FetchReply(error, hint(2, 1))
+    assert describe(story).replicas[2].log_end_offset is None
+
+
+def test_a_leader_refuses_impossible_positions_and_other_clusters() -> None:
+    story = Story(history=(1, 1))
+    story.lead()
+    for end in (at(1, -1), at(-1, 1), at(3, 1)):
+        story.fetch(110, 3, 2, end)
+        assert story.answer().error is ErrorCode.INVALID_REQUEST
+    story.fetch(111, 1, 2, at(2, 3))
+    assert story.answer().error is ErrorCode.INVALID_REQUEST
+    request = said.FetchRequest("another", key(3), LeaderEpoch(2), at(2, 3))
+    story.asked(112, request)
+    assert story.answer().error is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_a_follower_names_the_leader_to_those_who_ask_it() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=5)
+    story.fetch(1, 3, 5, at(1, 2))
+    assert story.answer() == said.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint(5, 2))
+
+
+def test_a_fetch_waits_for_news_then_for_its_time() -> None:
+    story = Story(history=(1, 1))
+    story.lead()
+    story.fetch(110, 2, 2, at(2, 3), high_watermark=3)
+    assert not story.has(out.Answer)
+    story.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 2, "x"))
+    assert story.answer().records == said.ReadLog(Offset(3), 1000)
+    story.fetch(130, 2, 2, at(2, 5), high_watermark=3)
+    story.tick(189)
+    assert not story.has(out.Answer)
+    story.tick(190)
+    assert story.answer().records is None
+
+
+def test_a_fetch_is_answered_when_the_asker_does_not_know_the_high_watermark_yet() -> None:
+    story = Story(history=(1, 1))
+    story.lead()
+    story.fetch(110, 3, 2, at(2, 3), high_watermark=2)
+    assert story.answer().high_watermark == 3
+
+
+def test_fetches_that_wait_are_refused_when_leadership_is_lost() -> None:
+    story = Story(history=(1, 1))
+    story.lead()
+    story.fetch(110, 2, 2, at(2, 3), high_watermark=3)
+    waiting = story.token
+    story.asked(111, vote_request(3, 9, end=at(2, 3)))
+    answers = {e.token: e.reply for e in story.effects if isinstance(e, out.Answer)}
+    assert answers[waiting].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    kinds = [type(effect) for effect in story.effects]
+    assert kinds.index(out.PersistElection) < kinds.index(out.Answer)
+
+
+def test_a_position_that_the_log_does_not_have_is_answered_with_the_last_one_shared() -> None:
+    story = Story(history=(1, 1, 3, 3))
+    story.elect()
+    for asked, shared in ((at(2, 9), at(1, 2)), (at(3, 9), at(3, 4)), (at(1, 3), at(1, 2))):
+        story.fetch(110, 3, 4, asked)
+        assert story.answer().diverging == shared
+    assert describe(story).replicas[2].log_end_offset is None, "a diverging fetch counts nothing"
+
+
+def test_a_position_before_the_log_is_answered_with_the_snapshot() -> None:
+    story = Story(history=(1, 1, 2, 2, 2))
+    snapshot = at(2, 4)
+    story.log.snapshots[snapshot] = Snapshot(snapshot, 1, story.voters, ())
+    story.log.trim(snapshot)
+    for asked in (at(1, 2), at(2, 3), at(1, 4), at(0, 0)):
+        assert match_position(story.log, asked) == (Match.SNAPSHOT, snapshot)
+    assert match_position(story.log, at(2, 4)) == (Match.VALID, at(2, 4))
+
+
+def test_where_a_follower_cuts() -> None:
+    story = Story(history=(1, 1, 3, 3))
+    assert truncation_offset(story.log, at(3, 3)) == 3
+    assert truncation_offset(story.log, at(2, 4)) == 2
+    assert truncation_offset(story.log, at(0, 9)) == 4
+    assert truncation_offset(story.log, at(0, 1)) == 1
+
+
+def test_proposals_are_for_one_reign() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    story.tell("propose", into.Propose(Millis(110), LeaderEpoch(1), 1, "old"))
+    assert story.effects[0] == out.RefuseProposal("old", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    story.tell("propose", into.Propose(Millis(110), LeaderEpoch(2), 3, "new"))
+    assert story.effects[0] == out.AppendRecords(Offset(2), LeaderEpoch(2), 3, "new")
+    story.tell("resign", into.Resign(Millis(111), LeaderEpoch(2)))
+    story.tell("propose", into.Propose(Millis(112), LeaderEpoch(2), 3, "late"))
+    assert story.has(out.RefuseProposal)
+
+
+# -- lease -------------------------------------------------------------------
+
+
+def test_a_leader_leads_as_long_as_a_majority_fetches() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    for now in range(200, 2000, 100):
+        story.fetch(now, 3, 2, at(2, 2))
+    assert describe(story).role is Role.LEADER
+    story.tick(1900 + 299)
+    assert describe(story).role is Role.LEADER
+    story.tick(1900 + 300)
+    assert describe(story).role is Role.RESIGNED
+
+
+def test_observers_and_strangers_do_not_hold_a_lease() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    stranger = ReplicaKey(NodeId(2), directory(99))
+    for now in range(200, 400, 10):
+        story.fetch(now, 8, 2, at(2, 2))
+        request = said.FetchRequest(CLUSTER, stranger, LeaderEpoch(2), at(2, 2))
+        story.asked(now, request)
+    story.tick(400)
+    assert describe(story).role is Role.RESIGNED
+
+
+# -- snapshots ---------------------------------------------------------------
+
+
+def with_snapshot() -> tuple[Story, said.FetchSnapshotRequest]:
+    story = Story(history=(1, 1, 1))
+    story.lead()
+    snapshot = at(1, 3)
+    story.log.snapshots[snapshot] = Snapshot(snapshot, 1, story.voters, ())
+    return story, said.FetchSnapshotRequest(CLUSTER, key(3), LeaderEpoch(2), snapshot, 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"epoch": LeaderEpoch(1)}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"epoch": LeaderEpoch(3)}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"snapshot": at(1, 2)}, ErrorCode.SNAPSHOT_NOT_FOUND),
+        ({"snapshot": at(0, 0)}, ErrorCode.SNAPSHOT_NOT_FOUND),
+        ({"position": 5}, ErrorCode.POSITION_OUT_OF_RANGE),
+        ({"position": -1}, ErrorCode.POSITION_OUT_OF_RANGE),
+    ],
+)
+def test_a_snapshot_request_that_is_off_is_refused(changed: dict, error: ErrorCode) -> None:
+    from dataclasses import replace
+
+    story, request = with_snapshot()
+    story.asked(110, replace(request, **changed))
+    assert story.answer() == said.FetchSnapshotReply(error, hint(2, 1))
+
+
+def test_a_snapshot_is_served_and_holds_the_lease() -> None:
+    story, request = with_snapshot()
+    story.asked(350, request)
+    reply = story.answer()
+    assert (reply.size, reply.chunk) == (5, said.ReadSnapshot(0, 100))
+    story.tick(450)
+    assert describe(story).role is Role.LEADER
+
+
+def downloading() -> Story:
+    story = Story(history=(1,))
+    story.follow(leader=2, epoch=4)
+    reply = said.FetchReply(NONE, hint(4, 2), Offset(50), Offset(40), snapshot=at(4, 40))
+    story.hears(3, 2, reply)
+    return story
+
+
+WANTED = at(4, 40)
+
+
+def piece(position: int = 0, length: int = 10, size: int = 10, which=WANTED):
+    chunk = said.Chunk(length, b"")
+    return said.FetchSnapshotReply(NONE, hint(4, 2), which, size, position, chunk)
+
+
+@pytest.mark.parametrize(
+    "bad", [piece(position=3), piece(length=11), piece(length=0), piece(which=at(4, 41))]
+)
+def test_a_piece_that_does_not_fit_is_thrown_away(bad: said.FetchSnapshotReply) -> None:
+    story = downloading()
+    story.hears(5, 2, bad)
+    assert not story.has(out.WriteSnapshotChunk)
+    assert not story.has(out.InstallSnapshot)
+
+
+def test_nobody_stands_for_election_between_two_logs() -> None:
+    story = downloading()
+    story.hears(5, 2, piece())
+    assert story.has(out.InstallSnapshot)
+    for now in (205, 400, 5000):
+        story.tick(now)
+        assert describe(story).role is Role.FOLLOWER
+        assert story.sent() == []
+    story.tell("rejected", into.SnapshotRejected(Millis(5001), at(4, 40)))
+    assert describe(story).role is Role.PROSPECTIVE
+
+
+def test_a_leader_without_that_snapshot_is_asked_for_records_again() -> None:
+    story = downloading()
+    gone = said.FetchSnapshotReply(ErrorCode.SNAPSHOT_NOT_FOUND, hint(4, 2))
+    story.hears(5, 2, gone)
+    assert isinstance(story.sent()[0], said.FetchRequest)
+
+
+def test_a_snapshot_never_takes_committed_records_back() -> None:
+    story = Story(history=(1, 1, 1))
+    story.follow(leader=2, epoch=1)
+    story.records(2, 2, 1, (), high_watermark=3)
+    reply = said.FetchReply(NONE, hint(1, 2), Offset(3), Offset(2), snapshot=at(1, 2))
+    story.hears(3, 2, reply)
+    story.tick(30)
+    assert all(isinstance(r, said.FetchRequest) for r in story.sent())
+
+
+# -- changing voters ---------------------------------------------------------
+
+
+def add(node_id: int = 4, **changed) -> said.AddVoterRequest:
+    options: dict = {"voter": key(node_id), "endpoints": voter(node_id).endpoints} | changed
+    return said.AddVoterRequest(**({"cluster_id": CLUSTER} | options))
+
+
+def remove(node_id: int) -> said.RemoveVoterRequest:
+    return said.RemoveVoterRequest(CLUSTER, key(node_id))
+
+
+def error_of(story: Story) -> ErrorCode:
+    return story.answer().error
+
+
+def leading(**changed) -> Story:
+    story = Story(history=(1,), **changed)
+    story.lead()
+    return story
+
+
+def added(story: Story, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
+    story.asked(112, add())
+    story.hears(113, 4, said.ApiVersionsReply(NONE, versions))
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (add(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (add(voter=ReplicaKey(NodeId(4))), ErrorCode.INVALID_REQUEST),
+        (add(voter=ReplicaKey(NodeId(-1), directory(4))), ErrorCode.INVALID_REQUEST),
+        (add(endpoints=()), ErrorCode.INVALID_REQUEST),
+        (add(2), ErrorCode.DUPLICATE_VOTER),
+        (add(2, voter=ReplicaKey(NodeId(2), directory(99))), ErrorCode.DUPLICATE_VOTER),
+        (remove(9), ErrorCode.VOTER_NOT_FOUND),
+        (
+            said.RemoveVoterRequest(CLUSTER, ReplicaKey(NodeId(2), directory(99))),
+            ErrorCode.VOTER_NOT_FOUND,
+        ),
+        (said.RemoveVoterRequest(CLUSTER, ReplicaKey(NodeId(2))), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_change_that_is_off_is_refused(request_: said.Request, error: ErrorCode) -> None:
+    story = leading()
+    story.asked(110, request_)
+    assert error_of(story) is error
+    assert not story.has(out.AppendControl)
+    assert describe(story).voters == story.voters
+
+
+def test_only_a_leader_changes_voters() -> None:
+    story = fresh()
+    story.asked(5, add())
+    assert error_of(story) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_last_voter_stays() -> None:
+    story = Story(voters=(1,), history=(1,))
+    story.start()
+    story.flushed(1)
+    story.asked(2, remove(1))
+    assert error_of(story) is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_who_lags_is_not_added() -> None:
+    story = leading()
+    added(story)
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "it never fetched"
+    story.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 4, "x"))
+    story.fetch(121, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(122, add())
+    story.hears(123, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "four records behind"
+    story.fetch(124, 4, 2, at(2, 3), wait_ms_max=0)
+    story.asked(125, add())
+    story.hears(126, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert describe(story).voters.ids == (1, 2, 3, 4)
+
+
+def test_who_stopped_fetching_is_not_added() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    for now in (200, 300, 400, 500):
+        story.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
+    story.asked(500, add())
+    story.hears(501, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_who_cannot_run_the_version_is_not_added() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    added(story, NO_RECONFIGURATION)
+    assert error_of(story) is ErrorCode.INVALID_REQUEST
+
+
+def test_who_does_not_answer_is_not_added() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(112, add())
+    story.tell("unanswered", into.Unanswered(Millis(113), story.tickets[4]))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+    story.asked(140, remove(3))
+    assert story.has(out.AppendControl), "the way is free again"
+
+
+def test_one_change_at_a_time() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(111, add())
+    story.asked(112, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "being asked"
+    story.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    story.asked(114, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "appended"
+    for now in (200, 300):
+        story.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
+    assert describe(story).high_watermark == 2
+    story.asked(301, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "given up, yet not committed"
+    assert not story.has(out.AppendControl)
+
+
+def test_no_change_before_the_leader_has_committed() -> None:
+    story = Story(history=(1,))
+    story.elect()
+    story.asked(101, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_change_is_answered_when_committed_or_when_its_time_is_over() -> None:
+    story = leading()
+    story.asked(110, remove(3))
+    asked = story.token
+    assert not story.has(out.Answer)
+    story.fetch(200, 2, 2, at(2, 2), wait_ms_max=0)
+    story.tick(260)
+    [answer] = [e for e in story.effects if isinstance(e, out.Answer)]
+    assert (answer.token, answer.reply.error) == (asked, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_an_add_that_does_not_wait_is_answered_once_appended() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(112, add(is_ack_when_committed=False))
+    story.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(story) is NONE
+    assert describe(story).high_watermark == 2
+
+
+def test_a_removed_voter_counts_no_more() -> None:
+    story = Story(voters=(1, 2, 3, 4), history=(1,))
+    story.start()
+    story.tick(100)
+    for epoch in (1, 2):
+        for sender in (2, 3):
+            story.vote(100, sender, epoch, True)
+    story.flushed(101)
+    for sender in (2, 3):
+        story.fetch(102, sender, 2, at(2, 2), wait_ms_max=0)
+    story.asked(110, remove(4))
+    story.flushed(111)
+    story.fetch(112, 4, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 2, "1 and 4 of {1 2 3}: no majority"
+    story.fetch(113, 3, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 3
+
+
+def test_an_added_voter_counts_from_the_append_on() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    added(story)
+    story.flushed(114)
+    story.fetch(115, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 2, "1 and 2 of {1 2 3 4}: no majority"
+
+
+def test_cutting_the_log_takes_the_voters_back() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=1)
+    four = VoterSet((*story.voters, voter(4)))
+    record = Entry(1, out.VotersRecord(four))
+    batches = said.Batches(Offset(2), at(1, 3), (record,), (said.VotersAt(Offset(2), four),))
+    story.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(2), Offset(0), records=batches))
+    assert describe(story).voters.ids == (1, 2, 3, 4)
+    story.flushed(3)
+    begin = said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(4), voter(3).endpoints, key(1))
+    story.asked(4, begin)
+    story.hears(5, 3, said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2)))
+    assert story.has(out.VotersChanged)
+    assert describe(story).voters == story.voters
+
+
+def test_a_leader_that_was_removed_leads_on_until_that_is_committed() -> None:
+    story = leading()
+    story.asked(110, remove(1))
+    story.flushed(111)
+    story.fetch(112, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).role is Role.LEADER
+    story.fetch(113, 3, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).role is Role.RESIGNED
+
+
+def test_who_was_removed_may_still_stand_until_it_knows_that_this_is_committed() -> None:
+    """It may be the only one whose log is up to date: see docs/raft.md."""
+    story = leading()
+    story.asked(110, remove(1))
+    story.flushed(111)
+    story.restart(200)
+    story.tick(300)
+    story.tick(400)
+    assert describe(story).role is Role.PROSPECTIVE
+    story.vote(401, 2, 3, True)
+    assert describe(story).role is Role.PROSPECTIVE, "one of {2 3}: its own vote does not count"
+    story.vote(402, 3, 3, True)
+    assert describe(story).role is Role.CANDIDATE
+
+
+def update(**changed) -> said.UpdateVoterRequest:
+    options: dict = {
+        "cluster_id": CLUSTER,
+        "epoch": LeaderEpoch(2),
+        "voter": key(2),
+        "endpoints": (endpoint(22),),
+        "kraft_versions": ALL_KRAFT_VERSIONS,
+    }
+    return said.UpdateVoterRequest(**(options | changed))
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (update(epoch=LeaderEpoch(1)), ErrorCode.FENCED_LEADER_EPOCH),
+        (update(epoch=LeaderEpoch(3)), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (update(kraft_versions=NO_RECONFIGURATION), ErrorCode.INVALID_REQUEST),
+        (update(kraft_versions=VersionRange(2, 1)), ErrorCode.INVALID_REQUEST),
+        (update(voter=ReplicaKey(NodeId(2), directory(99))), ErrorCode.VOTER_NOT_FOUND),
+        (update(endpoints=()), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_update_that_is_off_is_refused(request_: said.Request, error: ErrorCode) -> None:
+    story = leading()
+    story.asked(110, request_)
+    assert error_of(story) is error
+    assert not story.has(out.AppendControl)
+
+
+def test_a_voter_renews_its_endpoints() -> None:
+    story = leading()
+    story.asked(110, update())
+    assert error_of(story) is NONE
+    assert describe(story).voters.get(NodeId(2)).endpoints == (endpoint(22),)
+    follower = Story(history=(1, 1), endpoints=(endpoint(11),))
+    follower.follow(leader=2, epoch=1)
+    for now in range(100, 601, 50):
+        follower.records(now, 2, 1, (), high_watermark=2)
+    assert any(isinstance(r, said.UpdateVoterRequest) for r in follower.sent())
+
+
+# -- kraft.version -----------------------------------------------------------
+
+
+def static(complete: bool) -> Story:
+    """A quorum from before KIP-853: voters by configuration, level 0."""
+    story = Story(history=(1,))
+    plain = VoterSet(tuple(voter(i) for i in (1, 2, 3)))
+    story.membership = Membership(plain if complete else plain.without_directories())
+    story.core = type(story.core)(
+        settings(1), story.log, story.election, story.membership, lambda _: 0
+    )
+    story.lead()
+    return story
+
+
+def test_voters_do_not_change_below_level_1() -> None:
+    story = static(complete=True)
+    story.asked(110, add())
+    assert error_of(story) is ErrorCode.UNSUPPORTED_VERSION
+    story.asked(111, remove(3))
+    assert error_of(story) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def upgrade(story: Story, level: int, **changed: bool) -> None:
+    story.tell("upgrade", into.UpgradeKRaftVersion(Millis(120), 77, level, **changed))
+
+
+def test_the_version_is_raised_once_every_voter_is_known_to_run_it() -> None:
+    story = static(complete=False)
+    upgrade(story, 1)
+    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+    for node_id in (1, 2, 3):
+        request = update(voter=key(node_id), endpoints=voter(node_id).endpoints)
+        story.asked(120, request)
+        assert error_of(story) is NONE
+    assert not story.has(out.AppendControl), "nothing is written at level 0"
+    upgrade(story, 1, is_validate_only=True)
+    assert error_of(story) is NONE
+    assert describe(story).kraft_version == 0
+    upgrade(story, 1)
+    assert error_of(story) is NONE
+    assert describe(story).kraft_version == 1
+    [control] = [e for e in story.effects if isinstance(e, out.AppendControl)]
+    assert [type(r) for r in control.records] == [out.KRaftVersionRecord, out.VotersRecord]
+    upgrade(story, 0)
+    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+    upgrade(story, 2)
+    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+
+
+# -- membership along the log ------------------------------------------------
+
+
+def test_membership_follows_the_log_both_ways() -> None:
+    one, two, three = (VoterSet(tuple(voter(i) for i in range(n))) for n in (1, 2, 3))
+    membership = Membership(
+        one, 0, [said.KRaftVersionAt(Offset(3), 1), said.VotersAt(Offset(4), two)]
+    )
+    membership.note(said.VotersAt(Offset(9), three))
+    assert [membership.at(Offset(o)) for o in (0, 4, 5, 9, 10)] == [
+        (0, one),
+        (1, one),
+        (1, two),
+        (1, two),
+        (1, three),
+    ]
+    membership.truncate(Offset(9))
+    assert membership.voters == two
+    membership.forget_before(Offset(6))
+    membership.truncate(Offset(0))
+    assert (membership.kraft_version, membership.voters) == (1, two), "committed stays"
+    membership.reset(Offset(40), 1, three)
+    assert membership.voters == three
+    assert membership.changed_at == 39
+
+
+def test_a_set_of_voters_has_one_per_node() -> None:
+    with pytest.raises(AssertionError):
+        VoterSet((voter(1), voter(1, 9)))
+    nameless = VoterSet((Voter(ReplicaKey(NodeId(1))),))
+    assert nameless.has(key(1))
+    assert not VoterSet((voter(1),)).has(ReplicaKey(NodeId(1), directory(99)))
+
+
+# -- what operators see, and stopping ----------------------------------------
+
+
+def test_the_leader_describes_everybody() -> None:
+    story = leading()
+    story.fetch(110, 9, 2, at(2, 2), wait_ms_max=0)
+    view = story.core.describe(Millis(130))
+    assert (view.role, view.epoch, view.leader_id) == (Role.LEADER, 2, 1)
+    assert (view.high_watermark, view.log_end_offset) == (2, 2)
+    seen = [(r.key.node_id, r.log_end_offset, r.last_fetch_age_ms) for r in view.replicas]
+    assert seen == [(1, 2, 0), (2, 2, 30), (3, None, None)]
+    [observer] = view.observers
+    assert (observer.key.node_id, observer.last_caught_up_age_ms) == (9, 20)
+    assert story.core.describe(Millis(110 + 300_000)).observers == ()
+
+
+def test_a_stopped_node_stands_no_more() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=5)
+    story.tell("shutdown", into.Shutdown(Millis(1)))
+    assert story.has(out.ShutdownReady)
+    for now in (201, 500, 5000):
+        story.tick(now)
+    assert describe(story).role is Role.FOLLOWER
+
+
+def test_time_does_not_run_backwards() -> None:
+    story = fresh()
+    story.tick(50)
+    with pytest.raises(AssertionError):
+        story.tick(49)

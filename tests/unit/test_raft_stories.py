@@ -1,0 +1,344 @@
+"""What one replica does, told as stories: each event, then its effects in order.
+
+Compared word by word. A change here is a change of behaviour: read the story before
+accepting the new one.
+"""
+
+from raft_story import NONE, Story, at, hint, key, without_waits
+from raft_world import CLUSTER, Snapshot, voter
+
+from ottla.protocol.types import Millis, Offset
+from ottla.raft.core import events as into
+from ottla.raft.core import messages as said
+from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, VoterSet
+
+
+def reads(story: Story, expected: str) -> None:
+    assert without_waits(story) == expected.strip("\n")
+
+
+def test_the_first_election() -> None:
+    story = Story()
+    story.start()
+    story.tick(100)
+    story.vote(101, 2, 0, True)
+    story.vote(102, 2, 1, True)
+    story.flushed(104)
+    story.fetch(105, 2, 1, at(0, 0))
+    story.fetch(106, 2, 1, at(1, 3))
+    reads(
+        story,
+        """
+    0 > start
+        unattached epoch 0 leader -
+        send to 2: fetch by 1 epoch 0 end 0:0
+  100 > tick
+        prospective epoch 0 leader -
+        send to 2: pre-vote for 1 epoch 0 end 0:0
+        send to 3: pre-vote for 1 epoch 0 end 0:0
+  101 > 2 replies: granted, epoch 0 leader -
+        persist epoch 1 voted 1 leader -
+        candidate epoch 1 leader -
+        send to 2: vote for 1 epoch 1 end 0:0
+        send to 3: vote for 1 epoch 1 end 0:0
+  102 > 2 replies: granted, epoch 1 leader -
+        persist epoch 1 voted 1 leader 1
+        leader epoch 1 leader 1 from 0
+        append control at 0 epoch 1: leader-change(1 by 1 2) kraft.version(1) voters{1 2 3}
+        flush
+        send to 2: begin epoch 1 leader 1
+        send to 3: begin epoch 1 leader 1
+  104 > flushed
+  105 > asked #1: fetch by 2 epoch 1 end 0:0
+        answer #1: epoch 1 leader 1, records from 0
+  106 > asked #2: fetch by 2 epoch 1 end 1:3
+        high watermark 3
+        answer #2: epoch 1 leader 1, high watermark 3
+""",
+    )
+
+
+def test_failover_after_a_pre_vote() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=3, epoch=1)
+    story.records(10, 3, 1, (1,), high_watermark=3)
+    story.flushed(11)
+    story.tick(210)
+    story.vote(211, 2, 1, True, leader=3)
+    story.vote(213, 2, 2, True)
+    reads(
+        story,
+        """
+    0 > start
+        unattached epoch 1 leader -
+        send to 2: fetch by 1 epoch 1 end 1:2
+    0 > asked #1: begin epoch 1 leader 3
+        persist epoch 1 voted nobody leader 3
+        follower epoch 1 leader 3
+        answer #1: epoch 1 leader 3
+        send to 3: fetch by 1 epoch 1 end 1:2
+   10 > 3 replies: epoch 1 leader 3, high watermark 3, records 2 to 1:3
+        append fetched at 2 to 1:3
+        flush
+        high watermark 2
+   11 > flushed
+        high watermark 3
+        send to 3: fetch by 1 epoch 1 end 1:3
+  210 > tick
+        prospective epoch 1 leader 3
+        send to 2: pre-vote for 1 epoch 1 end 1:3
+        send to 3: pre-vote for 1 epoch 1 end 1:3
+  211 > 2 replies: granted, epoch 1 leader 3
+        persist epoch 2 voted 1 leader -
+        candidate epoch 2 leader -
+        send to 2: vote for 1 epoch 2 end 1:3
+        send to 3: vote for 1 epoch 2 end 1:3
+  213 > 2 replies: granted, epoch 2 leader -
+        persist epoch 2 voted 1 leader 1
+        leader epoch 2 leader 1 from 3
+        append control at 3 epoch 2: leader-change(1 by 1 2)
+        flush
+        send to 2: begin epoch 2 leader 1
+        send to 3: begin epoch 2 leader 1
+""",
+    )
+
+
+def test_a_pre_vote_that_fails_leads_back_to_the_leader() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=3, epoch=1)
+    story.records(10, 3, 1, (), high_watermark=2)
+    story.tick(210)
+    story.vote(211, 2, 1, False, leader=3)
+    story.vote(212, 3, 1, False, leader=3)
+    reads(
+        story,
+        """
+    0 > start
+        unattached epoch 1 leader -
+        send to 2: fetch by 1 epoch 1 end 1:2
+    0 > asked #1: begin epoch 1 leader 3
+        persist epoch 1 voted nobody leader 3
+        follower epoch 1 leader 3
+        answer #1: epoch 1 leader 3
+        send to 3: fetch by 1 epoch 1 end 1:2
+   10 > 3 replies: epoch 1 leader 3, high watermark 2
+        high watermark 2
+        send to 3: fetch by 1 epoch 1 end 1:2
+  210 > tick
+        prospective epoch 1 leader 3
+        send to 2: pre-vote for 1 epoch 1 end 1:2
+        send to 3: pre-vote for 1 epoch 1 end 1:2
+  211 > 2 replies: refused, epoch 1 leader 3
+  212 > 3 replies: refused, epoch 1 leader 3
+        follower epoch 1 leader 3
+        send to 3: fetch by 1 epoch 1 end 1:2
+""",
+    )
+
+
+def test_a_diverging_log_is_cut_and_filled_anew() -> None:
+    story = Story(history=(1, 1, 2, 2))
+    story.follow(leader=3, epoch=3)
+    reply = said.FetchReply(NONE, hint(3, 3), None, Offset(0), diverging=at(1, 3))
+    story.hears(5, 3, reply)
+    story.records(8, 3, 3, (3, 3), high_watermark=4)
+    story.flushed(12)
+    reads(
+        story,
+        """
+    0 > start
+        unattached epoch 2 leader -
+        send to 2: fetch by 1 epoch 2 end 2:4
+    0 > asked #1: begin epoch 3 leader 3
+        persist epoch 3 voted nobody leader 3
+        follower epoch 3 leader 3
+        answer #1: epoch 3 leader 3
+        send to 3: fetch by 1 epoch 3 end 2:4
+    5 > 3 replies: epoch 3 leader 3, diverging at 1:3
+        truncate to 2
+        send to 3: fetch by 1 epoch 3 end 1:2
+    8 > 3 replies: epoch 3 leader 3, high watermark 4, records 2 to 3:4
+        append fetched at 2 to 3:4
+        flush
+        high watermark 2
+   12 > flushed
+        high watermark 4
+        send to 3: fetch by 1 epoch 3 end 3:4
+""",
+    )
+
+
+def test_a_snapshot_replaces_the_log() -> None:
+    story = Story(history=(1,))
+    story.follow(leader=2, epoch=4)
+    wanted = at(4, 40)
+    reply = said.FetchReply(NONE, hint(4, 2), Offset(50), Offset(40), snapshot=wanted)
+    story.hears(3, 2, reply)
+    for now, position, length in ((5, 0, 60), (7, 60, 40)):
+        chunk = said.Chunk(length, b"")
+        piece = said.FetchSnapshotReply(NONE, hint(4, 2), wanted, 100, position, chunk)
+        story.hears(now, 2, piece)
+    voters = VoterSet((voter(1), voter(2), voter(4)))
+    story.log.install(Snapshot(wanted, 1, voters, ()))
+    story.tell("snapshot installed", into.SnapshotInstalled(Millis(9), wanted, 1, voters))
+    reads(
+        story,
+        """
+    0 > start
+        unattached epoch 1 leader -
+        send to 2: fetch by 1 epoch 1 end 1:1
+    0 > asked #1: begin epoch 4 leader 2
+        persist epoch 4 voted nobody leader 2
+        follower epoch 4 leader 2
+        answer #1: epoch 4 leader 2
+        send to 2: fetch by 1 epoch 4 end 1:1
+    3 > 2 replies: epoch 4 leader 2, high watermark 50, load snapshot 4:40
+        send to 2: fetch snapshot 4:40 from 0
+    5 > 2 replies: epoch 4 leader 2, snapshot 4:40 piece at 0 of 100
+        write snapshot 4:40 from 0
+        send to 2: fetch snapshot 4:40 from 60
+    7 > 2 replies: epoch 4 leader 2, snapshot 4:40 piece at 60 of 100
+        write snapshot 4:40 from 60
+        install snapshot 4:40
+    9 > snapshot installed
+        voters {1 2 4}
+        high watermark 40
+        send to 2: fetch by 1 epoch 4 end 4:40
+""",
+    )
+
+
+def test_a_voter_is_added() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    story.lines.clear()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(112, said.AddVoterRequest(CLUSTER, key(4), voter(4).endpoints))
+    story.hears(114, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    story.flushed(115)
+    story.fetch(116, 2, 2, at(2, 3), wait_ms_max=0)
+    story.fetch(117, 4, 2, at(2, 3), wait_ms_max=0)
+    reads(
+        story,
+        """
+  110 > asked #2: fetch by 4 epoch 2 end 2:2
+        answer #2: epoch 2 leader 1, high watermark 2
+  112 > asked #3: add voter 4
+        send to 4: api versions
+  114 > 4 replies: kraft.version 0-1
+        append control at 2 epoch 2: voters{1 2 3 4}
+        flush
+        voters {1 2 3 4}
+  115 > flushed
+  116 > asked #4: fetch by 2 epoch 2 end 2:3
+        answer #4: epoch 2 leader 1, high watermark 2
+  117 > asked #5: fetch by 4 epoch 2 end 2:3
+        high watermark 3
+        answer #3: epoch 2 leader 1
+        answer #5: epoch 2 leader 1, high watermark 3
+""",
+    )
+
+
+def test_the_leader_is_removed_and_leaves() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    story.lines.clear()
+    story.asked(112, said.RemoveVoterRequest(CLUSTER, key(1)))
+    story.flushed(113)
+    story.fetch(114, 2, 2, at(2, 3), wait_ms_max=0)
+    story.fetch(115, 3, 2, at(2, 3), wait_ms_max=0)
+    story.tick(215)
+    reads(
+        story,
+        """
+  112 > asked #2: remove voter 1
+        append control at 2 epoch 2: voters{2 3}
+        flush
+        voters {2 3}
+  113 > flushed
+  114 > asked #3: fetch by 2 epoch 2 end 2:3
+        answer #3: epoch 2 leader 1, high watermark 2
+  115 > asked #4: fetch by 3 epoch 2 end 2:3
+        high watermark 3
+        answer #2: epoch 2 leader 1
+        resigned epoch 2 leader 1
+        answer #4: NOT_LEADER_OR_FOLLOWER, epoch 2 leader 1
+        send to 2: end epoch 2 leader 1 then [2 3]
+        send to 3: end epoch 2 leader 1 then [2 3]
+  215 > tick
+        persist epoch 3 voted nobody leader -
+        unattached epoch 3 leader -
+        send to 2: fetch by 1 epoch 3 end 2:3
+""",
+    )
+
+
+def test_a_leader_that_is_cut_off_gives_up() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    story.lines.clear()
+    story.tick(250)
+    story.tick(399)
+    story.tick(400)
+    story.tick(500)
+    reads(
+        story,
+        """
+  250 > tick
+  399 > tick
+        send to 2: begin epoch 2 leader 1
+        send to 3: begin epoch 2 leader 1
+  400 > tick
+        resigned epoch 2 leader 1
+        send to 2: end epoch 2 leader 1 then [2 3]
+        send to 3: end epoch 2 leader 1 then [2 3]
+  500 > tick
+        persist epoch 3 voted nobody leader -
+        unattached epoch 3 leader -
+        send to 2: fetch by 1 epoch 3 end 2:2
+""",
+    )
+
+
+def test_a_leader_hands_over_when_it_stops() -> None:
+    story = Story(history=(1,))
+    story.lead()
+    story.lines.clear()
+    story.tell("shutdown", into.Shutdown(Millis(110)))
+    story.hears(112, 2, said.EndEpochReply(NONE, hint(2, 1)))
+    story.hears(113, 3, said.EndEpochReply(NONE, hint(2, 1)))
+    reads(
+        story,
+        """
+  110 > shutdown
+        resigned epoch 2 leader 1
+        send to 2: end epoch 2 leader 1 then [2 3]
+        send to 3: end epoch 2 leader 1 then [2 3]
+  112 > 2 replies: epoch 2 leader 1
+  113 > 3 replies: epoch 2 leader 1
+        may stop
+""",
+    )
+
+
+def test_a_crashed_leader_comes_back_resigned() -> None:
+    story = Story(history=(1,))
+    story.elect()
+    story.lines.clear()
+    story.restart(150)
+    story.tick(250)
+    reads(
+        story,
+        """
+  150 > start
+        resigned epoch 2 leader 1
+        send to 2: end epoch 2 leader 1 then []
+        send to 3: end epoch 2 leader 1 then []
+  250 > tick
+        persist epoch 3 voted nobody leader -
+        unattached epoch 3 leader -
+        send to 2: fetch by 1 epoch 3 end 1:1
+""",
+    )
