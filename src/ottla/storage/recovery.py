@@ -215,7 +215,9 @@ class Loader:
                 # Said to be clean and is not: believe the file.
                 self._recover_from(self.segments.active.base_offset)
         else:
-            self._recover_from(self._remembered.recovery_point)
+            # Begin with the last record that is synced: its segment may have been sealed
+            # after that, and the space reserved behind it not been given back.
+            self._recover_from(Offset(max(0, self._remembered.recovery_point - 1)))
         if self.log_end < self._remembered.log_start_offset:
             self._drop(list(self.segments))
 
