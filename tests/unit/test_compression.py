@@ -102,11 +102,15 @@ def test_an_empty_xerial_stream_is_empty() -> None:
         XERIAL + struct.pack(">i", 2**31 - 1) + b"x",
         b"",
         b"\xff\xff\xff\xff\xff\xff",
-        b"\xff\xff\xff\x7f" + b"\0" * 20,  # states 256 MiB in 24 bytes
     ],
 )
 def test_35_broken_snappy_framing_is_refused(data: bytes) -> None:
     assert refused(Compression.SNAPPY, data, 2**31)
+
+
+def test_35_a_size_that_snappy_cannot_hold_is_not_allocated() -> None:
+    with pytest.raises(InvalidRecord, match="24 bytes of snappy cannot hold 268435455"):
+        decompress(Compression.SNAPPY, b"\xff\xff\xff\x7f" + b"\0" * 20, 2**31)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -87,175 +87,202 @@ class Spans:
         self.header_counts = column[:]
 
 
-@cython.final
-@cython.cclass
-class _Cursor:
-    """The fields of the record that was read last. ``position`` is where the next byte is."""
+# The functions below take a position and return first the one behind what they read, or, for
+# bytes that are malformed, one beyond the data, where every further step stays. Positions only
+# grow, so a step may read past its record, never past the data, and is found out at the end of
+# the record. Nothing is raised on the way: the compiled form is one loop over registers.
 
-    data: cython.const[cython.uchar][::1]  # type: ignore[valid-type]
-    data_end: cython.int
-    roomy_end: cython.int  # before it, two more bytes are there
-    number: cython.int  # what `varint` read
-    position: cython.int  # of the next record
-    start: cython.int
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varint(
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
+    position: cython.int,
+    data_end: cython.int,
+) -> tuple[cython.int, cython.int]:
+    """Read a zigzag varint of at most 5 bytes."""
+    raw: cython.uint
+    byte: cython.uint
+    if position + 2 < data_end:
+        raw = data[position]
+        if raw < 0x80:
+            return position + 1, (raw >> 1) ^ -(raw & 1)
+        byte = data[position + 1]
+        raw = (raw & 0x7F) | (byte & 0x7F) << 7
+        if byte < 0x80:
+            return position + 2, (raw >> 1) ^ -(raw & 1)
+        byte = data[position + 2]
+        raw |= (byte & 0x7F) << 14
+        if byte < 0x80:
+            return position + 3, (raw >> 1) ^ -(raw & 1)
+    return _long_varint(data, position, data_end)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _long_varint(
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
+    position: cython.int,
+    data_end: cython.int,
+) -> tuple[cython.int, cython.int]:
+    """Do what `_varint` does, for every length and up to the end of the data."""
+    byte: cython.uint
+    raw: cython.uint = 0
+    shift: cython.int = 0
+    while position < data_end:
+        byte = data[position]
+        position += 1
+        if shift == 28:
+            if byte > 0x7F:
+                break
+            byte &= 0x0F
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return position, (raw >> 1) ^ -(raw & 1)
+        shift += 7
+    return data_end + 1, 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varlong(
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
+    position: cython.int,
+    data_end: cython.int,
+) -> tuple[cython.int, cython.longlong]:
+    """Read a zigzag varlong of at most 10 bytes."""
+    raw: cython.ulonglong
+    byte: cython.ulonglong
+    if position + 2 < data_end:
+        raw = data[position]
+        if raw < 0x80:
+            return position + 1, (raw >> 1) ^ -(raw & 1)
+        byte = data[position + 1]
+        raw = (raw & 0x7F) | (byte & 0x7F) << 7
+        if byte < 0x80:
+            return position + 2, (raw >> 1) ^ -(raw & 1)
+        byte = data[position + 2]
+        raw |= (byte & 0x7F) << 14
+        if byte < 0x80:
+            return position + 3, (raw >> 1) ^ -(raw & 1)
+    return _long_varlong(data, position, data_end)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _long_varlong(
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
+    position: cython.int,
+    data_end: cython.int,
+) -> tuple[cython.int, cython.longlong]:
+    """Do what `_varlong` does, for every length and up to the end of the data."""
+    byte: cython.ulonglong
+    raw: cython.ulonglong = 0
+    shift: cython.int = 0
+    while position < data_end:
+        byte = data[position]
+        position += 1
+        if shift == 63:
+            if byte > 0x7F:
+                break
+            byte &= 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return position, (raw >> 1) ^ -(raw & 1)
+        shift += 7
+    return data_end + 1, 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _field_end(position: cython.int, length: cython.int, end: cython.int) -> cython.int:
+    """Pass over ``length`` bytes of a key or value, none where it is null."""
+    if length <= 0:
+        return position
+    return position + length if length <= end - position else end + 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _headers_end(
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
+    position: cython.int,
+    end: cython.int,
+    count: cython.int,
+) -> cython.int:
+    """Pass over ``count`` headers, of two bytes each at least, in a record that ends at ``end``."""
+    length: cython.int
+    if count < 0 or count > (end - position) >> 1:
+        return end + 1
+    while count > 0:
+        position, length = _varint(data, position, end)
+        if length < 0:
+            return end + 1
+        position, length = _varint(data, _field_end(position, length, end), end)
+        position = _field_end(position, length, end)
+        count -= 1
+    return position
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _record(
+    data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
+    position: cython.int,
+    data_end: cython.int,
+) -> tuple[
+    cython.int,  # position behind the record; negative: it is malformed
+    cython.longlong,  # timestamp delta
+    cython.int,  # offset delta
+    cython.int,  # key start
+    cython.int,  # key length
+    cython.int,  # value start
+    cython.int,  # value length
+    cython.int,  # headers start
+    cython.int,  # headers count
+]:
+    """Read one record."""
+    end: cython.int
+    length: cython.int
     timestamp_delta: cython.longlong
     offset_delta: cython.int
-    key_end: cython.int
+    key_start: cython.int
     key_length: cython.int
-    value_end: cython.int
+    value_start: cython.int
     value_length: cython.int
-    header_start: cython.int
-    header_count: cython.int
-
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.data_end = len(data)
-        self.roomy_end = len(data) - 2
-        self.position = 0
-
-    # What follows takes a position and returns the one behind what it read, or, for bytes that
-    # are malformed, one beyond the data, where every further step stays. Positions only grow,
-    # so a step may read past its record, never past the data, and is found out at the end of
-    # the record. Nothing is raised on the way: the compiled form is one loop over registers.
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def varint(self, position: cython.int) -> cython.int:
-        """Read a zigzag varint of at most 5 bytes into ``number``."""
-        raw: cython.uint
-        byte: cython.uint
-        if position < self.roomy_end:
-            raw = self.data[position]
-            if raw < 0x80:
-                self.number = (raw >> 1) ^ -(raw & 1)
-                return position + 1
-            byte = self.data[position + 1]
-            raw = (raw & 0x7F) | (byte & 0x7F) << 7
-            if byte < 0x80:
-                self.number = (raw >> 1) ^ -(raw & 1)
-                return position + 2
-            byte = self.data[position + 2]
-            if byte < 0x80:
-                raw |= byte << 14
-                self.number = (raw >> 1) ^ -(raw & 1)
-                return position + 3
-        return self.long_varint(position)
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def long_varint(self, position: cython.int) -> cython.int:
-        """Do what `varint` does, for every length and up to the end of the data."""
-        byte: cython.uint
-        raw: cython.uint = 0
-        shift: cython.int = 0
-        while position < self.data_end:
-            byte = self.data[position]
-            position += 1
-            if shift == 28:
-                if byte > 0x7F:
-                    break
-                byte &= 0x0F
-            raw |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.number = (raw >> 1) ^ -(raw & 1)
-                return position
-            shift += 7
-        self.number = 0
-        return self.data_end + 1
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def timestamp(self, position: cython.int) -> cython.int:
-        """Read a zigzag varlong of at most 10 bytes into ``timestamp_delta``."""
-        if position < self.roomy_end and (
-            self.data[position] < 0x80
-            or self.data[position + 1] < 0x80
-            or self.data[position + 2] < 0x80
-        ):
-            position = self.varint(position)
-            self.timestamp_delta = self.number
-            return position
-        return self.long_timestamp(position)
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def long_timestamp(self, position: cython.int) -> cython.int:
-        """Do what `timestamp` does, for every length and up to the end of the data."""
-        byte: cython.ulonglong
-        raw: cython.ulonglong = 0
-        shift: cython.int = 0
-        while position < self.data_end:
-            byte = self.data[position]
-            position += 1
-            if shift == 63:
-                if byte > 0x7F:
-                    break
-                byte &= 1
-            raw |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.timestamp_delta = (raw >> 1) ^ -(raw & 1)
-                return position
-            shift += 7
-        return self.data_end + 1
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def field(self, position: cython.int, end: cython.int) -> cython.int:
-        """Read a length into ``number``, any negative one as -1, and pass over as many bytes."""
-        position = self.varint(position)
-        if self.number < 0:
-            self.number = -1
-            return position
-        if self.number > end - position:
-            return self.data_end + 1
-        return position + self.number
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def next(self) -> cython.bint:
-        """Read the record at ``position`` and stand behind it; say whether it was well-formed."""
-        end: cython.int
-        position: cython.int
-        self.start = self.position
-        position = self.varint(self.position)
-        if self.number < 6 or self.number > self.data_end - position:
-            return False
-        end = position + self.number
-        position = self.timestamp(position + 1)  # 1: attributes
-        position = self.varint(position)
-        self.offset_delta = self.number
-        position = self.field(position, end)
-        self.key_length = self.number
-        self.key_end = position
-        position = self.field(position, end)
-        self.value_length = self.number
-        self.value_end = position
-        position = self.varint(position)
-        self.header_count = self.number
-        self.header_start = position
-        if self.number != 0:
-            position = self.headers(position, end)
-        self.position = end
-        return position == end
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def headers(self, position: cython.int, end: cython.int) -> cython.int:
-        """Pass over ``header_count`` headers. Each takes two bytes at least."""
-        remaining: cython.int = self.header_count
-        if remaining < 0 or remaining > (end - position) >> 1:
-            return self.data_end + 1
-        while remaining > 0:
-            position = self.field(position, end)
-            if self.number < 0:
-                return self.data_end + 1
-            position = self.field(position, end)
-            remaining -= 1
-        return position
+    headers_start: cython.int
+    headers_count: cython.int
+    position, length = _varint(data, position, data_end)
+    if length < 6 or length > data_end - position:
+        return -1, 0, 0, 0, 0, 0, 0, 0, 0
+    end = position + length
+    position, timestamp_delta = _varlong(data, position + 1, data_end)  # 1: attributes
+    position, offset_delta = _varint(data, position, data_end)
+    key_start, key_length = _varint(data, position, data_end)
+    position = _field_end(key_start, key_length, end)
+    value_start, value_length = _varint(data, position, data_end)
+    position = _field_end(value_start, value_length, end)
+    headers_start, headers_count = _varint(data, position, data_end)
+    position = headers_start
+    if headers_count != 0:
+        position = _headers_end(data, headers_start, end, headers_count)
+    if position != end:
+        end = -1
+    return (
+        end,
+        timestamp_delta,
+        offset_delta,
+        key_start,
+        max(key_length, -1),
+        value_start,
+        max(value_length, -1),
+        headers_start,
+        headers_count,
+    )
 
 
 def _check_region(length: int, count: int) -> None:
@@ -276,7 +303,7 @@ def _check_end(position: int, length: int) -> None:
 
 
 @cython.locals(
-    cursor=_Cursor,
+    data="const unsigned char[::1]",
     starts="int[::1]",
     timestamp_deltas="long long[::1]",
     offset_deltas="int[::1]",
@@ -287,6 +314,8 @@ def _check_end(position: int, length: int) -> None:
     header_starts="int[::1]",
     header_counts="int[::1]",
     index=cython.int,
+    position=cython.int,
+    data_end=cython.int,
 )
 def walk_spans(region: Buffer, count: int) -> Spans:
     """Return where the fields of ``count`` records lie that fill ``region`` exactly.
@@ -303,32 +332,49 @@ def walk_spans(region: Buffer, count: int) -> Spans:
     key_starts, key_lengths = spans.key_starts, spans.key_lengths
     value_starts, value_lengths = spans.value_starts, spans.value_lengths
     header_starts, header_counts = spans.header_starts, spans.header_counts
-    cursor = _Cursor(memoryview(region))
-    for index in range(count):
-        if not cursor.next():
-            raise _malformed(index, cursor.start)
-        starts[index] = cursor.start
-        timestamp_deltas[index] = cursor.timestamp_delta
-        offset_deltas[index] = cursor.offset_delta
-        key_starts[index] = cursor.key_end - max(cursor.key_length, 0)
-        key_lengths[index] = cursor.key_length
-        value_starts[index] = cursor.value_end - max(cursor.value_length, 0)
-        value_lengths[index] = cursor.value_length
-        header_starts[index] = cursor.header_start
-        header_counts[index] = cursor.header_count
-    starts[count] = cursor.position
-    _check_end(cursor.position, len(region))
+    data = memoryview(region)
+    data_end = len(region)
+    position = 0
+    for index in range(spans.count):
+        starts[index] = position
+        (
+            position,
+            timestamp_deltas[index],
+            offset_deltas[index],
+            key_starts[index],
+            key_lengths[index],
+            value_starts[index],
+            value_lengths[index],
+            header_starts[index],
+            header_counts[index],
+        ) = _record(data, position, data_end)
+        if position < 0:
+            raise _malformed(index, starts[index])
+    index = spans.count
+    starts[index] = position
+    _check_end(position, data_end)
     return spans
 
 
 @cython.locals(
-    cursor=_Cursor,
+    data="const unsigned char[::1]",
     index=cython.int,
+    position=cython.int,
+    start=cython.int,
+    data_end=cython.int,
+    delta=cython.longlong,
     delta_min=cython.longlong,
     delta_max=cython.longlong,
-    timestamp_max=cython.longlong,
-    offset_of_max=cython.int,
+    newest=cython.longlong,
+    newest_index=cython.int,
+    offset_delta=cython.int,
+    key_length=cython.int,
     has_null_key=cython.bint,
+    _key=cython.int,
+    _value=cython.int,
+    _value_length=cython.int,
+    _headers=cython.int,
+    _headers_count=cython.int,
 )
 def check_records(region: Buffer, count: int, base_timestamp: Millis) -> RecordsSummary:
     """Check all that a producer's ``count`` records must be, and say what they hold.
@@ -344,19 +390,33 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
         raise InvalidRecord("a batch without records")
     delta_min = max(_INT64_MIN, _INT64_MIN - base_timestamp)
     delta_max = min(_INT64_MAX, _INT64_MAX - base_timestamp)
-    timestamp_max, offset_of_max, has_null_key = delta_min, 0, False
-    cursor = _Cursor(memoryview(region))
+    newest, newest_index, has_null_key = delta_min, 0, False
+    data = memoryview(region)
+    data_end = len(region)
+    position = 0
     for index in range(count):
-        if not cursor.next():
-            raise _malformed(index, cursor.start)
-        if cursor.offset_delta != index:
-            raise InvalidRecord(f"offset delta {cursor.offset_delta} where {index} was due")
-        if cursor.timestamp_delta < delta_min or cursor.timestamp_delta > delta_max:
+        start = position
+        (
+            position,
+            delta,
+            offset_delta,
+            _key,
+            key_length,
+            _value,
+            _value_length,
+            _headers,
+            _headers_count,
+        ) = _record(data, position, data_end)
+        if position < 0:
+            raise _malformed(index, start)
+        if offset_delta != index:
+            raise InvalidRecord(f"offset delta {offset_delta} where {index} was due")
+        if delta < delta_min or delta > delta_max:
             raise InvalidRecord("a timestamp of more than 64 bits")
-        if cursor.timestamp_delta > timestamp_max:
-            timestamp_max = cursor.timestamp_delta
-            offset_of_max = index
-        if cursor.key_length < 0:
+        if delta > newest:
+            newest = delta
+            newest_index = index
+        if key_length < 0:
             has_null_key = True
-    _check_end(cursor.position, len(region))
-    return RecordsSummary(timestamp_max, offset_of_max, bool(has_null_key))
+    _check_end(position, data_end)
+    return RecordsSummary(newest, newest_index, bool(has_null_key))
