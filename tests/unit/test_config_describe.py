@@ -18,6 +18,7 @@ from ottla.config.errors import ConfigError
 from ottla.config.generated import BrokerConfig, TopicConfig
 from ottla.config.layers import (
     Layers,
+    broker_config,
     client_metrics_config,
     effective_broker_value,
     group_config,
@@ -119,6 +120,17 @@ def test_every_listed_key_has_its_doc() -> None:
 def test_client_metrics_list_what_is_set() -> None:
     (entry,) = describe_client_metrics({"interval.ms": "5000"})
     assert (entry.name, entry.value, entry.source) == ("interval.ms", "5000", Source.CLIENT_METRICS)
+
+
+def test_a_broker_runs_with_what_was_altered_last() -> None:
+    config = broker_config(LAYERS)
+    assert (config.message_max_bytes, config.log_cleaner_threads, config.node_id) == (7000, 2, 1)
+    assert (config.log_retention_ms, config.log_retention_hours) == (777, 5)
+    assert config.num_partitions == 1
+    altered = {"num.replica.fetchers": "0", "log.cleaner.threads": "x"}
+    with pytest.raises(ConfigError) as caught:
+        broker_config(Layers(dynamic_broker=altered, static=STATIC))
+    assert {problem.key for problem in caught.value.problems} == set(altered)
 
 
 def test_a_topic_takes_its_own_value_then_its_brokers() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ottla.config.errors import ConfigError, Problem
-from ottla.config.generated import ClientMetricsConfig, GroupConfig, TopicConfig
+from ottla.config.generated import BrokerConfig, ClientMetricsConfig, GroupConfig, TopicConfig
 from ottla.config.key import Key, Scope
 from ottla.config.keys import (
     BROKER_SYNONYMS,
@@ -94,6 +94,27 @@ def effective_value(scope: Scope, name: str, overrides: Texts, layers: Layers) -
         return parse_checked(key, overrides[name])
     fallback = broker_fallback(scope, name)
     return key.default_value if fallback is None else effective_broker_value(layers, fallback)
+
+
+def broker_config(layers: Layers) -> BrokerConfig:
+    """The settings a broker runs with, each key on its own and in its own unit.
+
+    A key that was altered at run time has its new value, all others are as at the start.
+    Raises `ConfigError` with every bad value.
+    """
+    problems: list[Problem] = []
+    values: dict[str, Value] = {}
+    for key in fields_of(Scope.BROKER):
+        found = layers.find((key.name,))
+        if found is None:
+            continue
+        try:
+            values[key.field] = parse_checked(key, found[1])
+        except BadValue as error:
+            problems.append(Problem(key.name, shown(key, found[1]), str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return BrokerConfig(**values)  # type: ignore[arg-type]
 
 
 def topic_config(overrides: Texts, layers: Layers) -> TopicConfig:
