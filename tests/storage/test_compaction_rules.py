@@ -224,6 +224,18 @@ def test_a_load_factor_of_one_still_leaves_a_free_slot_to_stop_at() -> None:
     offset_map.close()
 
 
+def test_the_table_grows_to_the_memory_it_may_take_and_forgets_nothing() -> None:
+    offset_map = OffsetMap(24 * 50_000, SECRET)
+    assert offset_map.capacity == 45_000
+    keys = [b"key-%d" % number for number in range(46_000)]
+    for first in range(0, 45_000, 1000):
+        assert offset_map.put(*packed(*keys[first : first + 1000]), Offset(first), Offset(0))
+    assert not offset_map.put(*packed(*keys[45_000:]), Offset(45_000), Offset(0))
+    assert [offset_map.get(key) for key in keys[:45_000:7]] == list(range(0, 45_000, 7))
+    assert (offset_map.size, offset_map.utilization) == (45_000, 0.9)
+    offset_map.close()
+
+
 @pytest.mark.parametrize("memory", [0, 23, 24])
 def test_no_memory_is_an_error(memory: int) -> None:
     with pytest.raises(ValueError, match="hold no key"):

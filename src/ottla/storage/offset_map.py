@@ -5,12 +5,13 @@ A slot is three words of 64 bits; a free one has 0 in the third:
 
     low half of the key's hash | high half | offset + 1
 
-Slots are probed one behind the other, without deleting. Keys themselves are not kept: two keys
+Slots are probed one behind the other, none is ever freed. Keys themselves are not kept: two keys
 with one hash of 128 bits would be taken for one, and the older record lost. So the hash is
 keyed with a secret of this map, and nobody can look for such a pair: SipHash-2-4 with 128 bits
 where this module is compiled, BLAKE2b where it runs as it stands.
 
-Memory is asked of the system in one piece and touched only where keys land.
+The table starts small and doubles, up to the memory it may take: most rounds have few keys, and
+memory that was never touched costs nothing.
 """
 
 import mmap
@@ -35,6 +36,7 @@ SLOT_BYTES: Final = 24
 SECRET_BYTES: Final = 16
 SLOTS_MAX: Final = 2**32 - 1  # the slot of a hash is found from 32 of its bits
 
+_SLOTS_AT_FIRST: Final = 1 << 15
 _HALVES: Final = Struct("<QQ")
 
 
@@ -55,8 +57,11 @@ class _Probe:
     table: cython.const[cython.ulonglong][::1]  # type: ignore[valid-type]
     slots: cython.ulonglong
     secret: bytes
-    key_low: cython.ulonglong
-    key_high: cython.ulonglong
+    # How SipHash begins under this secret. Computed here once: C has no literal of this size.
+    begin0: cython.ulonglong
+    begin1: cython.ulonglong
+    begin2: cython.ulonglong
+    begin3: cython.ulonglong
     low: cython.ulonglong
     high: cython.ulonglong
 
@@ -65,7 +70,11 @@ class _Probe:
         self.data = memoryview(data)
         self.table = table
         self.slots = len(table) // 3
-        self.key_low, self.key_high = _HALVES.unpack(secret)
+        key_low, key_high = _HALVES.unpack(secret)
+        self.begin0 = key_low ^ 0x736F6D6570736575
+        self.begin1 = key_high ^ 0x646F72616E646F6D ^ 0xEE
+        self.begin2 = key_low ^ 0x6C7967656E657261
+        self.begin3 = key_high ^ 0x7465646279746573
 
     @cython.cfunc
     @cython.inline
@@ -102,10 +111,10 @@ class _Probe:
     @cython.exceptval(-1, check=False)
     def sip_hash(self, start: cython.int, length: cython.int) -> cython.int:
         """SipHash-2-4-128; relies on the words of C wrapping around. Returns 0."""
-        v0: cython.ulonglong = self.key_low ^ 0x736F6D6570736575
-        v1: cython.ulonglong = self.key_high ^ 0x646F72616E646F6D ^ 0xEE
-        v2: cython.ulonglong = self.key_low ^ 0x6C7967656E657261
-        v3: cython.ulonglong = self.key_high ^ 0x7465646279746573
+        v0: cython.ulonglong = self.begin0
+        v1: cython.ulonglong = self.begin1
+        v2: cython.ulonglong = self.begin2
+        v3: cython.ulonglong = self.begin3
         word: cython.ulonglong = 0
         byte: cython.ulonglong
         words: cython.int = length >> 3
@@ -156,8 +165,34 @@ class _Probe:
         return 0
 
 
+@cython.locals(
+    old="unsigned long long[::1]",
+    fresh="unsigned long long[::1]",
+    slots=cython.ulonglong,
+    slot=cython.ulonglong,
+    at=cython.longlong,
+    end=cython.longlong,
+)
+def _move(source: memoryview, target: memoryview) -> None:
+    """Put every key of one table into a larger, empty one."""
+    old, fresh = source, target
+    slots, end = len(target) // 3, len(source)
+    at = 0
+    while at < end:
+        if old[at + 2] != 0:
+            slot = ((old[at] >> 32) * slots) >> 32
+            while fresh[slot * 3 + 2] != 0:
+                slot += 1
+                if slot == slots:
+                    slot = 0
+            fresh[slot * 3] = old[at]
+            fresh[slot * 3 + 1] = old[at + 1]
+            fresh[slot * 3 + 2] = old[at + 2]
+        at += 3
+
+
 class OffsetMap:
-    """Key to newest offset. Takes ``capacity`` keys, a fraction of its slots.
+    """Key to newest offset. Takes ``capacity`` keys, a fraction of the slots it may have.
 
     ``latest_offset`` is the last offset up to which every key is known; the builder moves it,
     and no record above it may be judged.
@@ -166,15 +201,31 @@ class OffsetMap:
     def __init__(self, memory_bytes: int, secret: bytes, load_factor: float = 0.9) -> None:
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"a secret of {len(secret)} bytes")
-        self.slots = min(memory_bytes // SLOT_BYTES, SLOTS_MAX)
-        self.capacity = min(int(self.slots * load_factor), self.slots - 1)
+        self.slots_max = min(memory_bytes // SLOT_BYTES, SLOTS_MAX)
+        self.capacity = min(int(self.slots_max * load_factor), self.slots_max - 1)
         if self.capacity < 1:
             raise ValueError(f"{memory_bytes} bytes of memory hold no key")
         self.size = 0
         self.latest_offset = Offset(-1)
         self._secret = secret
-        self._memory = mmap.mmap(-1, self.slots * SLOT_BYTES)
+        self._load_factor = load_factor
+        self._allot(min(self.slots_max, _SLOTS_AT_FIRST))
+
+    def _allot(self, slots: int) -> None:
+        """Begin an empty table; it is full for now at ``_limit`` keys."""
+        self._memory = mmap.mmap(-1, slots * SLOT_BYTES)
         self._table = memoryview(self._memory).cast("Q")
+        is_largest = slots == self.slots_max
+        self._limit = self.capacity if is_largest else int(slots * min(self._load_factor, 0.7))
+
+    def _grow(self) -> None:
+        memory, table = self._memory, self._table
+        slots = len(table) // 3
+        # The old table stays until the keys are moved: below half of the most it still fits.
+        self._allot(self.slots_max if slots * 2 > self.slots_max else slots * 2)
+        _move(table, self._table)
+        table.release()
+        memory.close()
 
     def close(self) -> None:
         """Give the memory back."""
@@ -183,8 +234,8 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """Which part of the slots is taken."""
-        return self.size / self.slots
+        """Which part of the slots there may be is taken."""
+        return self.size / self.slots_max
 
     @cython.locals(
         probe=_Probe,
@@ -205,6 +256,8 @@ class OffsetMap:
 
         Returns False when the map became full on the way; then the rest was not noted.
         """
+        while self.size + spans.count > self._limit < self.capacity:
+            self._grow()
         probe = _Probe(self._secret, region, self._table)
         table = self._table
         key_starts, key_lengths = spans.key_starts, spans.key_lengths

@@ -1,0 +1,163 @@
+"""Compaction of a log of 100-byte records: compiled, and the same source as plain Python.
+
+    python -m benchmarks compaction
+    python -m benchmarks.compaction --megabytes 1024
+
+A record is 100 bytes with its framing, 160 of them to a batch of 16 KB, as a producer sends
+them. Half of the records of the first half of the log are obsolete; what is left of a batch is
+packed and written anew. Both forms are compared by the processor time they take per record;
+the plain one over fewer records, because it is slow. The time of its bare walk over the
+records, which compacts nothing, stands beside it.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter, process_time
+
+from benchmarks.report import Row, render
+from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.walker import walk_spans
+from ottla.protocol.records.writer import build_batch, encode_records, seal_batch
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.storage.batch_cleaner import unpack
+from ottla.storage.cleaner import Cleaning, Memory, dirty_part
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.offset_map import IS_COMPILED
+from ottla.storage.scan import whole_batches
+
+RECORDS_PER_BATCH = 160
+KEY_BYTES = 12
+RECORD_BYTES = 100
+MEGABYTES = 96
+# The plain form is measured over less, and both are compared per record.
+PLAIN_MEGABYTES = 6
+SECRET = bytes(range(16))
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def template() -> tuple[BatchHeader, bytearray, list[int]]:
+    """Return a batch's header, its records, and where each key begins."""
+    records = [
+        Record(Offset(at), Millis(at), bytes(KEY_BYTES), b"v" * (RECORD_BYTES - KEY_BYTES - 8))
+        for at in range(RECORDS_PER_BATCH)
+    ]
+    region = encode_records(records, 0, 0)
+    header = read_header(build_batch(records))
+    return header, region, list(walk_spans(region, RECORDS_PER_BATCH).key_starts)
+
+
+def batches(count: int) -> Iterator[bytearray]:
+    """Yield ``count`` batches; a key comes back after half of the log, with another neighbour."""
+    header, region, starts = template()
+    total = count * RECORDS_PER_BATCH
+    for number in range(count):
+        for at, start in enumerate(starts):
+            position = number * RECORDS_PER_BATCH + at
+            # Odd records are written once; even ones again, with a key of the first half.
+            key = position if at % 2 else position % (total // 2)
+            region[start : start + KEY_BYTES] = key.to_bytes(KEY_BYTES)
+        yield seal_batch(header, region)
+
+
+def fill(directory: str, megabytes: int) -> Log:
+    config = LogConfig(is_compacted=True, segment_bytes=64 << 20, max_message_bytes=1 << 20)
+    log = Log.open(RealDisk(), directory, config, clock=SystemClock())
+    count = (megabytes << 20) // (RECORDS_PER_BATCH * RECORD_BYTES)
+    for batch in batches(count):
+        log.append_as_leader(batch, leader_epoch=LeaderEpoch(0), now=Millis(1))
+    log.roll()
+    log.set_high_watermark(log.log_end_offset)
+    log.flush()
+    return log
+
+
+def walk(log: Log) -> None:
+    """Read the log and find every record's fields."""
+    for segment in log.segments:
+        for whole in whole_batches(segment.file, 0, segment.size):
+            unpack(whole)
+
+
+def measure(megabytes: int) -> dict[str, float]:
+    """Return nanoseconds of processor time per record of a bare walk and of a whole round."""
+    directory = tempfile.mkdtemp()
+    try:
+        log = fill(f"{directory}/t-0", megabytes)
+        records = log.log_end_offset
+        began = process_time()
+        walk(log)
+        walked = process_time() - began
+        dirty = dirty_part(log, None, Millis(1))
+        cleaning = Cleaning(RealDisk(), log, dirty, Memory(512 << 20, SECRET), Millis(1))
+        began, began_wall = process_time(), perf_counter()
+        for _ in cleaning.run():
+            pass
+        cleaned, wall = process_time() - began, perf_counter() - began_wall
+        stats = cleaning.result.stats
+        assert stats.records_read == records
+        log.close()
+    finally:
+        shutil.rmtree(directory)
+    return {
+        "kept": stats.records_written / records,
+        "walk_ns": walked / records * 1e9,
+        "round_ns": cleaned / records * 1e9,
+        "seconds": wall,
+        "is_compiled": IS_COMPILED,
+    }
+
+
+def measure_plain(megabytes: int) -> dict[str, float]:
+    """Measure in a process that has no compiled modules."""
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(SOURCE, f"{copy}/src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        shutil.copytree(Path(__file__).parent, f"{copy}/src/benchmarks")
+        command = [sys.executable, "-m", "benchmarks.compaction", "--json", str(megabytes)]
+        environment = {**os.environ, "PYTHONPATH": f"{copy}/src"}
+        output = subprocess.run(
+            command, cwd=copy, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+    plain: dict[str, float] = json.loads(output)
+    assert not plain["is_compiled"]
+    return plain
+
+
+def run(megabytes: int = MEGABYTES) -> list[Row]:
+    ours = measure(megabytes)
+    plain = measure_plain(PLAIN_MEGABYTES)
+    ratio = plain["round_ns"] / ours["round_ns"]
+    rate = megabytes / ours["seconds"]
+    return [
+        Row(
+            "compaction",
+            f"compact {megabytes} MB of 100 B records, {ours['kept']:.0%} kept",
+            f"{ours['round_ns']:.0f} ns/record, {rate:.0f} MB/s",
+            f"the same in plain Python, {plain['round_ns']:.0f} ns/record "
+            f"(its bare walk {plain['walk_ns']:.0f})",
+            ratio,
+            ">= 10",
+            ratio >= 10,
+        )
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=MEGABYTES)
+    parser.add_argument("--json", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.json:
+        print(json.dumps(measure(arguments.json)))
+    else:
+        print(render(run(arguments.megabytes)))
