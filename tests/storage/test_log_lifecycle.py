@@ -104,8 +104,17 @@ def test_offsets_too_far_from_the_base_go_to_a_new_segment() -> None:
     replicate(log, 2**31 - 1, b"b")
     assert segment_bases(log) == [0]
     replicate(log, 2**31 + 5, b"c")
-    assert segment_bases(log) == [0, 2**31 + 5]
-    assert [at for at, _ in contents(log)] == [0, 2**31 - 1, 2**31 + 5]
+    assert segment_bases(log) == [0, 2**31]
+    replicate(log, 2**33, b"d")
+    assert segment_bases(log) == [0, 2**31, 2**33]
+    assert [at for at, _ in contents(log)] == [0, 2**31 - 1, 2**31 + 5, 2**33]
+
+
+def test_a_segment_begins_where_the_one_before_it_ends_even_before_a_gap() -> None:
+    log = open_log(SimDisk())
+    replicate(log, 0, b"x" * 200)
+    replicate(log, 9, b"y" * 200)
+    assert segment_bases(log) == [0, 1]
 
 
 def test_a_roll_leaves_a_snapshot_of_the_producers_at_the_new_base() -> None:
@@ -153,9 +162,9 @@ def test_truncation_inside_a_batch_removes_all_of_it() -> None:
     append(log, b"a", b"b")
     append(log, b"c", b"d", b"e")
     log.truncate_to(3)
-    assert log.log_end_offset == 3
+    assert log.log_end_offset == 2
     assert values(log) == [b"a", b"b"]
-    assert append(log, b"x").first_offset == 3
+    assert append(log, b"x").first_offset == 2
 
 
 def test_truncation_takes_epochs_producers_and_aborted_transactions_along() -> None:
@@ -321,6 +330,18 @@ def test_a_segment_rolled_while_a_plan_is_carried_out_is_in_the_next() -> None:
     disk.crash(Keep.NOTHING)
     disk.restart()
     assert values(reopen(disk, recovery_point=log.recovery_point)) == expected
+
+
+def test_a_segment_deleted_before_it_was_synced_is_left_alone() -> None:
+    disk, clock = SimDisk(), HandClock()
+    log = open_log(disk, clock=clock)
+    fill(log, 20)
+    log.set_high_watermark(20)
+    log.delete_segments(segment_bases(log)[:2])
+    clock.pass_ms(SMALL.file_delete_delay_ms)
+    assert log.purge_deleted() == 2
+    log.flush()
+    assert log.recovery_point == 20
 
 
 def test_a_clean_close_is_durable_whole_and_needs_no_reading() -> None:

@@ -184,6 +184,19 @@ def test_under_compaction_a_gap_between_segments_is_no_loss() -> None:
     assert not log.report.is_loss
 
 
+def test_gaps_left_by_an_earlier_compaction_are_no_loss_either() -> None:
+    disk = SimDisk()
+    log = open_log(disk, COMPACTED)
+    fill(log, 20)
+    bases = segment_bases(log)
+    log.replace_segments([cleaned(disk, 0, [1]), cleaned(disk, bases[2], [bases[2]])], bases[:4])
+    expected = contents(log)
+    log.close()
+    log = reopen(disk, SMALL)
+    assert contents(log) == expected
+    assert not log.report.is_loss
+
+
 def test_preallocated_zeros_after_a_crash_are_no_records() -> None:
     config = LogConfig(segment_bytes=4096, index_interval_bytes=100, preallocate=True)
     disk = SimDisk()

@@ -66,7 +66,8 @@ class Unsynced:
     def __init__(self, files: LogFiles) -> None:
         self._disk = files.disk
         self._directory = files.directory
-        self._files: list[Syncable] = []
+        # With the segment each belongs to, if it does to one.
+        self._files: list[tuple[Segment | None, Syncable]] = []
         self._generation = 0
 
     def add_segment(self, segment: Segment) -> None:
@@ -74,16 +75,22 @@ class Unsynced:
         paths = [segment.offset_index.path, segment.time_index.path]
         if not segment.txn_index.is_empty:
             paths.append(segment.txn_index.path)
-        self._files += [segment.file, *(PathSync(self._disk, path) for path in paths)]
+        self._files.append((segment, segment.file))
+        self._files += [(segment, PathSync(self._disk, path)) for path in paths]
 
     def add_names(self, *paths: str) -> None:
         """Note that files were made, these among them."""
-        self._files += [PathSync(self._disk, path) for path in paths]
-        self._files.append(DirectorySync(self._disk, self._directory))
+        self._files += [(None, PathSync(self._disk, path)) for path in paths]
+        self._files.append((None, DirectorySync(self._disk, self._directory)))
+
+    def forget(self, segment: Segment) -> None:
+        """Leave a deleted segment alone: its file will be closed."""
+        self._files = [each for each in self._files if each[0] is not segment]
 
     def plan(self, active: Segment, upto: Offset) -> FlushPlan:
         """Return what to sync, sealed segments before the active one: no hole at any time."""
-        return FlushPlan((*self._files, active.file), upto, self._generation)
+        files = tuple(file for _, file in self._files)
+        return FlushPlan((*files, active.file), upto, self._generation)
 
     def is_current(self, plan: FlushPlan) -> bool:
         """Say whether the log was not truncated since the plan was made.
@@ -95,7 +102,7 @@ class Unsynced:
     def done(self, plan: FlushPlan) -> None:
         """Forget what a plan has synced; what was added since stays."""
         synced = {id(file) for file in plan.files}
-        self._files = [file for file in self._files if id(file) not in synced]
+        self._files = [each for each in self._files if id(each[1]) not in synced]
 
     def truncated(self) -> None:
         """Make plans from before now worthless."""

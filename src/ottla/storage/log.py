@@ -47,6 +47,7 @@ from ottla.storage.graveyard import Graveyard
 from ottla.storage.health import Health
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
+from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.read import (
     Slice,
@@ -106,10 +107,7 @@ class Log:
     ) -> "Log":
         """Open the log in ``directory``, or begin one; see `recovery.py` for what that takes.
 
-        ``random`` spreads rolling by time over ``segment.jitter.ms``.
-
-        Raises:
-            StorageFailed: the disk failed.
+        ``random`` spreads rolling over ``segment.jitter.ms``. A disk that fails is StorageFailed.
         """
         loader = Loader(files := LogFiles(disk, directory), config, remembered, clock.now())
         try:
@@ -164,13 +162,8 @@ class Log:
         return tuple(self._segments)
 
     @property
-    def size(self) -> int:
-        """Bytes of batches, of all segments."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
     def is_failed(self) -> bool:
-        """The disk has failed: nothing can be written any more."""
+        """Nothing can be written any more."""
         return self._health.failure is not None
 
     def configure(self, config: LogConfig) -> None:
@@ -260,7 +253,8 @@ class Log:
         last, timestamp, _ = notes[-1]
         segment = self._segments.active
         if segment.should_roll(len(data), last, timestamp, now):
-            segment = self._roll(first, now)
+            is_far = last - self.log_end_offset > RELATIVE_OFFSET_MAX
+            segment = self._roll(first if is_far else self.log_end_offset, now)
         before = segment.size
         try:
             segment.write(data)
@@ -337,10 +331,13 @@ class Log:
         self._health.check()
         self._roll(self.log_end_offset, self._clock.now())
 
-    def _roll(self, offset: Offset, now: Millis) -> Segment:
-        """Seal the active segment and begin one at ``offset`` or the log's end."""
+    def _roll(self, base: Offset, now: Millis) -> Segment:
+        """Seal the active segment and begin one at ``base``.
+
+        That is the log's end also where the next batch leaves a gap, unless it is too far:
+        a segment that begins where the one before it ends shows that nothing was lost.
+        """
         active = self._segments.active
-        base = max(offset, self.log_end_offset)
         if active.size == 0 and active.base_offset == base:
             return active
         with self._health:
@@ -375,11 +372,7 @@ class Log:
             self._recovery_point = max(self._recovery_point, plan.upto)
 
     def flush(self) -> None:
-        """Sync on the spot. Blocks: for shutdown, and where the caller has its own thread.
-
-        Raises:
-            StorageFailed: and never again will a flush of this log succeed.
-        """
+        """Sync on the spot. Blocks: for shutdown. Failed once, it will never succeed."""
         plan = self.flush_plan()
         with self._health:
             for file in plan.files:
@@ -432,7 +425,8 @@ class Log:
     def truncate_to(self, offset: Offset) -> bool:
         """Remove every batch that holds or follows ``offset``; False when there is none.
 
-        The recovery point falls with it: see there what the caller owes.
+        The log then ends where its last batch does, at ``offset`` or before. The recovery
+        point falls with it: see there what the caller owes.
 
         Raises:
             StorageFailed: a shorter or the old log is left.
@@ -451,7 +445,8 @@ class Log:
         with self._health:
             self._remove_segments(reversed(gone))
             self._segments.active.truncate_to(offset)
-        self._cut_to(offset, [segment.base_offset for segment in gone])
+            end = self._segments.active.next_offset()
+        self._cut_to(end, [segment.base_offset for segment in gone])
         return True
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
@@ -501,8 +496,7 @@ class Log:
         Raises:
             OffsetOutOfRange: above the high watermark.
         """
-        if offset > self._high_watermark:
-            raise OffsetOutOfRange(f"{offset} is above the high watermark {self._high_watermark}")
+        self._check_replicated(offset)
         if offset <= self._log_start:
             return False
         self._health.check()
@@ -511,6 +505,10 @@ class Log:
         if self.epochs.truncate_from_start(offset):
             self._write_epochs()
         return True
+
+    def _check_replicated(self, offset: Offset) -> None:
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(f"{offset} is above the high watermark {self._high_watermark}")
 
     def delete_segments(self, base_offsets: Iterable[Offset]) -> int:
         """Delete the oldest segments, these and no others; the log starts behind them.
@@ -526,10 +524,9 @@ class Log:
         if not gone:
             return 0
         upto = self._segments.end_of(gone[-1], self.log_end_offset)
-        if upto > self._high_watermark:
-            raise OffsetOutOfRange(f"{upto} is above the high watermark {self._high_watermark}")
+        self._check_replicated(upto)
         if gone[-1] is self._segments.active:
-            self._roll(upto, self._clock.now())
+            self._roll(self.log_end_offset, self._clock.now())
         self.advance_log_start(upto)
         with self._health:
             self._remove_segments(gone)
@@ -553,7 +550,9 @@ class Log:
             self._segments.remove(segment)
             self._bury([segment])
 
-    def _bury(self, segments: Iterable[Segment]) -> None:
+    def _bury(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            self._unsynced.forget(segment)
         self._graveyard.bury(segments, self._config.file_delete_delay_ms)
 
     def purge_deleted(self) -> int:

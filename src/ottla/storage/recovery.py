@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
-from ottla.protocol.records.batch import is_crc_valid
+from ottla.protocol.records.batch import BatchHeader, is_crc_valid
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.atomic_file import TEMPORARY_SUFFIX
 from ottla.storage.append import marker_of
@@ -96,6 +96,7 @@ class Loader:
         self.log_start = remembered.log_start_offset
         self.log_end = Offset(0)
         self.recovery_point = remembered.recovery_point
+        self._has_gaps = False  # seen in the batches that were checked
 
     def load(self) -> None:
         """Bring the files in order and learn where the log stands."""
@@ -257,11 +258,11 @@ class Loader:
         """Say whether a segment may begin here.
 
         A gap means that the end of the segment before it was lost with the power, except
-        under compaction, which leaves gaps of its own.
+        where compaction, now or once, has left gaps of its own.
         """
-        return segment.base_offset == expected or (
-            self._config.is_compacted and segment.base_offset > expected
-        )
+        if segment.base_offset == expected:
+            return True
+        return segment.base_offset > expected and (self._config.is_compacted or self._has_gaps)
 
     def _recover_segment(self, segment: Segment, expected: Offset) -> tuple[Offset, bool]:
         """Keep the good batches, build the indexes; return the end and if anything was cut."""
@@ -276,6 +277,7 @@ class Loader:
         try:
             for whole in _good_batches(segment, length, expected):
                 self._take_in(segment, whole)
+                self._has_gaps |= _is_gap(whole.header, expected)
                 expected = whole.header.next_offset
         except (Broken, CorruptBatch, UnsupportedMagic, InvalidRecord) as error:
             reason = str(error)
@@ -341,6 +343,11 @@ class Loader:
         if self.producers.map_end_offset < self.log_end:
             replay(self.producers, self.segments, self.log_end)
         self.snapshots.remove_strays(self.segments.base_offsets)
+
+
+def _is_gap(header: BatchHeader, expected: Offset) -> bool:
+    """Say whether records are missing before or inside a batch: the cleaner has been here."""
+    return header.base_offset > expected or header.records_count <= header.last_offset_delta
 
 
 def _good_batches(segment: Segment, end: int, expected: Offset) -> Iterator[Whole]:
