@@ -146,9 +146,7 @@ def _translated(key: str) -> Iterator[None]:
     errors: Any = _load("obstore.exceptions")
     try:
         yield
-    except FileNotFoundError:
-        raise
-    except errors.NotFoundError as error:
+    except (FileNotFoundError, errors.NotFoundError) as error:
         raise FileNotFoundError(errno.ENOENT, "no such object", key) from error
     except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
         raise PermissionError(errno.EACCES, f"the store refuses: {error}", key) from error
