@@ -112,7 +112,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         assert last[0] + len(last[1]) <= self.log.log_end_offset <= offset
         self.end = self.log.log_end_offset
         self.start = min(self.start, self.end)
-        self.synced = min(self.synced, offset)
+        self.synced = min(self.synced, self.end)
         self.checkpoint = min(self.checkpoint, self.log.recovery_point)
         self.ask_sequences()
 
