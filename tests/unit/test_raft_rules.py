@@ -225,6 +225,16 @@ def test_a_candidate_that_restarts_asks_again_in_its_epoch() -> None:
     assert [r.epoch for r in story.sent()] == [4, 4]
 
 
+def test_a_pre_vote_that_nobody_answers_is_tried_again() -> None:
+    story = fresh()
+    story.tick(100)
+    story.tick(200)
+    assert describe(story).role is Role.UNATTACHED
+    story.tick(300)
+    assert describe(story).role is Role.PROSPECTIVE
+    assert describe(story).epoch == 1
+
+
 def test_a_sole_voter_elects_itself_at_once() -> None:
     story = Story(voters=(1,))
     story.start()
@@ -271,10 +281,27 @@ def test_a_leader_counts_itself_only_for_what_is_flushed() -> None:
 def test_the_high_watermark_never_falls() -> None:
     story = Story(history=(1, 1))
     story.lead()
-    story.fetch(110, 2, 2, at(1, 1), wait_ms_max=0)
-    story.fetch(111, 3, 2, at(1, 1), wait_ms_max=0)
+    story.tell("propose", into.Propose(Millis(105), LeaderEpoch(2), 3, "x"))
+    story.flushed(106)
+    story.fetch(107, 2, 2, at(2, 6), wait_ms_max=0)
+    for now, end in ((110, at(2, 5)), (111, at(1, 1))):
+        story.fetch(now, 2, 2, end, wait_ms_max=0)
+        assert describe(story).high_watermark == 6
+        assert not story.has(out.HighWatermark)
+
+
+def test_a_flush_covers_what_was_appended_before_it_began() -> None:
+    story = Story(voters=(1,), history=(1,))
+    story.start()
+    story.flushed(1)
+    story.tell("propose", into.Propose(Millis(2), LeaderEpoch(2), 1, "x"))
+    first = story.flush
+    assert first is not None
+    story.tell("propose", into.Propose(Millis(3), LeaderEpoch(2), 1, "y"))
+    story.tell("first flush", into.Flushed(Millis(4), first))
     assert describe(story).high_watermark == 3
-    assert not story.has(out.HighWatermark)
+    story.flushed(5)
+    assert describe(story).high_watermark == 4
 
 
 def test_a_follower_raises_the_high_watermark_to_what_it_has_durably() -> None:
@@ -697,10 +724,17 @@ def test_one_change_at_a_time() -> None:
 
 
 def test_no_change_before_the_leader_has_committed() -> None:
-    story = Story(history=(1,))
-    story.elect()
-    story.asked(101, remove(3))
+    story = Story(history=(1, 1))
+    story.follow(leader=3, epoch=1)
+    story.records(2, 3, 1, (), high_watermark=2)
+    story.tick(202)
+    story.vote(203, 2, 1, True)
+    story.vote(204, 2, 2, True)
+    assert describe(story).role is Role.LEADER
+    assert describe(story).high_watermark == 2
+    story.asked(205, remove(3))
     assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+    assert not story.has(out.AppendControl)
 
 
 def test_a_change_is_answered_when_committed_or_when_its_time_is_over() -> None:
@@ -768,11 +802,16 @@ def test_cutting_the_log_takes_the_voters_back() -> None:
 
 def test_a_leader_that_was_removed_leads_on_until_that_is_committed() -> None:
     story = leading()
+    story.tell("propose", into.Propose(Millis(109), LeaderEpoch(2), 1, "x"))
     story.asked(110, remove(1))
     story.flushed(111)
-    story.fetch(112, 2, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).role is Role.LEADER
-    story.fetch(113, 3, 2, at(2, 3), wait_ms_max=0)
+    for sender in (2, 3):
+        story.fetch(112, sender, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 3
+    assert describe(story).role is Role.LEADER, "the record before the removal is committed"
+    for sender in (2, 3):
+        assert describe(story).role is Role.LEADER
+        story.fetch(113, sender, 2, at(2, 4), wait_ms_max=0)
     assert describe(story).role is Role.RESIGNED
 
 

@@ -288,6 +288,7 @@ class RaftCore:
 
     def _set_timer(self) -> None:
         at = min(self._deadlines(), default=None)
+        assert at is None or at > self._quorum.now, "what was due has been acted on"
         if at != self._timer:
             self._timer = at
             self._quorum.emit(SetTimer(at))

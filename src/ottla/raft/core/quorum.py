@@ -340,18 +340,18 @@ class Quorum:
             self.voters_changed()
 
     def truncate(self, offset: Offset) -> None:
-        """Cut the log, and take back the membership that was written behind the cut."""
+        """Cut the log, and take back the membership that was written behind the cut.
+
+        A follower is told to cut in answer to a fetch, and fetches only when all is flushed:
+        so no flush is under way that could be taken for one of the records to come.
+        """
         assert self.high_watermark is None or offset >= self.high_watermark
+        assert self.durable == self.end.offset
         before = self.voters
         self.emit(TruncateTo(offset))
         self.membership.truncate(offset)
         self.end = LogPosition(self.log.epoch_before(offset), offset)
-        # A flush under way may have covered the old tail only: it says nothing of a new one.
-        self._flushes.clear()
-        if self.durable > offset:
-            self.durable = offset
-        elif self.durable < offset:
-            self._flush()
+        self.durable = offset
         if self.voters != before:
             self.voters_changed()
 
@@ -382,9 +382,9 @@ class Quorum:
 
     def reset_to_snapshot(self, snapshot: LogPosition) -> None:
         """The log was replaced by a snapshot; it is durable as a whole."""
+        assert not self._flushes, "nothing is appended while a snapshot is put in place"
         self.end = snapshot
         self.durable = snapshot.offset
-        self._flushes.clear()
 
     def raise_high_watermark(self, offset: Offset) -> bool:
         """Move the high watermark up; say whether it moved."""
