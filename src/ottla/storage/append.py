@@ -60,6 +60,11 @@ class Placed(NamedTuple):
         """Where the next batch begins."""
         return self.start + self.header.size
 
+    @property
+    def note(self) -> Note:
+        """What the segment it goes to needs to know."""
+        return self.header.last_offset, self.header.max_timestamp, self.header.size
+
 
 def marker_of(buffer: Buffer, start: int, header: BatchHeader) -> EndTxnMarker | None:
     """Return the transaction marker of a producer's control batch; None for any other batch.

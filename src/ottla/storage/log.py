@@ -162,6 +162,11 @@ class Log:
         return tuple(self._segments)
 
     @property
+    def size(self) -> int:
+        """Bytes of batches, of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
     def is_failed(self) -> bool:
         """Nothing can be written any more."""
         return self._health.failure is not None
@@ -292,19 +297,19 @@ class Log:
         run: list[Placed] = []
         for each in placed:
             length = each.end - run[0].start if run else 0
-            if run and self._segments.active.should_roll(length, *_tell(each), now):
+            if run and self._segments.active.should_roll(length, *each.note[:2], now):
                 self._append_run(view, run, now)
                 run = []
             run.append(each)
         self._append_run(view, run, now)
-        last, largest = placed[-1].header.last_offset, max(_tell(each)[1] for each in placed)
+        last, largest = placed[-1].header.last_offset, max(each.note[1] for each in placed)
         return Appended(placed[0].header.base_offset, last, largest)
 
     def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
         markers = [marker_of(view, *each) for each in run]
         for _, header in run:
             self._note_epoch(header.leader_epoch, header.base_offset)
-        notes = [(*_tell(each), each.header.size) for each in run]
+        notes = [each.note for each in run]
         data = view[run[0].start : run[-1].end]
         segment = self._write(data, run[0].header.base_offset, notes, now)
         for (_, header), marker in zip(run, markers, strict=True):
@@ -593,7 +598,3 @@ class Log:
         with suppress(OSError):
             segment.drop_unnoted()
         return self._health.fail(error)
-
-
-def _tell(placed: Placed) -> tuple[Offset, Millis]:
-    return placed.header.last_offset, placed.header.max_timestamp
