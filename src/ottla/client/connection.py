@@ -17,7 +17,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
@@ -74,8 +74,8 @@ class _Stream(asyncio.BufferedProtocol):
         self.may_write.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's has the shape of asyncio's and not its name, so it cannot be asked.
+        self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._splitter.room()

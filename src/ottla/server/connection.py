@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
 from ottla.api.routes import ANONYMOUS, Caller
@@ -122,7 +122,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_settling = False
         self._is_draining = False
         self._is_finishing = False  # a reply said that nothing comes after it
-        self._is_begun = False
         self._is_over = False
         self._reason = "by peer"
         self._last_active: Millis = serving.clock.monotonic()
@@ -131,17 +130,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- what asyncio calls ----------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve. Behind a TLS handshake bytes may have come, and gone, before this."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        if self._is_over:
-            transport.abort()
-            return
+        """Begin to serve."""
+        # uvloop's has the shape of asyncio's and not its name, so it cannot be asked.
+        self._transport = cast("asyncio.Transport", transport)
         events = OutletEvents(self._made_progress, self._write_failed)
-        self._outlet = outlet_for(self._loop, transport, events)
-        self._is_begun = True
-        if self._inlet.is_partial:
-            self._serve_frames()
+        self._outlet = outlet_for(self._loop, self._transport, events)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where to put what comes next."""
@@ -150,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take what came. Nothing is done before a length, then a frame, is whole."""
         self._last_active = self._serving.clock.monotonic()
-        if self._inlet.filled(nbytes) and self._is_begun:
+        if self._inlet.filled(nbytes):
             self._serve_frames()
         elif self._frame_since is None:
             self._frame_since = self._last_active
@@ -174,8 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = True
         if exc is not None and self._reason == "by peer":
             self._reason = f"error: {exc}"
-        if self._is_begun:
-            self._outlet.close()
+        self._outlet.close()
         if self._mute is not None:
             self._mute.cancel()
         self._serving.memory.forget(self._memory_freed)

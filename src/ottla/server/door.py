@@ -1,16 +1,22 @@
 """What stands before a connection: may it come in, must it wait, does it speak TLS.
 
 The first protocol of every accepted socket. It counts the connection (`Admission`), holds one
-back that came too fast, and does the TLS handshake; only then a `Connection` takes over. So a
-flood is turned away before it costs a handshake, and nobody else waits for one that must wait.
+back that came too fast, and has the TLS handshake done; only then a `Connection` takes over. So
+a flood is turned away before it costs a handshake, and nobody waits for one that must wait.
+
+A socket that has to wait is taken out of its transport and given a new one when its time has
+come: uvloop reads from a new connection whatever its protocol says, and bytes read too early
+would be lost to the handshake.
 """
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from ottla.runtime.ports import Address
 from ottla.server.admission import Admission, Admitted, Refusal
@@ -39,16 +45,17 @@ class Door(asyncio.Protocol):
 
     def __init__(self, entrance: Entrance) -> None:
         self.connection: Connection | None = None
+        self.peer = Address("unknown", 0)
         self._entrance = entrance
         self._transport: asyncio.Transport
         self._place: Admitted | None = None
-        self.peer = Address("unknown", 0)
-        self._wait: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._is_detached = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count, refuse, hold back or let in."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's has the shape of asyncio's and not its name, so it cannot be asked.
+        self._transport = cast("asyncio.Transport", transport)
         serving = self._entrance.serving
         name = transport.get_extra_info("peername")
         if name:  # None where the peer has gone already
@@ -57,82 +64,100 @@ class Door(asyncio.Protocol):
         decision = self._entrance.admission.admit(self.peer.host, serving.listener, now)
         if isinstance(decision, Refusal):
             serving.events.connection_refused(serving.listener, decision.value)
-            transport.abort()
+            self._transport.abort()
             return
         self._place = decision
         self._entrance.came(self)
         serving.events.connection_opened(serving.listener)
         if decision.delay_ms == 0 and self._entrance.tls is None:
-            self._let_in(transport)
-            return
-        # Neither its bytes nor its end are looked at until its time has come.
-        transport.pause_reading()
-        loop = asyncio.get_running_loop()
-        self._wait = loop.call_later(decision.delay_ms / 1000, self._waited)
+            self._let_in()
+        else:
+            tasks = serving.tasks
+            waiting = self._let_in_later(self._detach(), decision.delay_ms / 1000)
+            self._waiting = tasks.create_task(waiting)
 
     def data_received(self, data: bytes) -> None:
         """Never: nothing is read before somebody is let in."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone before it was let in."""
-        if self._wait is not None:
-            self._wait.cancel()
-        self._leave("before it was served")
+        """Gone before it was let in, unless the socket lives on by itself."""
+        if not self._is_detached:
+            self.shut()
+            self._leave("before it was served")
 
     def shut(self) -> None:
         """Close a connection that nobody serves yet."""
-        self._transport.abort()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if not self._is_detached:
+            self._transport.abort()
 
-    def _waited(self) -> None:
-        if self._transport.is_closing():
-            return
-        if self._entrance.tls is None:
-            self._let_in(self._transport)
-            self._transport.resume_reading()
-        else:
-            tasks = self._entrance.serving.tasks
-            tasks.create_task(self._start_tls(self._entrance.tls))
-
-    async def _start_tls(self, context: ssl.SSLContext) -> None:
-        loop = asyncio.get_running_loop()
+    def _let_in(self) -> None:
         connection = self._connection()
+        self._transport.set_protocol(connection)
+        self.connection = connection
+        connection.connection_made(self._transport)
+
+    # -- those who wait --------------------------------------------------------
+
+    def _detach(self) -> socket.socket | None:
+        """Take the socket out of its transport; None where there is no socket (simulated)."""
+        self._transport.pause_reading()
+        plain = self._transport.get_extra_info("socket")
+        if plain is None:
+            return None
+        detached = socket.socket(fileno=os.dup(plain.fileno()))
+        self._is_detached = True
+        self._transport.abort()
+        return detached
+
+    async def _let_in_later(self, detached: socket.socket | None, delay_s: float) -> None:
         try:
-            secured = await loop.start_tls(
-                self._transport,
-                connection,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=TLS_HANDSHAKE_S,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S,
-            )
+            await asyncio.sleep(delay_s)
+            if detached is not None:
+                await self._attach(detached)
+            elif not self._transport.is_closing():
+                self._let_in()
+                self._transport.resume_reading()
         except OSError as error:
             log.warning(
-                "tls handshake failed listener=%s peer=%s reason=%s",
+                "connection failed listener=%s peer=%s reason=%s",
                 *(self._entrance.serving.listener, self.peer, printable(str(error))),
             )
             self._entrance.serving.events.bad_bytes(self._entrance.serving.listener)
-            self._transport.abort()
             self._leave("tls handshake failed")
         except asyncio.CancelledError:
-            self._transport.abort()
+            if detached is not None:
+                detached.close()
             self._leave("stopped")
             raise
-        else:
-            assert secured is not None
-            self._begin(connection, secured)
 
-    def _let_in(self, transport: asyncio.Transport) -> None:
+    async def _attach(self, detached: socket.socket) -> None:
+        """Serve a socket on its own, behind a TLS handshake if there is one.
+
+        Raises:
+            OSError: the handshake failed, or the peer has gone; the socket is closed.
+        """
+        limits = {}
+        if self._entrance.tls is not None:
+            limits = {
+                "ssl_handshake_timeout": TLS_HANDSHAKE_S,
+                "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
+            }
+        loop = asyncio.get_running_loop()
         connection = self._connection()
-        transport.set_protocol(connection)
-        self._begin(connection, transport)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection, detached, ssl=self._entrance.tls, **limits
+            )
+        except OSError:
+            detached.close()
+            raise
+        if self._place is not None:  # else it has ended meanwhile
+            self.connection = connection
 
     def _connection(self) -> Connection:
         return Connection(self._entrance.serving, self.peer, self._ended)
-
-    def _begin(self, connection: Connection, transport: asyncio.Transport) -> None:
-        if self._place is not None:
-            self.connection = connection
-        connection.connection_made(transport)
 
     def _ended(self, connection: Connection, reason: str) -> None:
         self._leave(reason)

@@ -1,0 +1,300 @@
+"""The client against a scripted peer on the simulated network."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ottla.client.connection import Connection, ConnectionLost, Options
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
+from ottla.protocol.frames import Request, UnsupportedRequest, parse_request_header, response_frame
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.fetch import FetchableTopicResponse as FetchedTopic
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from ottla.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.runtime.ports import Address, Network
+from ottla.sim.loop import run_simulated
+from ottla.sim.network import SimNetwork
+
+ADDRESS = Address("server", 9092)
+SERVED = [
+    ApiVersion(ApiKey.API_VERSIONS, 0, 4),
+    ApiVersion(ApiKey.FIND_COORDINATOR, 0, 2),
+    ApiVersion(ApiKey.FETCH, 4, 4),
+    ApiVersion(ApiKey.METADATA, 90, 99),
+]
+find = FindCoordinatorRequest
+
+
+class Peer(asyncio.Protocol):
+    """Answers FindCoordinator with its key, in turn, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request | UnsupportedRequest] = []
+        self.received = bytearray()
+        self.is_silent = False
+        self.api_versions_max = 4
+        self.on_request: Callable[[Request], bytes | None] | None = None
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        while len(self.received) >= 4:
+            size = 4 + int.from_bytes(self.received[:4], "big")
+            if len(self.received) < size:
+                return
+            frame = bytes(self.received[4:size])
+            del self.received[:size]
+            self.serve(parse_request_header(frame))
+
+    def serve(self, request: Request | UnsupportedRequest) -> None:
+        self.requests.append(request)
+        if request.key is ApiKey.API_VERSIONS:
+            self.transport.write(self.versions(request))
+        elif not self.is_silent:
+            assert isinstance(request, Request)
+            reply = (self.on_request or self.echo)(request)
+            if reply is not None:
+                self.transport.write(reply)
+
+    def versions(self, request: Request | UnsupportedRequest) -> bytes:
+        key, correlation_id = request.key, request.correlation_id
+        if request.version > self.api_versions_max:
+            own = ApiVersion(ApiKey.API_VERSIONS, 0, self.api_versions_max)
+            refusal = ApiVersionsResponse(error_code=35, api_keys=[own])
+            return bytes(response_frame(key, 0, correlation_id, refusal))
+        answer = ApiVersionsResponse(api_keys=SERVED)
+        return bytes(response_frame(key, request.version, correlation_id, answer))
+
+    @staticmethod
+    def echo(request: Request) -> bytes:
+        answer = FindCoordinatorResponse(host=str(request.correlation_id))
+        return bytes(response_frame(request.key, request.version, request.correlation_id, answer))
+
+
+Scenario = Callable[[Network, Peer], Awaitable[None]]
+
+
+def play(scenario: Scenario, peer: Callable[[], Peer] = Peer) -> None:
+    async def main() -> None:
+        network = SimNetwork(asyncio.get_running_loop(), seed=3)
+        peers: list[Peer] = [peer()]
+        await network.port_of("server").listen(ADDRESS, lambda: peers[0])
+        await scenario(network.port_of("client"), peers[0])
+
+    run_simulated(main())
+
+
+def test_requests_go_out_in_the_highest_version_that_both_know() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS, client_id="me")
+        reply = await connection.send(find("k"))
+        assert isinstance(reply, FindCoordinatorResponse)
+        assert [(r.key, r.version) for r in peer.requests] == [
+            (ApiKey.API_VERSIONS, 4),
+            (ApiKey.FIND_COORDINATOR, 2),
+        ]
+        last = peer.requests[-1]
+        assert isinstance(last, Request) and last.client_id == "me"
+        await connection.send(find("k"), version=0)
+        assert peer.requests[-1].version == 0
+        await connection.close()
+
+    play(scenario)
+
+
+def test_what_the_peer_does_not_serve_is_not_sent() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        from ottla.protocol.messages.heartbeat import HeartbeatRequest
+        from ottla.protocol.messages.metadata import MetadataRequest
+
+        connection = await Connection.open(network, ADDRESS)
+        for request, version in (
+            (MetadataRequest(), None),
+            (HeartbeatRequest(), None),
+            (find("k"), 3),
+        ):
+            with pytest.raises(UnsupportedVersion):
+                await connection.send(request, version=version)
+        assert len(peer.requests) == 1 and connection.is_open
+        await connection.close()
+
+    play(scenario)
+
+
+def test_a_peer_that_knows_only_an_old_api_versions_is_asked_in_that() -> None:
+    def old() -> Peer:
+        peer = Peer()
+        peer.api_versions_max = 1
+        return peer
+
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        assert [r.version for r in peer.requests] == [4, 1]
+        assert connection.version_for(ApiKey.FIND_COORDINATOR) == 2
+        await connection.close()
+
+    play(scenario, old)
+
+
+def test_many_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        replies = await asyncio.gather(*(connection.send(find("k")) for _ in range(50)))
+        assert [r.host for r in replies] == [str(n) for n in range(1, 51)]  # type: ignore[attr-defined]
+        await connection.close()
+
+    play(scenario)
+
+
+def test_no_more_than_the_bound_are_under_way() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=3))
+        peer.is_silent = True
+        waiting = [asyncio.ensure_future(connection.send(find("k"))) for _ in range(5)]
+        await asyncio.sleep(1)
+        assert len(peer.requests) == 1 + 3
+        await connection.close()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(r) for r in results] == [ConnectionLost] * 5
+
+    play(scenario)
+
+
+def test_a_reply_that_does_not_come_in_time_ends_the_connection() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await Connection.open(network, ADDRESS)
+        peer.is_silent = True
+        other = asyncio.ensure_future(connection.send(find("k"), timeout_ms=60_000))
+        began = loop.time()
+        with pytest.raises(RequestTimedOut):
+            await connection.send(find("k"), timeout_ms=5000)
+        assert loop.time() - began == pytest.approx(5)
+        with pytest.raises(ConnectionLost, match="no reply to FindCoordinator in 5000 ms"):
+            await other
+        with pytest.raises(ConnectionLost):
+            await connection.send(find("k"))
+        assert not connection.is_open
+        await connection.close()
+
+    play(scenario)
+
+
+def test_a_cancelled_caller_disturbs_nobody() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=2))
+        for _ in range(10):
+            given_up = asyncio.ensure_future(connection.send(find("k")))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            given_up.cancel()
+            reply = await connection.send(find("k"))
+            assert reply.host == str(peer.requests[-1].correlation_id)  # type: ignore[attr-defined]
+        await connection.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        struct.pack(">ii", 4, 12345),  # to nothing we asked
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">ii", 4, 1),  # too short for its body
+        b"HTTP/1.1 400 Bad Request",
+    ],
+)
+def test_a_peer_that_answers_nonsense_is_left(reply: bytes) -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.on_request = lambda request: reply
+        with pytest.raises(ConnectionLost, match="bad bytes"):
+            await connection.send(find("k"))
+        assert not connection.is_open
+        await connection.close()
+
+    play(scenario)
+
+
+def test_a_reply_to_nothing_ends_it() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.transport.write(struct.pack(">ii", 4, 1))
+        await asyncio.sleep(1)
+        assert not connection.is_open
+
+    play(scenario)
+
+
+def test_a_lost_connection_tells_all_who_wait() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.is_silent = True
+        waiting = [asyncio.ensure_future(connection.send(find("k"))) for _ in range(3)]
+        await asyncio.sleep(1)
+        peer.transport.abort()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(r) for r in results] == [ConnectionLost] * 3
+        assert isinstance(results[0], OSError)
+
+    play(scenario)
+
+
+def test_records_outlive_the_receive_buffer() -> None:
+    def fetched(request: Request) -> bytes:
+        records = bytes([65 + request.correlation_id]) * 1000
+        topic = FetchedTopic(topic="t", partitions=[PartitionData(records=records)])
+        answer = FetchResponse(responses=[topic])
+        return bytes(response_frame(request.key, 4, request.correlation_id, answer))
+
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.on_request = fetched
+        replies = [await connection.send(FetchRequest()) for _ in range(4)]
+        kept = [bytes(r.responses[0].partitions[0].records) for r in replies]  # type: ignore[attr-defined]
+        assert kept == [bytes([65 + n]) * 1000 for n in range(1, 5)]
+        await connection.close()
+
+    play(scenario)
+
+
+def test_nobody_there() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        with pytest.raises(ConnectionRefusedError):
+            await Connection.open(network, Address("server", 1))
+
+    play(scenario)
+
+
+def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
+    class Mute(Peer):
+        def versions(self, request: Request | UnsupportedRequest) -> bytes:
+            return b""
+
+    async def scenario(network: Network, peer: Peer) -> None:
+        with pytest.raises(RequestTimedOut):
+            await Connection.open(network, ADDRESS, options=Options(connect_timeout_ms=2000))
+        assert asyncio.get_running_loop().time() < 2.1
+        await asyncio.sleep(1)
+        assert peer.transport.is_closing(), "nothing is left open"
+
+    play(scenario, Mute)
+
+
+def test_closing_twice_is_fine() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        await connection.close()
+        await connection.close()
+
+    play(scenario)
