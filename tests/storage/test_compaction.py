@@ -362,6 +362,16 @@ def test_markers_are_never_deduplicated_by_their_key() -> None:
     assert [h.base_offset for h in log.batches() if h.is_control] == [1, 3, 5]
 
 
+def test_a_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
+    log = world()
+    log.put((b"a", b"1"), pid=1, txn=True)
+    log.end(1, commit=True)
+    log.put((b"\0\0\0\0", b"1"), (b"\0\0\0\1", b"1"))
+    log.roll()
+    log.clean()
+    assert [(h.base_offset, h.records_count) for h in log.batches() if h.is_control] == [(1, 1)]
+
+
 def test_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)

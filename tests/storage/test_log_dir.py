@@ -184,6 +184,14 @@ def test_a_clean_stop_is_trusted_and_keeps_everything() -> None:
     assert (values(hosted.log), hosted.log.high_watermark) == ([b"2", b"3"], 3)
 
 
+def test_the_marker_is_durably_gone_once_the_directory_is_open() -> None:
+    machine = Machine()
+    machine.start().close()
+    assert machine.disk.durable(f"/d1/{MARKER}") is not None
+    machine.start()
+    assert machine.disk.durable(f"/d1/{MARKER}") is None
+
+
 def test_an_unclean_stop_is_checked_from_the_recovery_point() -> None:
     machine = Machine()
     directory = machine.start()

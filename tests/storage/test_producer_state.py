@@ -239,6 +239,17 @@ def test_read_committed_ends_at_the_first_open_transaction_or_the_high_watermark
     assert log.state.last_stable_offset(Offset(4)) == 3
 
 
+def test_an_ended_transaction_that_is_not_replicated_comes_before_a_newer_open_one() -> None:
+    log = Written()
+    log.append(header(0, pid=1, txn=True))
+    log.append(header(0, pid=2, txn=True))
+    log.end_txn(commit(), pid=1)
+    log.state.on_high_watermark(Offset(2))
+    assert log.state.first_unstable_offset == 0
+    log.state.on_high_watermark(Offset(3))
+    assert log.state.first_unstable_offset == 1
+
+
 def test_an_older_transaction_ending_first_leaves_the_newer_one_open() -> None:
     log = Written()
     log.append(header(0, pid=1, txn=True))
