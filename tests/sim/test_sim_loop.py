@@ -78,6 +78,22 @@ def test_order_between_hosts_and_of_equal_timers_comes_from_the_seed() -> None:
     assert len({order[6:] for order in orders}) > 5
 
 
+def test_equal_timers_of_one_host_fire_in_an_order_of_the_seed() -> None:
+    def order(seed: int) -> tuple[int, ...]:
+        seen: list[int] = []
+
+        async def scenario() -> None:
+            for i in range(6):
+                asyncio.get_running_loop().call_at(1.0, seen.append, i)
+            await asyncio.sleep(2)
+
+        run_simulated(scenario(), seed)
+        return tuple(seen)
+
+    assert order(1) == order(1)
+    assert len({order(seed) for seed in range(10)}) > 5
+
+
 def test_an_ended_life_is_never_run_again() -> None:
     seen: list[str] = []
     life = Life("a")

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -26,8 +26,20 @@ class Asking(asyncio.Protocol):
         self.answer.set_result(data)
 
 
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+def loop_factory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test on both loops a node may run on."""
+    name = "new_event_loop"
+    factory = getattr(pytest.importorskip(request.param, reason="the extra 'fast'"), name)
+    monkeypatch.setitem(FACTORY, name, factory)
+
+
+FACTORY: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
+
+
 def run(scenario: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 30))
+    with asyncio.Runner(loop_factory=FACTORY["new_event_loop"]) as runner:
+        runner.run(asyncio.wait_for(scenario, 30))
 
 
 async def ask(network: TcpNetwork, address: Address) -> bytes:

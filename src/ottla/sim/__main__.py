@@ -46,20 +46,23 @@ def _replay(name: str, seed: int) -> int:
 
 
 def _play_many(name: str, seeds: range) -> int:
-    outcomes = [play(name, seed) for seed in seeds]
-    failures = [outcome for outcome in outcomes if outcome.error is not None]
-    for outcome in failures:
-        _show(outcome)
-    simulated = sum(outcome.seconds for outcome in outcomes)
+    failures, events, simulated = 0, 0, 0.0
+    for seed in seeds:
+        outcome = play(name, seed)
+        events += outcome.events
+        simulated += outcome.seconds
+        if outcome.error is not None:
+            failures += 1
+            _show(outcome)
     print(
-        f"{name}: {len(outcomes)} seeds, {len(failures)} failed, "
-        f"{sum(outcome.events for outcome in outcomes)} events, {simulated:.0f} s simulated"
+        f"{name}: {len(seeds)} seeds, {failures} failed, "
+        f"{events} events, {simulated:.0f} s simulated"
     )
     return 1 if failures else 0
 
 
 def _show(outcome: Outcome) -> None:
-    print(outcome.describe())
+    print(outcome.describe(), flush=True)
     if outcome.error is not None:
         traceback.print_exception(outcome.error)
 

@@ -45,8 +45,6 @@ class Life:
 
     def step(self) -> bool:
         """Count a callback that is about to run; say whether it may."""
-        if self.is_over:
-            return False
         self.steps += 1
         if self.steps == self.crash_at_step:
             self.on_crash()
