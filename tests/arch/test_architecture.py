@@ -39,6 +39,7 @@ HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 # Rooms and modules that decide and never act.
 PURE = [
     "protocol",
+    "raft/core",
     "config/addresses.py",
     "config/checks.py",
     "config/describe.py",
@@ -55,8 +56,11 @@ PURE = [
     "config/unsupported.py",
     "config/values.py",
     "storage/producer_state.py",
+    "storage/partition_names.py",
     "storage/leader_epochs.py",
+    "storage/compaction.py",
     "storage/retention.py",
+    "storage/trusted_time.py",
 ]
 IMPURE = {"asyncio", "time", "random", "os", "socket", "threading", "pathlib", "datetime", "uuid"}
 PURE_CALLS_BANNED = {"open", "print", "input"}
