@@ -1,0 +1,84 @@
+"""The nodes of the image: registered brokers and controllers."""
+
+import msgspec
+from immutables import Map
+
+from ottla.protocol.types import Uuid
+
+
+class Endpoint(msgspec.Struct, frozen=True, gc=False):
+    """Where a listener can be reached; ``security_protocol`` is Kafka's number of it."""
+
+    host: str
+    port: int
+    security_protocol: int
+
+
+class VersionRange(msgspec.Struct, frozen=True, gc=False):
+    """The levels of a feature that a node can run, both included."""
+
+    min: int
+    max: int
+
+    def contains(self, level: int) -> bool:
+        """Whether a node with this range can run ``level``."""
+        return self.min <= level <= self.max
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
+    """A broker as it registered, and what has become of it since.
+
+    ``epoch`` is the offset of its registration and names the incarnation in every later request.
+    ``log_dirs`` are the ids of the directories that are online, sorted.
+    """
+
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    listeners: Map[str, Endpoint]
+    features: Map[str, VersionRange]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[Uuid, ...]
+    is_migrating_zk_broker: bool = False
+
+    def is_active(self) -> bool:
+        """Whether the broker may lead and join an ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+class ControllerRegistration(msgspec.Struct, frozen=True, gc=False):
+    """A controller as it registered (KIP-919)."""
+
+    id: int
+    incarnation_id: Uuid
+    listeners: Map[str, Endpoint]
+    features: Map[str, VersionRange]
+    zk_migration_ready: bool = False
+
+
+class Cluster(msgspec.Struct, frozen=True, gc=False):
+    """Brokers and controllers by node id."""
+
+    brokers: Map[int, BrokerRegistration] = Map()
+    controllers: Map[int, ControllerRegistration] = Map()
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Return the epoch of a broker, -1 if it is not registered."""
+        broker = self.brokers.get(broker_id)
+        return -1 if broker is None else broker.epoch
+
+    def is_unfenced(self, broker_id: int) -> bool:
+        """Whether the broker is registered and not fenced."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether the broker is registered, not fenced and not on its way out."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.is_active()
+
+    def unfenced(self) -> list[BrokerRegistration]:
+        """Return the brokers that are alive, by id."""
+        return [self.brokers[i] for i in sorted(self.brokers) if not self.brokers[i].fenced]

@@ -1,0 +1,115 @@
+"""Records onto an image: the meaning of each is a function, and this is the table of them.
+
+`replay` takes one record, `apply` a batch that counts as a whole. Records that bracket a
+transaction have no meaning here, since they are about which records count at all: see
+`transactions.py`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from ottla.metadata import replay_access, replay_cluster, replay_topics
+from ottla.metadata.delta import Delta, delta_of
+from ottla.metadata.faults import ReplayFault
+from ottla.metadata.image import Image, Provenance
+from ottla.metadata.touched import Touched
+from ottla.protocol.internal.metadata_cluster import (
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    ZkMigrationStateRecord,
+)
+from ottla.protocol.internal.metadata_security import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.protocol.internal.metadata_topics import (
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.protocol.schema import Message
+
+# The record's type is the key of the table, which no annotation can say.
+Replay: TypeAlias = Callable[[Image, Any, Touched], Image]
+
+
+def _nothing(image: Image, record: Message, touched: Touched) -> Image:
+    return image
+
+
+REPLAYS: Mapping[type[Message], Replay] = MappingProxyType(
+    {
+        RegisterBrokerRecord: replay_cluster.register_broker,
+        UnregisterBrokerRecord: replay_cluster.unregister_broker,
+        FenceBrokerRecord: replay_cluster.fence_broker,
+        UnfenceBrokerRecord: replay_cluster.unfence_broker,
+        BrokerRegistrationChangeRecord: replay_cluster.change_broker,
+        RegisterControllerRecord: replay_cluster.register_controller,
+        FeatureLevelRecord: replay_cluster.feature_level,
+        TopicRecord: replay_topics.topic,
+        RemoveTopicRecord: replay_topics.remove_topic,
+        PartitionRecord: replay_topics.partition,
+        PartitionChangeRecord: replay_topics.partition_change,
+        ClearElrRecord: replay_topics.clear_elr,
+        ConfigRecord: replay_topics.config,
+        ClientQuotaRecord: replay_topics.client_quota,
+        ProducerIdsRecord: replay_topics.producer_ids,
+        AccessControlEntryRecord: replay_access.add_acl,
+        RemoveAccessControlEntryRecord: replay_access.remove_acl,
+        UserScramCredentialRecord: replay_access.set_scram,
+        RemoveUserScramCredentialRecord: replay_access.remove_scram,
+        DelegationTokenRecord: replay_access.set_token,
+        RemoveDelegationTokenRecord: replay_access.remove_token,
+        NoOpRecord: _nothing,
+        # Logs that once came from ZooKeeper have it; nothing depends on it any more.
+        ZkMigrationStateRecord: _nothing,
+    }
+)
+
+
+def replay(image: Image, record: Message) -> Image:
+    """Return the image after one record. Raises `ReplayFault` if the record does not fit."""
+    return replay_noting(image, record, Touched())
+
+
+def apply(
+    image: Image, records: Iterable[Message], provenance: Provenance | None = None
+) -> tuple[Image, Delta]:
+    """Return the image after a batch of records, and what the batch changed.
+
+    ``provenance`` says how far the log then is read; without it the image keeps its own, as the
+    controller's does that is ahead of what is committed. Raises `ReplayFault`.
+    """
+    touched = Touched()
+    new = image
+    for record in records:
+        new = replay_noting(new, record, touched)
+    if provenance is not None:
+        new = replace(new, provenance=provenance)
+    return new, delta_of(image, new, touched)
+
+
+def replay_noting(image: Image, record: Message, touched: Touched) -> Image:
+    """Return the image after one record, and note in ``touched`` what the record reached."""
+    meaning = REPLAYS.get(type(record))
+    if meaning is None:
+        raise ReplayFault(f"{type(record).__name__} has no meaning within an image")
+    return meaning(image, record, touched)

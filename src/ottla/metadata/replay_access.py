@@ -1,0 +1,83 @@
+"""What records about ACLs, SCRAM credentials and delegation tokens mean."""
+
+from msgspec.structs import replace
+
+from ottla.metadata.access import Acl, DelegationToken, ScramCredential, ScramUser
+from ottla.metadata.faults import ReplayFault
+from ottla.metadata.image import Image
+from ottla.metadata.touched import Touched
+from ottla.protocol.internal.metadata_security import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+
+
+def add_acl(image: Image, record: AccessControlEntryRecord, touched: Touched) -> Image:
+    """An ACL is added under a new id."""
+    if record.id in image.acls:
+        raise ReplayFault(f"ACL {record.id.hex()} is there already")
+    acl = Acl(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
+    touched.acls[record.id] = None
+    return replace(image, acls=image.acls.set(record.id, acl))
+
+
+def remove_acl(image: Image, record: RemoveAccessControlEntryRecord, touched: Touched) -> Image:
+    """An ACL is removed."""
+    if record.id not in image.acls:
+        raise ReplayFault(f"ACL {record.id.hex()} is not there")
+    touched.acls[record.id] = None
+    return replace(image, acls=image.acls.delete(record.id))
+
+
+def set_scram(image: Image, record: UserScramCredentialRecord, touched: Touched) -> Image:
+    """A user has a credential, in place of an older one."""
+    user = ScramUser(record.mechanism, record.name)
+    credential = ScramCredential(
+        bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+    )
+    touched.scram[user] = None
+    return replace(image, scram=image.scram.set(user, credential))
+
+
+def remove_scram(image: Image, record: RemoveUserScramCredentialRecord, touched: Touched) -> Image:
+    """A user loses a credential."""
+    user = ScramUser(record.mechanism, record.name)
+    if user not in image.scram:
+        raise ReplayFault(f"user {record.name} has no credential of mechanism {record.mechanism}")
+    touched.scram[user] = None
+    return replace(image, scram=image.scram.delete(user))
+
+
+def set_token(image: Image, record: DelegationTokenRecord, touched: Touched) -> Image:
+    """A token is issued or renewed."""
+    token = DelegationToken(
+        record.token_id,
+        record.owner,
+        record.requester,
+        tuple(record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )
+    touched.delegation_tokens[token.token_id] = None
+    return replace(image, delegation_tokens=image.delegation_tokens.set(token.token_id, token))
+
+
+def remove_token(image: Image, record: RemoveDelegationTokenRecord, touched: Touched) -> Image:
+    """A token is gone. Expiry and removal can both say so: the second changes nothing."""
+    if record.token_id not in image.delegation_tokens:
+        return image
+    touched.delegation_tokens[record.token_id] = None
+    return replace(image, delegation_tokens=image.delegation_tokens.delete(record.token_id))

@@ -1,0 +1,160 @@
+"""What records about nodes and features mean."""
+
+from collections.abc import Iterable, Mapping
+
+from immutables import Map
+from msgspec.structs import replace
+
+from ottla.metadata.cluster import (
+    BrokerRegistration,
+    ControllerRegistration,
+    Endpoint,
+    VersionRange,
+)
+from ottla.metadata.faults import ReplayFault
+from ottla.metadata.image import Features, Image
+from ottla.metadata.metadata_versions import METADATA_VERSION, MINIMUM_VERSION, MetadataVersion
+from ottla.metadata.touched import Touched
+from ottla.protocol.internal.metadata_cluster import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+KRAFT_VERSION = "kraft.version"
+
+# Three states in one byte: turned on, left alone, turned off.
+_SWITCH: Mapping[int, bool | None] = {1: True, 0: None, -1: False}
+
+
+def register_broker(image: Image, record: RegisterBrokerRecord, touched: Touched) -> Image:
+    """A broker registers, in place of what it was before."""
+    registration = BrokerRegistration(
+        id=record.broker_id,
+        epoch=record.broker_epoch,
+        incarnation_id=record.incarnation_id,
+        listeners=_listeners(record.end_points),
+        features=_features(record.features),
+        rack=record.rack,
+        fenced=record.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown,
+        log_dirs=tuple(sorted(record.log_dirs)),
+        is_migrating_zk_broker=record.is_migrating_zk_broker,
+    )
+    return _with_broker(image, registration, touched)
+
+
+def unregister_broker(image: Image, record: UnregisterBrokerRecord, touched: Touched) -> Image:
+    """A broker is forgotten; partitions go on naming it."""
+    gone = _broker(image, record.broker_id, record.broker_epoch)
+    touched.brokers[gone.id] = None
+    brokers = image.cluster.brokers.delete(gone.id)
+    return replace(image, cluster=replace(image.cluster, brokers=brokers))
+
+
+def fence_broker(image: Image, record: FenceBrokerRecord, touched: Touched) -> Image:
+    """A broker is fenced."""
+    broker = _broker(image, record.id, record.epoch)
+    return _with_broker(image, replace(broker, fenced=True), touched)
+
+
+def unfence_broker(image: Image, record: UnfenceBrokerRecord, touched: Touched) -> Image:
+    """A broker is fenced no more."""
+    broker = _broker(image, record.id, record.epoch)
+    return _with_broker(image, replace(broker, fenced=False), touched)
+
+
+def change_broker(image: Image, record: BrokerRegistrationChangeRecord, touched: Touched) -> Image:
+    """What the record names of a registration changes; the rest stays."""
+    broker = _broker(image, record.broker_id, record.broker_epoch)
+    changed = replace(
+        broker,
+        fenced=_switched(record.fenced, broker.fenced),
+        in_controlled_shutdown=_switched(
+            record.in_controlled_shutdown, broker.in_controlled_shutdown
+        ),
+        log_dirs=tuple(sorted(record.log_dirs)) if record.log_dirs else broker.log_dirs,
+    )
+    return _with_broker(image, changed, touched)
+
+
+def register_controller(image: Image, record: RegisterControllerRecord, touched: Touched) -> Image:
+    """A controller registers, in place of what it was before."""
+    registration = ControllerRegistration(
+        id=record.controller_id,
+        incarnation_id=record.incarnation_id,
+        listeners=_listeners(record.end_points),
+        features=_features(record.features),
+        zk_migration_ready=record.zk_migration_ready,
+    )
+    touched.controllers[registration.id] = None
+    controllers = image.cluster.controllers.set(registration.id, registration)
+    return replace(image, cluster=replace(image.cluster, controllers=controllers))
+
+
+def feature_level(image: Image, record: FeatureLevelRecord, touched: Touched) -> Image:
+    """A feature is finalized at a level; level 0 is as if it never was.
+
+    kraft.version is left out: it belongs to the voters' control records, and a record of it
+    here comes from the time before these.
+    """
+    if record.name == KRAFT_VERSION:
+        return image
+    levels = image.features.levels
+    if record.name == METADATA_VERSION:
+        levels = levels.set(record.name, _metadata_version(record.feature_level))
+    elif record.feature_level:
+        levels = levels.set(record.name, record.feature_level)
+    elif record.name in levels:
+        levels = levels.delete(record.name)
+    touched.features[record.name] = None
+    return replace(image, features=Features(levels))
+
+
+def _metadata_version(level: int) -> int:
+    if level not in MetadataVersion._value2member_map_:
+        raise ReplayFault(
+            f"metadata.version {level} is not known; known are {int(MINIMUM_VERSION)} "
+            f"to {int(max(MetadataVersion))}"
+        )
+    return level
+
+
+def _broker(image: Image, broker_id: int, epoch: int) -> BrokerRegistration:
+    broker = image.cluster.brokers.get(broker_id)
+    if broker is None:
+        raise ReplayFault(f"broker {broker_id} is not registered")
+    if broker.epoch != epoch:
+        raise ReplayFault(f"broker {broker_id} is at epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def _with_broker(image: Image, broker: BrokerRegistration, touched: Touched) -> Image:
+    touched.brokers[broker.id] = None
+    brokers = image.cluster.brokers.set(broker.id, broker)
+    return replace(image, cluster=replace(image.cluster, brokers=brokers))
+
+
+def _switched(change: int, old: bool) -> bool:
+    if change not in _SWITCH:
+        raise ReplayFault(f"change {change} of a broker's registration is not known")
+    new = _SWITCH[change]
+    return old if new is None else new
+
+
+def _listeners(endpoints: Iterable[BrokerEndpoint | ControllerEndpoint]) -> Map[str, Endpoint]:
+    return Map((e.name, Endpoint(e.host, e.port, e.security_protocol)) for e in endpoints)
+
+
+def _features(features: Iterable[BrokerFeature | ControllerFeature]) -> Map[str, VersionRange]:
+    return Map(
+        (f.name, VersionRange(f.min_supported_version, f.max_supported_version)) for f in features
+    )
