@@ -107,6 +107,14 @@ def apply(
     return new, delta_of(image, new, touched)
 
 
+def replay_all(image: Image, records: Iterable[Message]) -> Image:
+    """Return the image after many records, for whoever needs no delta. Raises `ReplayFault`."""
+    unread = Touched()
+    for record in records:
+        image = replay_noting(image, record, unread)
+    return image
+
+
 def replay_noting(image: Image, record: Message, touched: Touched) -> Image:
     """Return the image after one record, and note in ``touched`` what the record reached."""
     meaning = REPLAYS.get(type(record))

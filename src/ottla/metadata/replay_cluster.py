@@ -12,6 +12,7 @@ from ottla.metadata.cluster import (
     VersionRange,
 )
 from ottla.metadata.faults import ReplayFault
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.image import Features, Image
 from ottla.metadata.metadata_versions import METADATA_VERSION, MINIMUM_VERSION, MetadataVersion
 from ottla.metadata.touched import Touched
@@ -28,8 +29,6 @@ from ottla.protocol.internal.metadata_cluster import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-
-KRAFT_VERSION = "kraft.version"
 
 # Three states in one byte: turned on, left alone, turned off.
 _SWITCH: Mapping[int, bool | None] = {1: True, 0: None, -1: False}

@@ -180,7 +180,11 @@ def _directories(directories: tuple[Uuid, ...], replicas: int) -> tuple[Uuid, ..
 
 
 def _recovery_state(value: int) -> LeaderRecoveryState:
-    try:
-        return LeaderRecoveryState(value)
-    except ValueError:
-        raise ReplayFault(f"leader recovery state {value} is not known") from None
+    state = _RECOVERY_STATES.get(value)
+    if state is None:
+        raise ReplayFault(f"leader recovery state {value} is not known")
+    return state
+
+
+# A look-up is a tenth of the price of making an enum from its value, and loading is full of it.
+_RECOVERY_STATES = {int(state): state for state in LeaderRecoveryState}

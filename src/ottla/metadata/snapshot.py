@@ -1,0 +1,293 @@
+"""An image as records again, in Kafka's order, for a snapshot (KIP-630).
+
+    features (metadata.version first), brokers, controllers, topics each with its partitions,
+    configs, client quotas, producer ids, ACLs, SCRAM credentials, delegation tokens
+
+Replaying the records on the empty image gives the image. Records are written in the versions
+of the finalized metadata.version, so that every node that can run it can read them.
+
+The records come in batches of bounded size from a generator: whoever writes them lets others
+run in between. Within a kind they are ascending by key, whatever the hash seed.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import TypeVar
+
+from ottla.metadata.cluster import BrokerRegistration, ControllerRegistration
+from ottla.metadata.image import EMPTY, Image, Provenance
+from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
+from ottla.metadata.replay import replay_all
+from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration, TopicIdPartition
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ControllerEndpoint,
+    ControllerFeature,
+    FeatureLevelRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+from ottla.protocol.internal.metadata_security import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
+from ottla.protocol.internal.metadata_topics import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    EntityData,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+from ottla.protocol.schema import Message
+
+# Kafka's writer puts as many into a batch; making them takes a few milliseconds.
+BATCH_RECORDS_MAX = 1024
+
+K = TypeVar("K")
+Loss = Callable[[str], None]
+
+
+class UnwritableMetadata(Exception):
+    """The image holds what the metadata.version has no words for."""
+
+
+def refuse_loss(what: str) -> None:
+    """Refuse to write an image that would not come back whole."""
+    raise UnwritableMetadata(f"the metadata.version cannot express {what}")
+
+
+def snapshot_batches(
+    image: Image, level: MetadataVersion | None = None, loss: Loss = refuse_loss
+) -> Iterator[list[Versioned]]:
+    """Yield the image as batches of at most `BATCH_RECORDS_MAX` records.
+
+    ``level`` is the metadata.version to write for, the image's own by default. ``loss`` is
+    called with what that level cannot express; if it returns, that part is left out.
+    """
+    version = image.metadata_version() if level is None else level
+    records = chain(
+        _features(image, version),
+        _cluster(image, version, loss),
+        _topics(image, version, loss),
+        _configs(image),
+        _access(image, version, loss),
+    )
+    while batch := list(islice(records, BATCH_RECORDS_MAX)):
+        yield batch
+
+
+def snapshot_image(batches: Iterable[Iterable[Message]], provenance: Provenance) -> Image:
+    """Return the image that a snapshot's records amount to. Raises `ReplayFault`."""
+    image = Image(provenance=provenance)
+    for batch in batches:
+        image = replay_all(image, batch)
+    return image
+
+
+def losses(image: Image, level: MetadataVersion) -> list[str]:
+    """Return what of an image a lower metadata.version cannot express, each thing once."""
+    lost: dict[str, None] = {}
+    for _ in snapshot_batches(image, level, loss=lambda what: lost.setdefault(what)):
+        pass
+    return list(lost)
+
+
+def _ascending(keys: Iterable[K]) -> Iterator[K]:
+    """Yield keys in order, sorting as it goes.
+
+    To sort the ids of 100,000 topics at once would stop the loop for too long.
+    """
+    heap = list(keys)
+    heapq.heapify(heap)  # type: ignore[type-var]
+    while heap:
+        yield heapq.heappop(heap)  # type: ignore[type-var]
+
+
+def _features(image: Image, level: MetadataVersion) -> Iterator[Versioned]:
+    yield Versioned(FeatureLevelRecord(name=METADATA_VERSION, feature_level=int(level)), 0)
+    levels = image.features.levels
+    for name in sorted(levels):
+        if name != METADATA_VERSION:
+            yield Versioned(FeatureLevelRecord(name=name, feature_level=levels[name]), 0)
+
+
+def _cluster(image: Image, level: MetadataVersion, loss: Loss) -> Iterator[Versioned]:
+    brokers, controllers = image.cluster.brokers, image.cluster.controllers
+    for node_id in sorted(brokers):
+        yield broker_record(brokers[node_id], level, loss)
+    if controllers and not level.is_controller_registration_supported():
+        loss("controller registrations")
+        return
+    for node_id in sorted(controllers):
+        yield Versioned(_controller_record(controllers[node_id]), 0)
+
+
+def broker_record(
+    broker: BrokerRegistration, level: MetadataVersion, loss: Loss = refuse_loss
+) -> Versioned:
+    """Return a registration as the record that makes it."""
+    record = RegisterBrokerRecord(
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name, at.host, at.port, at.security_protocol)
+            for name, at in sorted(broker.listeners.items())
+        ],
+        features=[
+            BrokerFeature(name, levels.min, levels.max)
+            for name, levels in sorted(broker.features.items())
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+    )
+    if broker.is_migrating_zk_broker:
+        if level.is_migration_supported():
+            record.is_migrating_zk_broker = True
+        else:
+            loss("that brokers are migrating from ZooKeeper")
+    if level.is_directory_assignment_supported():
+        record.log_dirs = list(broker.log_dirs)
+    elif broker.log_dirs:
+        loss("the log directories of brokers")
+    return Versioned(record, level.register_broker_record_version())
+
+
+def _controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        end_points=[
+            ControllerEndpoint(name, at.host, at.port, at.security_protocol)
+            for name, at in sorted(controller.listeners.items())
+        ],
+        features=[
+            ControllerFeature(name, levels.min, levels.max)
+            for name, levels in sorted(controller.features.items())
+        ],
+    )
+
+
+def _topics(image: Image, level: MetadataVersion, loss: Loss) -> Iterator[Versioned]:
+    by_id = image.topics.by_id
+    for topic_id in _ascending(by_id):
+        topic = by_id[topic_id]
+        yield Versioned(TopicRecord(name=topic.name, topic_id=topic_id), 0)
+        for partition_id in _ascending(topic.partitions):
+            at = TopicIdPartition(topic_id, partition_id)
+            yield partition_record(at, topic.partitions[partition_id], level, loss)
+
+
+def partition_record(
+    at: TopicIdPartition,
+    partition: PartitionRegistration,
+    level: MetadataVersion,
+    loss: Loss = refuse_loss,
+) -> Versioned:
+    """Return a partition as the record that makes it.
+
+    Eligible leader replicas are left out without a word where the level has none, as in Kafka:
+    they are only of use where they are kept up.
+    """
+    record = PartitionRecord(
+        partition_id=at.partition_id,
+        topic_id=at.topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=int(partition.leader_recovery_state),
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+    )
+    if level.is_elr_supported():
+        # Left null when empty: a tagged field at its default takes no bytes.
+        record.eligible_leader_replicas = list(partition.elr) or None
+        record.last_known_elr = list(partition.last_known_elr) or None
+    if level.is_directory_assignment_supported():
+        record.directories = list(partition.directories)
+    elif any(directory != DIRECTORY_MIGRATING for directory in partition.directories):
+        loss("the directories of replicas")
+    return Versioned(record, level.partition_record_version())
+
+
+def _configs(image: Image) -> Iterator[Versioned]:
+    for resource in _ascending(image.configs.by_resource):
+        for name, value in sorted(image.configs.of(resource).items()):
+            record = ConfigRecord(int(resource.type), resource.name, name, value)
+            yield Versioned(record, 0)
+    # A name may be None, which does not compare: ordered by its printed form.
+    for entity in sorted(image.client_quotas.by_entity, key=repr):
+        parts = [EntityData(kind, name) for kind, name in entity]
+        for key, limit in sorted(image.client_quotas.of(entity).items()):
+            yield Versioned(ClientQuotaRecord(parts, key, limit), 0)
+    if image.next_producer_id != EMPTY.next_producer_id:
+        record_ids = ProducerIdsRecord(-1, -1, image.next_producer_id)
+        yield Versioned(record_ids, 0)
+
+
+def _access(image: Image, level: MetadataVersion, loss: Loss) -> Iterator[Versioned]:
+    for acl_id in _ascending(image.acls):
+        acl = image.acls[acl_id]
+        yield Versioned(
+            AccessControlEntryRecord(
+                acl_id,
+                acl.resource_type,
+                acl.resource_name,
+                acl.pattern_type,
+                acl.principal,
+                acl.host,
+                acl.operation,
+                acl.permission_type,
+            ),
+            0,
+        )
+    if image.scram and not level.is_scram_supported():
+        loss("SCRAM credentials")
+    else:
+        yield from _scram(image)
+    if image.delegation_tokens and not level.is_delegation_token_supported():
+        loss("delegation tokens")
+    else:
+        yield from _tokens(image)
+
+
+def _scram(image: Image) -> Iterator[Versioned]:
+    for user in _ascending(image.scram):
+        credential = image.scram[user]
+        yield Versioned(
+            UserScramCredentialRecord(
+                user.name,
+                user.mechanism,
+                credential.salt,
+                credential.stored_key,
+                credential.server_key,
+                credential.iterations,
+            ),
+            0,
+        )
+
+
+def _tokens(image: Image) -> Iterator[Versioned]:
+    for token_id in _ascending(image.delegation_tokens):
+        token = image.delegation_tokens[token_id]
+        yield Versioned(
+            DelegationTokenRecord(
+                token.owner,
+                token.requester,
+                list(token.renewers),
+                token.issue_timestamp,
+                token.max_timestamp,
+                token.expiration_timestamp,
+                token_id,
+            ),
+            0,
+        )
