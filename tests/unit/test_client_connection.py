@@ -226,6 +226,19 @@ def test_a_peer_that_answers_nonsense_is_left(reply: bytes) -> None:
     play(scenario)
 
 
+def test_a_good_reply_to_another_request_is_not_taken_for_ours() -> None:
+    def wrong(request: Request) -> bytes:
+        return bytes(response_frame(request.key, request.version, 999, FindCoordinatorResponse()))
+
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.on_request = wrong
+        with pytest.raises(ConnectionLost, match="reply to 999, expected 1"):
+            await connection.send(find("k"))
+
+    play(scenario)
+
+
 def test_a_reply_to_nothing_ends_it() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)

@@ -95,7 +95,9 @@ def test_a_large_frame_is_refused_before_and_taken_after() -> None:
         network = wire.transport._wire  # type: ignore[attr-defined]
         early = await Wire.to(network.port_of("other"), server.address)
         early.send(struct.pack(">i", 1001))
+        began = asyncio.get_running_loop().time()
         assert await early.is_closed()
+        assert asyncio.get_running_loop().time() - began < 1, "at once, not by a deadline"
 
     play(scenario)
 

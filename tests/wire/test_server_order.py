@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from serving import Counting, Running, Scripted, Wire, ask, find, list_groups, produce, running
 
-from ottla.api.replies import Answer
+from ottla.api.replies import Answer, FileRange
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -13,12 +13,14 @@ from ottla.protocol.messages.find_coordinator import (
 )
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits, Refusal
 from ottla.server.connection import ConnectionLimits
 from ottla.server.deadlines import Expiry
 from ottla.server.listener import ServerSettings, Shared
 from ottla.server.request_memory import RequestMemory
 from ottla.sim.clock import SimClock
+from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run_simulated
 from ottla.sim.network import SimNetwork
 
@@ -419,5 +421,23 @@ def test_a_drain_ends_although_a_client_takes_nothing() -> None:
         server.task.cancel()
         await asyncio.wait([server.task])
         assert asyncio.get_running_loop().time() - began < 12
+
+    play(scenario)
+
+
+def test_files_over_a_transport_are_read_in_pieces_as_the_client_takes_them() -> None:
+    content = bytes(range(256)) * 20_000
+    file = SimDisk().open("/log", OpenMode.CREATE_NEW)
+    file.pwrite(content, 0)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        scripted.chunks = [b"head", FileRange(file, 256, 5_000_000), b"tail"]
+        wire.transport.pause_reading()
+        wire.send(produce(1, b"") + find(2))
+        await asyncio.sleep(1)
+        wire.transport.resume_reading()
+        frame = await wire.frame()
+        assert frame[4:] == b"head" + content[256:5_000_256] + b"tail"
+        assert await wire.correlation_ids(1) == [2]
 
     play(scenario)

@@ -30,6 +30,7 @@ from ottla.runtime.network import TcpNetwork, TcpSettings
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits
 from ottla.server.listener import ServerSettings, Shared
+from ottla.sim.disk import SimDisk
 
 Scenario = Callable[[Scripted, Running], Awaitable[None]]
 
@@ -443,6 +444,24 @@ def test_parked_replies_leave_in_order_over_a_real_socket(loop: str) -> None:
         scripted.release(1)
         scripted.release(0)
         assert [(await client.frame())[3] for _ in range(4)] == [1, 2, 3, 4]
+        client.close()
+
+    play(loop, scenario)
+
+
+def test_a_file_without_a_descriptor_is_read_instead(loop: str) -> None:
+    """The simulated disk has none; the bytes are the same."""
+    content = os.urandom(1_000_000)
+    file = SimDisk().open("/log", OpenMode.CREATE_NEW)
+    file.pwrite(content, 0)
+
+    async def scenario(scripted: Scripted, server: Running) -> None:
+        scripted.chunks = [b"head", FileRange(file, 7, 900_000), b"tail"]
+        client = await PlainClient.to(server.address)
+        await client.send(produce(1, b"") + produce(2, b""))
+        for n in (1, 2):
+            frame = await client.frame()
+            assert frame[3] == n and frame[4:] == b"head" + content[7:900_007] + b"tail"
         client.close()
 
     play(loop, scenario)
