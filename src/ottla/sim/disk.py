@@ -230,32 +230,32 @@ class SimDisk:
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
         parent, _, name = path.rstrip("/").rpartition("/")
-        node = self._find(parent)
-        if node is None:
-            raise _os_error(errno.ENOENT, path)
-        if not isinstance(node, DirNode):
-            raise _os_error(errno.ENOTDIR, path)
-        return Slot(node, name)
+        return Slot(self._dir_at(parent), name)
 
     def _find(self, path: str) -> Node | None:
-        node: Node | None = self._platter.root
-        for name in path.split("/"):
-            if name:
-                node = node.cached.get(name) if isinstance(node, DirNode) else None
+        try:
+            return self._at(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _at(self, path: str) -> Node:
+        node: Node = self._platter.root
+        for name in filter(None, path.split("/")):
+            if not isinstance(node, DirNode):
+                raise _os_error(errno.ENOTDIR, path)
+            if name not in node.cached:
+                raise _os_error(errno.ENOENT, path)
+            node = node.cached[name]
         return node
 
     def _file_at(self, path: str) -> FileNode:
-        node = self._find(path)
-        if node is None:
-            raise _os_error(errno.ENOENT, path)
+        node = self._at(path)
         if not isinstance(node, FileNode):
             raise _os_error(errno.EISDIR, path)
         return node
 
     def _dir_at(self, path: str) -> DirNode:
-        node = self._find(path)
-        if node is None:
-            raise _os_error(errno.ENOENT, path)
+        node = self._at(path)
         if not isinstance(node, DirNode):
             raise _os_error(errno.ENOTDIR, path)
         return node
