@@ -1,0 +1,383 @@
+"""Changing the voters, one rule at a time: what is refused, what counts, what is taken back."""
+
+import pytest
+from raft_story import NONE, Story, at, hint, key
+from raft_world import CLUSTER, Entry, directory, endpoint, settings, voter
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.raft.core import effects as out
+from ottla.raft.core import events as into
+from ottla.raft.core import messages as said
+from ottla.raft.core.effects import Role
+from ottla.raft.core.membership import Membership
+from ottla.raft.core.voters import (
+    ALL_KRAFT_VERSIONS,
+    NO_RECONFIGURATION,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+
+
+def describe(story: Story):
+    return story.core.describe(Millis(story.now))
+
+
+# -- changing voters ---------------------------------------------------------
+
+
+def add(node_id: int = 4, **changed) -> said.AddVoterRequest:
+    options: dict = {"voter": key(node_id), "endpoints": voter(node_id).endpoints} | changed
+    return said.AddVoterRequest(**({"cluster_id": CLUSTER} | options))
+
+
+def remove(node_id: int) -> said.RemoveVoterRequest:
+    return said.RemoveVoterRequest(CLUSTER, key(node_id))
+
+
+def error_of(story: Story) -> ErrorCode:
+    return story.answer().error
+
+
+def leading(**changed) -> Story:
+    story = Story(history=(1,), **changed)
+    story.lead()
+    return story
+
+
+def added(story: Story, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
+    story.asked(112, add())
+    story.hears(113, 4, said.ApiVersionsReply(NONE, versions))
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (add(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (add(voter=ReplicaKey(NodeId(4))), ErrorCode.INVALID_REQUEST),
+        (add(voter=ReplicaKey(NodeId(-1), directory(4))), ErrorCode.INVALID_REQUEST),
+        (add(endpoints=()), ErrorCode.INVALID_REQUEST),
+        (add(2), ErrorCode.DUPLICATE_VOTER),
+        (add(2, voter=ReplicaKey(NodeId(2), directory(99))), ErrorCode.DUPLICATE_VOTER),
+        (remove(9), ErrorCode.VOTER_NOT_FOUND),
+        (
+            said.RemoveVoterRequest(CLUSTER, ReplicaKey(NodeId(2), directory(99))),
+            ErrorCode.VOTER_NOT_FOUND,
+        ),
+        (said.RemoveVoterRequest(CLUSTER, ReplicaKey(NodeId(2))), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_change_that_is_off_is_refused(request_: said.Request, error: ErrorCode) -> None:
+    story = leading()
+    story.asked(110, request_)
+    assert error_of(story) is error
+    assert not story.has(out.AppendControl)
+    assert describe(story).voters == story.voters
+
+
+def test_only_a_leader_changes_voters() -> None:
+    story = Story(history=(1, 1))
+    story.start()
+    story.asked(5, add())
+    assert error_of(story) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_last_voter_stays() -> None:
+    story = Story(voters=(1,), history=(1,))
+    story.start()
+    story.flushed(1)
+    story.asked(2, remove(1))
+    assert error_of(story) is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_who_lags_is_not_added() -> None:
+    story = leading()
+    added(story)
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "it never fetched"
+    story.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 4, "x"))
+    story.fetch(121, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(122, add())
+    story.hears(123, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "four records behind"
+    story.fetch(124, 4, 2, at(2, 3), wait_ms_max=0)
+    story.asked(125, add())
+    story.hears(126, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert describe(story).voters.ids == (1, 2, 3, 4)
+
+
+def test_who_stopped_fetching_is_not_added() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    for now in (200, 300, 400, 500):
+        story.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
+    story.asked(500, add())
+    story.hears(501, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_who_cannot_run_the_version_is_not_added() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    added(story, NO_RECONFIGURATION)
+    assert error_of(story) is ErrorCode.INVALID_REQUEST
+
+
+def test_who_does_not_answer_is_not_added() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(112, add())
+    story.tell("unanswered", into.Unanswered(Millis(113), story.tickets[4]))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+    story.asked(140, remove(3))
+    assert story.has(out.AppendControl), "the way is free again"
+
+
+def test_one_change_at_a_time() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(111, add())
+    story.asked(112, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "being asked"
+    story.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    story.asked(114, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "appended"
+    for now in (200, 300):
+        story.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
+    assert describe(story).high_watermark == 2
+    story.asked(301, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "given up, yet not committed"
+    assert not story.has(out.AppendControl)
+
+
+def test_no_change_before_the_leader_has_committed() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=3, epoch=1)
+    story.records(2, 3, 1, (), high_watermark=2)
+    story.tick(202)
+    story.vote(203, 2, 1, True)
+    story.vote(204, 2, 2, True)
+    assert describe(story).role is Role.LEADER
+    assert describe(story).high_watermark == 2
+    story.asked(205, remove(3))
+    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+    assert not story.has(out.AppendControl)
+
+
+def test_a_change_is_answered_when_committed_or_when_its_time_is_over() -> None:
+    story = leading()
+    story.asked(110, remove(3))
+    asked = story.token
+    assert not story.has(out.Answer)
+    story.fetch(200, 2, 2, at(2, 2), wait_ms_max=0)
+    story.tick(260)
+    [answer] = [e for e in story.effects if isinstance(e, out.Answer)]
+    assert (answer.token, answer.reply.error) == (asked, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_an_add_that_does_not_wait_is_answered_once_appended() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    story.asked(112, add(is_ack_when_committed=False))
+    story.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(story) is NONE
+    assert describe(story).high_watermark == 2
+
+
+def test_a_removed_voter_counts_no_more() -> None:
+    story = Story(voters=(1, 2, 3, 4), history=(1,))
+    story.start()
+    story.tick(100)
+    for epoch in (1, 2):
+        for sender in (2, 3):
+            story.vote(100, sender, epoch, True)
+    story.flushed(101)
+    for sender in (2, 3):
+        story.fetch(102, sender, 2, at(2, 2), wait_ms_max=0)
+    story.asked(110, remove(4))
+    story.flushed(111)
+    story.fetch(112, 4, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 2, "1 and 4 of {1 2 3}: no majority"
+    story.fetch(113, 3, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 3
+
+
+def test_an_added_voter_counts_from_the_append_on() -> None:
+    story = leading()
+    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    added(story)
+    story.flushed(114)
+    story.fetch(115, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 2, "1 and 2 of {1 2 3 4}: no majority"
+
+
+def test_cutting_the_log_takes_the_voters_back() -> None:
+    story = Story(history=(1, 1))
+    story.follow(leader=2, epoch=1)
+    four = VoterSet((*story.voters, voter(4)))
+    record = Entry(1, out.VotersRecord(four))
+    batches = said.Batches(Offset(2), at(1, 3), (record,), (said.VotersAt(Offset(2), four),))
+    story.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(2), Offset(0), records=batches))
+    assert describe(story).voters.ids == (1, 2, 3, 4)
+    story.flushed(3)
+    begin = said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(4), voter(3).endpoints, key(1))
+    story.asked(4, begin)
+    story.hears(5, 3, said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2)))
+    assert story.has(out.VotersChanged)
+    assert describe(story).voters == story.voters
+
+
+def test_a_leader_that_was_removed_leads_on_until_that_is_committed() -> None:
+    story = leading()
+    story.tell("propose", into.Propose(Millis(109), LeaderEpoch(2), 1, "x"))
+    story.asked(110, remove(1))
+    story.flushed(111)
+    for sender in (2, 3):
+        story.fetch(112, sender, 2, at(2, 3), wait_ms_max=0)
+    assert describe(story).high_watermark == 3
+    assert describe(story).role is Role.LEADER, "the record before the removal is committed"
+    for sender in (2, 3):
+        assert describe(story).role is Role.LEADER
+        story.fetch(113, sender, 2, at(2, 4), wait_ms_max=0)
+    assert describe(story).role is Role.RESIGNED
+
+
+def test_who_was_removed_may_still_stand_until_it_knows_that_this_is_committed() -> None:
+    """It may be the only one whose log is up to date: see docs/raft.md."""
+    story = leading()
+    story.asked(110, remove(1))
+    story.flushed(111)
+    story.restart(200)
+    story.tick(300)
+    story.tick(400)
+    assert describe(story).role is Role.PROSPECTIVE
+    story.vote(401, 2, 3, True)
+    assert describe(story).role is Role.PROSPECTIVE, "one of {2 3}: its own vote does not count"
+    story.vote(402, 3, 3, True)
+    assert describe(story).role is Role.CANDIDATE
+
+
+def update(**changed) -> said.UpdateVoterRequest:
+    options: dict = {
+        "cluster_id": CLUSTER,
+        "epoch": LeaderEpoch(2),
+        "voter": key(2),
+        "endpoints": (endpoint(22),),
+        "kraft_versions": ALL_KRAFT_VERSIONS,
+    }
+    return said.UpdateVoterRequest(**(options | changed))
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (update(epoch=LeaderEpoch(1)), ErrorCode.FENCED_LEADER_EPOCH),
+        (update(epoch=LeaderEpoch(3)), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (update(kraft_versions=NO_RECONFIGURATION), ErrorCode.INVALID_REQUEST),
+        (update(kraft_versions=VersionRange(2, 1)), ErrorCode.INVALID_REQUEST),
+        (update(voter=ReplicaKey(NodeId(2), directory(99))), ErrorCode.VOTER_NOT_FOUND),
+        (update(endpoints=()), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_update_that_is_off_is_refused(request_: said.Request, error: ErrorCode) -> None:
+    story = leading()
+    story.asked(110, request_)
+    assert error_of(story) is error
+    assert not story.has(out.AppendControl)
+
+
+def test_a_voter_renews_its_endpoints() -> None:
+    story = leading()
+    story.asked(110, update())
+    assert error_of(story) is NONE
+    assert describe(story).voters.get(NodeId(2)).endpoints == (endpoint(22),)
+    follower = Story(history=(1, 1), endpoints=(endpoint(11),))
+    follower.follow(leader=2, epoch=1)
+    for now in range(100, 601, 50):
+        follower.records(now, 2, 1, (), high_watermark=2)
+    assert any(isinstance(r, said.UpdateVoterRequest) for r in follower.sent())
+
+
+# -- kraft.version -----------------------------------------------------------
+
+
+def static(complete: bool) -> Story:
+    """A quorum from before KIP-853: voters by configuration, level 0."""
+    story = Story(history=(1,))
+    plain = VoterSet(tuple(voter(i) for i in (1, 2, 3)))
+    story.membership = Membership(plain if complete else plain.without_directories())
+    story.core = type(story.core)(
+        settings(1), story.log, story.election, story.membership, lambda _: 0
+    )
+    story.lead()
+    return story
+
+
+def test_voters_do_not_change_below_level_1() -> None:
+    story = static(complete=True)
+    story.asked(110, add())
+    assert error_of(story) is ErrorCode.UNSUPPORTED_VERSION
+    story.asked(111, remove(3))
+    assert error_of(story) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def upgrade(story: Story, level: int, **changed: bool) -> None:
+    story.tell("upgrade", into.UpgradeKRaftVersion(Millis(120), 77, level, **changed))
+
+
+def test_the_version_is_raised_once_every_voter_is_known_to_run_it() -> None:
+    story = static(complete=False)
+    upgrade(story, 1)
+    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+    for node_id in (1, 2, 3):
+        request = update(voter=key(node_id), endpoints=voter(node_id).endpoints)
+        story.asked(120, request)
+        assert error_of(story) is NONE
+    assert not story.has(out.AppendControl), "nothing is written at level 0"
+    upgrade(story, 1, is_validate_only=True)
+    assert error_of(story) is NONE
+    assert describe(story).kraft_version == 0
+    upgrade(story, 1)
+    assert error_of(story) is NONE
+    assert describe(story).kraft_version == 1
+    [control] = [e for e in story.effects if isinstance(e, out.AppendControl)]
+    assert [type(r) for r in control.records] == [out.KRaftVersionRecord, out.VotersRecord]
+    upgrade(story, 0)
+    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+    upgrade(story, 2)
+    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+
+
+# -- membership along the log ------------------------------------------------
+
+
+def test_membership_follows_the_log_both_ways() -> None:
+    one, two, three = (VoterSet(tuple(voter(i) for i in range(n))) for n in (1, 2, 3))
+    membership = Membership(
+        one, 0, [said.KRaftVersionAt(Offset(3), 1), said.VotersAt(Offset(4), two)]
+    )
+    membership.note(said.VotersAt(Offset(9), three))
+    assert [membership.at(Offset(o)) for o in (0, 4, 5, 9, 10)] == [
+        (0, one),
+        (1, one),
+        (1, two),
+        (1, two),
+        (1, three),
+    ]
+    membership.truncate(Offset(9))
+    assert membership.voters == two
+    membership.forget_before(Offset(6))
+    membership.truncate(Offset(0))
+    assert (membership.kraft_version, membership.voters) == (1, two), "committed stays"
+    membership.reset(Offset(40), 1, three)
+    assert membership.voters == three
+    assert membership.changed_at == 39
+
+
+def test_a_set_of_voters_has_one_per_node() -> None:
+    with pytest.raises(AssertionError):
+        VoterSet((voter(1), voter(1, 9)))
+    nameless = VoterSet((Voter(ReplicaKey(NodeId(1))),))
+    assert nameless.has(key(1))
+    assert not VoterSet((voter(1),)).has(ReplicaKey(NodeId(1), directory(99)))
