@@ -13,6 +13,7 @@ is minted and written at the next start (KIP-858).
 import re
 from dataclasses import dataclass, replace
 
+from ottla.config.properties import BadProperties, from_text
 from ottla.protocol.types import Buffer, NodeId, Uuid
 from ottla.protocol.uuids import is_reserved, parse_uuid, uuid_text
 from ottla.runtime.atomic_file import read_file, replace_file
@@ -23,9 +24,6 @@ VERSION = "1"
 BYTES_MAX = 64 * 1024  # a handful of short lines; more is something else
 
 _NODE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
-_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*[=:\s]")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class MetaPropertiesRefused(Exception):
@@ -134,31 +132,11 @@ def decode(data: Buffer) -> MetaProperties:
 
 
 def _properties(data: Buffer) -> dict[str, str]:
-    """Read Java properties: comments, escapes, ``=`` or ``:`` or blanks; no line continues."""
+    """Read Java properties; a key that comes twice has the later value."""
     if len(data) > BYTES_MAX:
         raise ValueError(f"{len(data)} bytes are too many")
     try:
-        text = bytes(data).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError("not text") from error
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        stripped = line.lstrip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        match = _SEPARATOR.search(stripped)
-        cut = len(stripped) if match is None else match.end() - 1
-        value = stripped[cut:].lstrip()
-        if value[:1] in {"=", ":"}:
-            value = value[1:].lstrip()
-        found[_unescape(stripped[:cut])] = _unescape(value)
-    return found
-
-
-def _unescape(text: str) -> str:
-    def character(match: re.Match[str]) -> str:
-        if match[1]:
-            return chr(int(match[1], 16))
-        return _CONTROL.get(match[2], match[2])
-
-    return _ESCAPE.sub(character, text)
+        settings = from_text(bytes(data).decode("utf-8"))
+    except (UnicodeDecodeError, BadProperties) as error:
+        raise ValueError(f"no properties: {error}") from error
+    return {setting.key: setting.value for setting in settings}
