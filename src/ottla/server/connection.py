@@ -119,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._mute: asyncio.TimerHandle | None = None
         self._is_reading = True
         self._is_turn_over = False
+        self._is_full = False  # of requests or replies, when frames were last looked for
         self._is_settling = False
         self._is_draining = False
         self._is_finishing = False  # a reply said that nothing comes after it
@@ -229,7 +230,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_frames(self) -> None:
         served = 0
-        while self._may_serve():
+        self._is_full = not self._may_serve()
+        while not self._is_full:
             if served == FRAMES_PER_TURN:
                 self._end_turn()
                 break
@@ -244,6 +246,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(fault, frame)
                 return
             served += 1
+            if not self._inlet.is_partial:
+                break
+            self._is_full = not self._may_serve()
         if served:
             self._frame_since = None
         self._settle()
@@ -265,7 +270,8 @@ class Connection(asyncio.BufferedProtocol):
         granted = self._take_grant()
         if isinstance(reply, _RESULTS):
             self._give_back(granted)
-            self._learn_principal()
+            if self._handshake is not None:
+                self._learn_principal()
             self._put(self._serving.dispatcher.settle(caller, call, reply))
             return
         if call.holds_frame:
@@ -433,7 +439,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self) -> None:
         """Send what is queued, then close, go on, or wait: whichever is due."""
-        may_serve = self._may_serve()
         self._is_settling = True
         self._outlet.flush()
         self._is_settling = False
@@ -445,12 +450,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._reason = "drained"
             self._transport.close()
             return
-        if not may_serve and self._may_serve():
+        may_serve = self._may_serve()
+        if may_serve and self._is_full:
+            # Sending made room: go on with what is here already.
+            self._is_full = False
             self._end_turn()
-        self._read_or_not()
+        self._read_or_not(may_serve)
 
-    def _read_or_not(self) -> None:
-        wanted = self._may_serve() and not self._is_turn_over and not self._is_denied
+    def _read_or_not(self, may_serve: bool) -> None:
+        wanted = may_serve and not self._is_turn_over and not self._is_denied
         if not wanted:
             self._frame_since = None
         elif self._frame_since is None and self._inlet.is_partial:
