@@ -188,13 +188,13 @@ def transactions(run: Run) -> None:
 
 
 def truncations(run: Run) -> None:
-    run.append(9)
+    run.append(12)
     run.flush()
     run.checkpoint()
-    run.truncate(6)
+    run.truncate(1)
     run.append(4)
     run.flush()
-    run.truncate(1)
+    run.truncate(3)
     run.append()
 
 

@@ -54,10 +54,9 @@ def test_a_segment_is_rolled_when_the_next_batch_would_not_fit() -> None:
 
 def test_a_segment_is_rolled_by_the_age_its_records_tell() -> None:
     log = open_log(SimDisk(), LogConfig(segment_ms=HOUR))
-    append(log, b"a", timestamp=NOW)
-    append(log, b"b", timestamp=NOW + HOUR)
-    assert segment_bases(log) == [0]
-    append(log, b"c", timestamp=NOW + HOUR + 1)
+    for at in (0, HOUR, HOUR + 1):
+        batch = batch_of(b"x", timestamp=NOW + at)
+        log.append_as_leader(batch, leader_epoch=EPOCH, now=NOW)
     assert segment_bases(log) == [0, 2]
 
 
@@ -181,6 +180,21 @@ def test_truncation_takes_epochs_producers_and_aborted_transactions_along() -> N
     log.set_high_watermark(1)
     assert log.last_stable_offset == 0
     assert [entry.epoch for entry in log.epochs.entries] == [EPOCH]
+
+
+def test_truncation_takes_the_snapshots_behind_it_along() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogConfig())
+    for at in range(8):
+        append(log, b"p", producer=Producer(6, 0, at))
+    log.close()
+    log = reopen(disk, LogConfig(), is_clean=True)
+    log.truncate_to(4)
+    fill(log, 4)
+    log.close()
+    log = reopen(disk, LogConfig(), is_clean=True)
+    assert log.log_end_offset == 8
+    assert log.producers.last_sequence(6) == 3
 
 
 def test_truncation_lowers_recovery_point_and_high_watermark() -> None:

@@ -212,6 +212,7 @@ def test_preallocated_zeros_after_a_crash_are_no_records() -> None:
 def test_what_recovery_cut_off_does_not_come_back() -> None:
     disk, expected = stopped()
     put(disk, path_of(0, Kind.LOG), bytes(batch_of(b"ghost", base_offset=11)), 10 * SIZE + 7)
+    disk.open(path_of(0, Kind.LOG), OpenMode.READ_WRITE).sync()
     reopen(disk, ONE_SEGMENT)
     disk.crash(Keep.NOTHING)
     disk.restart()

@@ -172,6 +172,10 @@ DAMAGES = {
     "middle garbage": lambda data, entry: (
         data[: entry * 3] + b"\x00\x00\x10\x00" * (entry // 4) + data[entry * 4 :]
     ),
+    "next one's second field": lambda data, entry: b"".join(
+        data[at : at + entry - 4] + (data[at + entry * 2 - 4 : at + entry * 2] or data[-4:])
+        for at in range(0, len(data), entry)
+    ),
     "positions off by one": lambda data, entry: b"".join(
         data[at : at + entry - 1] + bytes([data[at + entry - 1] ^ 1])
         for at in range(0, len(data), entry)
