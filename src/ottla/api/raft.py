@@ -1,0 +1,462 @@
+"""The quorum's RPCs, answered: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of
+``__cluster_metadata``, DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter.
+
+Each handler turns a request into the core's words, asks, and turns the reply back; the asking
+side is `ottla.raft.wire`. Where an error stands is Kafka's choice: a wrong cluster id, or a
+request that is not about the one partition there is, at the top and alone; all else with the
+partition, beside the leader that the node knows. Sessions of Fetch are not kept: every fetch
+names its partition.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import (
+    add_raft_voter,
+    begin_quorum_epoch,
+    describe_quorum,
+    end_quorum_epoch,
+    fetch,
+    fetch_snapshot,
+    remove_raft_voter,
+    update_raft_voter,
+    vote,
+)
+from ottla.protocol.types import NO_LEADER, LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.raft.core import messages as core
+from ottla.raft.core.effects import Role
+from ottla.raft.core.log_view import LogPosition
+from ottla.raft.core.view import QuorumView, ReplicaView
+from ottla.raft.core.voters import Endpoint, ReplicaKey, VersionRange, VoterSet, find_endpoint
+from ottla.raft.wire import PARTITION, TOPIC, TOPIC_ID
+
+# A request for more bytes gets these; what a batch may have at most.
+FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
+FETCH_BY_ID_SINCE: Final = 13
+
+_TOP_LEVEL: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
+
+
+class Quorum(Protocol):
+    """What the handlers need of the node's replica of the metadata log."""
+
+    async def request(self, request: core.Request) -> core.Reply:
+        """Ask it; the reply may come much later."""
+        ...
+
+    def describe(self) -> QuorumView:
+        """Return the quorum as it sees it now."""
+        ...
+
+    def wall_clock(self) -> Millis:
+        """Return the time to which the ages in the view refer."""
+        ...
+
+
+class RaftHandlers:
+    """The handlers of one listener; ``listener`` is the name its endpoints go by."""
+
+    def __init__(self, quorum: Quorum, listener: str) -> None:
+        self._quorum = quorum
+        self._listener = listener
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the quorum's part of a route table."""
+        return (
+            Route(ApiKey.FETCH, self.on_fetch, cancel_when_gone=True),
+            Route(ApiKey.VOTE, self.on_vote),
+            Route(ApiKey.BEGIN_QUORUM_EPOCH, self.on_begin_epoch),
+            Route(ApiKey.END_QUORUM_EPOCH, self.on_end_epoch),
+            Route(ApiKey.DESCRIBE_QUORUM, self.on_describe),
+            Route(ApiKey.FETCH_SNAPSHOT, self.on_fetch_snapshot),
+            Route(ApiKey.ADD_RAFT_VOTER, self.on_add_voter),
+            Route(ApiKey.REMOVE_RAFT_VOTER, self.on_remove_voter),
+            Route(ApiKey.UPDATE_RAFT_VOTER, self.on_update_voter),
+        )
+
+    def _leader(self, hint: core.LeaderHint) -> tuple[int, Endpoint | None]:
+        leader_id = NO_LEADER if hint.leader_id is None else hint.leader_id
+        return leader_id, find_endpoint(hint.endpoints, self._listener)
+
+    # -- elections -----------------------------------------------------------
+
+    async def on_vote(
+        self, caller: Caller, request: vote.VoteRequest, version: int
+    ) -> vote.VoteResponse:
+        """Vote, or pre-vote from version 2 on."""
+        if [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics] != [
+            (TOPIC, [PARTITION])
+        ]:
+            return vote.VoteResponse(ErrorCode.INVALID_REQUEST)
+        part = request.topics[0].partitions[0]
+        reply = await self._quorum.request(
+            core.VoteRequest(
+                cluster_id=request.cluster_id,
+                candidate=ReplicaKey(NodeId(part.replica_id), part.replica_directory_id),
+                voter=_voter_key(request.voter_id, part.voter_directory_id),
+                epoch=LeaderEpoch(part.replica_epoch),
+                log_end=LogPosition(LeaderEpoch(part.last_offset_epoch), Offset(part.last_offset)),
+                is_pre_vote=part.pre_vote,
+            )
+        )
+        assert isinstance(reply, core.VoteReply)
+        if reply.error in _TOP_LEVEL:
+            return vote.VoteResponse(reply.error)
+        leader_id, endpoint = self._leader(reply.leader)
+        told = vote.ResponsePartitionData(
+            PARTITION, reply.error, leader_id, reply.leader.epoch, reply.is_granted
+        )
+        response = vote.VoteResponse(topics=[vote.ResponseTopicData(TOPIC, [told])])
+        if endpoint is not None:
+            response.node_endpoints = [vote.NodeEndpoint(leader_id, endpoint.host, endpoint.port)]
+        return response
+
+    async def on_begin_epoch(
+        self,
+        caller: Caller,
+        request: begin_quorum_epoch.BeginQuorumEpochRequest,
+        version: int,
+    ) -> begin_quorum_epoch.BeginQuorumEpochResponse:
+        """A leader makes itself known."""
+        if [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics] != [
+            (TOPIC, [PARTITION])
+        ]:
+            return begin_quorum_epoch.BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST)
+        part = request.topics[0].partitions[0]
+        reply = await self._quorum.request(
+            core.BeginEpochRequest(
+                cluster_id=request.cluster_id,
+                leader_id=NodeId(part.leader_id),
+                epoch=LeaderEpoch(part.leader_epoch),
+                endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints),
+                voter=_voter_key(request.voter_id, part.voter_directory_id),
+            )
+        )
+        assert isinstance(reply, core.BeginEpochReply)
+        if reply.error in _TOP_LEVEL:
+            return begin_quorum_epoch.BeginQuorumEpochResponse(reply.error)
+        leader_id, endpoint = self._leader(reply.leader)
+        told = begin_quorum_epoch.ResponsePartitionData(
+            PARTITION, reply.error, leader_id, reply.leader.epoch
+        )
+        response = begin_quorum_epoch.BeginQuorumEpochResponse(
+            topics=[begin_quorum_epoch.ResponseTopicData(TOPIC, [told])]
+        )
+        if endpoint is not None:
+            response.node_endpoints = [
+                begin_quorum_epoch.NodeEndpoint(leader_id, endpoint.host, endpoint.port)
+            ]
+        return response
+
+    async def on_end_epoch(
+        self, caller: Caller, request: end_quorum_epoch.EndQuorumEpochRequest, version: int
+    ) -> end_quorum_epoch.EndQuorumEpochResponse:
+        """A leader leaves."""
+        if [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics] != [
+            (TOPIC, [PARTITION])
+        ]:
+            return end_quorum_epoch.EndQuorumEpochResponse(ErrorCode.INVALID_REQUEST)
+        part = request.topics[0].partitions[0]
+        reply = await self._quorum.request(
+            core.EndEpochRequest(
+                cluster_id=request.cluster_id,
+                leader_id=NodeId(part.leader_id),
+                epoch=LeaderEpoch(part.leader_epoch),
+                endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints),
+                successors=_successors(part),
+            )
+        )
+        assert isinstance(reply, core.EndEpochReply)
+        if reply.error in _TOP_LEVEL:
+            return end_quorum_epoch.EndQuorumEpochResponse(reply.error)
+        leader_id, endpoint = self._leader(reply.leader)
+        told = end_quorum_epoch.ResponsePartitionData(
+            PARTITION, reply.error, leader_id, reply.leader.epoch
+        )
+        response = end_quorum_epoch.EndQuorumEpochResponse(
+            topics=[end_quorum_epoch.ResponseTopicData(TOPIC, [told])]
+        )
+        if endpoint is not None:
+            response.node_endpoints = [
+                end_quorum_epoch.NodeEndpoint(leader_id, endpoint.host, endpoint.port)
+            ]
+        return response
+
+    # -- replication ---------------------------------------------------------
+
+    async def on_fetch(
+        self, caller: Caller, request: fetch.FetchRequest, version: int
+    ) -> fetch.FetchResponse:
+        """Read the log as a replica does; waits where there is nothing new."""
+        if not _is_metadata_fetch(request, version):
+            return fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        part = request.topics[0].partitions[0]
+        replica_id = request.replica_id if version < 15 else request.replica_state.replica_id
+        known = part.high_watermark
+        reply = await self._quorum.request(
+            core.FetchRequest(
+                cluster_id=request.cluster_id,
+                replica=ReplicaKey(NodeId(replica_id), part.replica_directory_id),
+                epoch=LeaderEpoch(part.current_leader_epoch),
+                log_end=LogPosition(
+                    LeaderEpoch(part.last_fetched_epoch), Offset(part.fetch_offset)
+                ),
+                high_watermark=Offset(known) if known >= 0 else None,
+                wait_ms_max=request.max_wait_ms,
+                bytes_max=max(1, min(request.max_bytes, part.partition_max_bytes, FETCH_BYTES_MAX)),
+            )
+        )
+        assert isinstance(reply, core.FetchReply)
+        if reply.error in _TOP_LEVEL:
+            return fetch.FetchResponse(error_code=reply.error)
+        leader_id, endpoint = self._leader(reply.leader)
+        told = fetch.FetchableTopicResponse(TOPIC, TOPIC_ID, [_fetched(reply, leader_id)])
+        response = fetch.FetchResponse(responses=[told])
+        if endpoint is not None:
+            response.node_endpoints = [fetch.NodeEndpoint(leader_id, endpoint.host, endpoint.port)]
+        return response
+
+    async def on_fetch_snapshot(
+        self, caller: Caller, request: fetch_snapshot.FetchSnapshotRequest, version: int
+    ) -> fetch_snapshot.FetchSnapshotResponse:
+        """Read a piece of a snapshot."""
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+            return fetch_snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+        topic = request.topics[0]
+        part = topic.partitions[0]
+        if topic.name != TOPIC or part.partition != PARTITION:
+            unknown = fetch_snapshot.ResponsePartitionSnapshot(
+                part.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return fetch_snapshot.FetchSnapshotResponse(
+                topics=[fetch_snapshot.ResponseTopicSnapshot(topic.name, [unknown])]
+            )
+        snapshot = LogPosition(
+            LeaderEpoch(part.snapshot_id.epoch), Offset(part.snapshot_id.end_offset)
+        )
+        reply = await self._quorum.request(
+            core.FetchSnapshotRequest(
+                cluster_id=request.cluster_id,
+                replica=ReplicaKey(NodeId(request.replica_id), part.replica_directory_id),
+                epoch=LeaderEpoch(part.current_leader_epoch),
+                snapshot=snapshot,
+                position=part.position,
+                bytes_max=max(1, min(request.max_bytes, FETCH_BYTES_MAX)),
+            )
+        )
+        assert isinstance(reply, core.FetchSnapshotReply)
+        return self._snapshot_piece(reply, snapshot)
+
+    def _snapshot_piece(
+        self, reply: core.FetchSnapshotReply, snapshot: LogPosition
+    ) -> fetch_snapshot.FetchSnapshotResponse:
+        if reply.error in _TOP_LEVEL:
+            return fetch_snapshot.FetchSnapshotResponse(error_code=reply.error)
+        leader_id, endpoint = self._leader(reply.leader)
+        told = fetch_snapshot.ResponsePartitionSnapshot(
+            index=PARTITION,
+            error_code=reply.error,
+            snapshot_id=fetch_snapshot.ResponseSnapshotId(snapshot.offset, snapshot.epoch),
+            current_leader=fetch_snapshot.LeaderIdAndEpoch(leader_id, reply.leader.epoch),
+        )
+        if isinstance(reply.chunk, core.Chunk):
+            assert isinstance(reply.chunk.payload, bytes)
+            told.size, told.position = reply.size, reply.position
+            told.unaligned_records = reply.chunk.payload
+        response = fetch_snapshot.FetchSnapshotResponse(
+            topics=[fetch_snapshot.ResponseTopicSnapshot(TOPIC, [told])]
+        )
+        if endpoint is not None:
+            response.node_endpoints = [
+                fetch_snapshot.NodeEndpoint(leader_id, endpoint.host, endpoint.port)
+            ]
+        return response
+
+    # -- membership ----------------------------------------------------------
+
+    async def on_add_voter(
+        self, caller: Caller, request: add_raft_voter.AddRaftVoterRequest, version: int
+    ) -> add_raft_voter.AddRaftVoterResponse:
+        """Add a voter; answered after commit unless the asker does not want to wait."""
+        listeners = [(e.name, Endpoint(e.name, e.host, e.port)) for e in request.listeners]
+        if len(dict(listeners)) < len(listeners):
+            return add_raft_voter.AddRaftVoterResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message="a listener is named twice"
+            )
+        reply = await self._quorum.request(
+            core.AddVoterRequest(
+                cluster_id=request.cluster_id,
+                voter=ReplicaKey(NodeId(request.voter_id), request.voter_directory_id),
+                endpoints=tuple(endpoint for _, endpoint in listeners),
+                is_ack_when_committed=request.ack_when_committed,
+            )
+        )
+        assert isinstance(reply, core.VoterChangeReply)
+        return add_raft_voter.AddRaftVoterResponse(
+            error_code=reply.error, error_message=_message(reply)
+        )
+
+    async def on_remove_voter(
+        self, caller: Caller, request: remove_raft_voter.RemoveRaftVoterRequest, version: int
+    ) -> remove_raft_voter.RemoveRaftVoterResponse:
+        """Remove a voter; answered after commit."""
+        reply = await self._quorum.request(
+            core.RemoveVoterRequest(
+                cluster_id=request.cluster_id,
+                voter=ReplicaKey(NodeId(request.voter_id), request.voter_directory_id),
+            )
+        )
+        assert isinstance(reply, core.VoterChangeReply)
+        return remove_raft_voter.RemoveRaftVoterResponse(
+            error_code=reply.error, error_message=_message(reply)
+        )
+
+    async def on_update_voter(
+        self, caller: Caller, request: update_raft_voter.UpdateRaftVoterRequest, version: int
+    ) -> update_raft_voter.UpdateRaftVoterResponse:
+        """Renew a voter's endpoints and versions."""
+        feature = request.k_raft_version_feature
+        reply = await self._quorum.request(
+            core.UpdateVoterRequest(
+                cluster_id=request.cluster_id,
+                epoch=LeaderEpoch(request.current_leader_epoch),
+                voter=ReplicaKey(NodeId(request.voter_id), request.voter_directory_id),
+                endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners),
+                kraft_versions=VersionRange(
+                    feature.min_supported_version, feature.max_supported_version
+                ),
+            )
+        )
+        assert isinstance(reply, core.VoterChangeReply)
+        if reply.error in _TOP_LEVEL:
+            return update_raft_voter.UpdateRaftVoterResponse(error_code=reply.error)
+        leader_id, endpoint = self._leader(reply.leader)
+        return update_raft_voter.UpdateRaftVoterResponse(
+            error_code=reply.error,
+            current_leader=update_raft_voter.CurrentLeader(
+                leader_id,
+                reply.leader.epoch,
+                "" if endpoint is None else endpoint.host,
+                0 if endpoint is None else endpoint.port,
+            ),
+        )
+
+    # -- what operators see --------------------------------------------------
+
+    def on_describe(
+        self, caller: Caller, request: describe_quorum.DescribeQuorumRequest, version: int
+    ) -> describe_quorum.DescribeQuorumResponse:
+        """Describe the quorum; only its leader knows how far the others are."""
+        asked = {t.topic_name: [p.partition_index for p in t.partitions] for t in request.topics}
+        if asked != {TOPIC: [PARTITION]}:
+            return _unknown_partitions(asked)
+        view = self._quorum.describe()
+        if view.role is not Role.LEADER:
+            return describe_quorum.DescribeQuorumResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        now = self._quorum.wall_clock()
+        known = view.high_watermark
+        told = describe_quorum.ResponsePartitionData(
+            partition_index=PARTITION,
+            error_message=None,
+            leader_id=NO_LEADER if view.leader_id is None else view.leader_id,
+            leader_epoch=view.epoch,
+            high_watermark=-1 if known is None else known,
+            current_voters=[_replica_state(replica, now) for replica in view.replicas],
+            observers=[_replica_state(replica, now) for replica in view.observers],
+        )
+        return describe_quorum.DescribeQuorumResponse(
+            error_message=None,
+            topics=[describe_quorum.ResponseTopicData(TOPIC, [told])],
+            nodes=_nodes(view.voters),
+        )
+
+
+def _voter_key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
+    return None if node_id < 0 else ReplicaKey(NodeId(node_id), directory_id)
+
+
+def _successors(part: end_quorum_epoch.RequestPartitionData) -> tuple[ReplicaKey, ...]:
+    """Return the successors of either version; the older one names no directories."""
+    if part.preferred_candidates:
+        return tuple(
+            ReplicaKey(NodeId(c.candidate_id), c.candidate_directory_id)
+            for c in part.preferred_candidates
+        )
+    return tuple(ReplicaKey(NodeId(node_id)) for node_id in part.preferred_successors)
+
+
+def _is_metadata_fetch(request: fetch.FetchRequest, version: int) -> bool:
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    topic = request.topics[0]
+    named = topic.topic == TOPIC if version < FETCH_BY_ID_SINCE else topic.topic_id == TOPIC_ID
+    return named and topic.partitions[0].partition == PARTITION
+
+
+def _fetched(reply: core.FetchReply, leader_id: int) -> fetch.PartitionData:
+    told = fetch.PartitionData(
+        partition_index=PARTITION,
+        error_code=reply.error,
+        high_watermark=-1 if reply.high_watermark is None else reply.high_watermark,
+        log_start_offset=-1 if reply.log_start is None else reply.log_start,
+        current_leader=fetch.LeaderIdAndEpoch(leader_id, reply.leader.epoch),
+        aborted_transactions=None,
+        records=b"",
+    )
+    if reply.diverging is not None:
+        told.diverging_epoch = fetch.EpochEndOffset(reply.diverging.epoch, reply.diverging.offset)
+    if reply.snapshot is not None:
+        told.snapshot_id = fetch.SnapshotId(reply.snapshot.offset, reply.snapshot.epoch)
+    if isinstance(reply.records, core.Batches):
+        assert isinstance(reply.records.payload, bytes)
+        told.records = reply.records.payload
+    return told
+
+
+def _message(reply: core.VoterChangeReply) -> str | None:
+    if reply.error is ErrorCode.NONE:
+        return None
+    return reply.message or reply.error.name
+
+
+def _unknown_partitions(
+    asked: Mapping[str, list[int]],
+) -> describe_quorum.DescribeQuorumResponse:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return describe_quorum.DescribeQuorumResponse(
+        error_message=None,
+        topics=[
+            describe_quorum.ResponseTopicData(
+                name,
+                [
+                    describe_quorum.ResponsePartitionData(partition, error, None)
+                    for partition in partitions
+                ],
+            )
+            for name, partitions in asked.items()
+        ],
+    )
+
+
+def _replica_state(replica: ReplicaView, now: Millis) -> describe_quorum.ReplicaState:
+    fetched, caught_up = replica.last_fetch_age_ms, replica.last_caught_up_age_ms
+    return describe_quorum.ReplicaState(
+        replica.key.node_id,
+        replica.key.directory_id,
+        -1 if replica.log_end_offset is None else replica.log_end_offset,
+        -1 if fetched is None else now - fetched,
+        -1 if caught_up is None else now - caught_up,
+    )
+
+
+def _nodes(voters: VoterSet) -> list[describe_quorum.Node]:
+    return [
+        describe_quorum.Node(
+            voter.key.node_id,
+            [describe_quorum.Listener(e.listener, e.host, e.port) for e in voter.endpoints],
+        )
+        for voter in voters
+    ]

@@ -1,0 +1,362 @@
+"""``__cluster_metadata-0``: the replicated log of the quorum on disk, and its snapshots.
+
+A log of `ottla.storage` in KIP-631 framing: batches of one leader epoch each, control batches
+among them, no producers. What is appended is in the page cache; `flush` makes it durable.
+
+    start <= committed <= end        a snapshot at o stands for everything before o
+
+Three decisions of its own:
+
+- At each start every batch's CRC is checked, from the first segment on: no recovery point is
+  kept that a truncation would have to lower. The log is bounded by ``metadata.max.retention.*``
+  (100 MiB), so that costs well under a second. What is left is then synced: the core takes all
+  it finds at the start for durable.
+- A truncation is synced at once. It is rare, and an old tail that came back behind records
+  appended later would be a log that nobody ever had.
+- A snapshot whose position is not in the log replaces the log: that is how a crash between
+  installing a snapshot and emptying the log is finished.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ottla.protocol.faults import CorruptBatch
+from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
+from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
+from ottla.raft.control_batches import control_batch, controls_of_batch
+from ottla.raft.core.effects import AppendControl, AppendRecords
+from ottla.raft.core.log_view import LogPosition
+from ottla.raft.core.membership import Membership
+from ottla.raft.core.messages import Batches, Control
+from ottla.raft.core.voters import VoterSet
+from ottla.raft.snapshots import (
+    BATCH_BYTES_MAX,
+    CorruptSnapshot,
+    SnapshotFiles,
+    SnapshotHead,
+    data_batch,
+)
+from ottla.runtime.ports import Clock, Committer, Disk
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.scan import whole_batches
+
+DIRECTORY_NAME: Final = "__cluster_metadata-0"
+
+
+class UnusableMetadataLog(Exception):
+    """Log and snapshots do not fit together: records are missing that only others can have."""
+
+
+class Retention(NamedTuple):
+    """How much is kept behind the newest snapshot; -1 is without limit. Bytes, milliseconds."""
+
+    bytes_max: int = 100 * 1024 * 1024
+    age_ms_max: int = 7 * 24 * 3600 * 1000
+
+
+def metadata_log_config(segment_bytes: int = 1 << 30, segment_ms: int = 604_800_000) -> LogConfig:
+    """Return the settings of a metadata log, from ``metadata.log.segment.*``."""
+    return LogConfig(
+        segment_bytes=segment_bytes,
+        segment_ms=segment_ms,
+        max_message_bytes=BATCH_BYTES_MAX,
+        is_deleted=False,
+    )
+
+
+class MetadataLog:
+    """The log and its snapshots; `LogView` for the core. Open one with `MetadataLog.open`."""
+
+    def __init__(self, log: Log, snapshots: SnapshotFiles, clock: Clock) -> None:
+        self._log = log
+        self.snapshots = snapshots
+        self._clock = clock
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        log_dir: str,
+        clock: Clock,
+        config: LogConfig | None = None,
+    ) -> "MetadataLog":
+        """Recover the log below ``log_dir``, or begin one, so that all that is left is durable.
+
+        Raises:
+            UnusableMetadataLog: there is a gap between snapshot and log.
+            StorageFailed, OSError: the disk failed.
+        """
+        directory = f"{log_dir}/{DIRECTORY_NAME}"
+        disk.make_dirs(directory)
+        snapshots = SnapshotFiles(disk, directory)
+        snapshots.load()
+        log = Log.open(disk, directory, config or metadata_log_config(), clock=clock)
+        log.flush()
+        opened = cls(log, snapshots, clock)
+        opened._fit_together()
+        return opened
+
+    def _fit_together(self) -> None:
+        """Bring the log in step with the newest snapshot."""
+        latest, earliest = self.latest_snapshot(), self.earliest_snapshot()
+        start = self._log.log_start_offset
+        if latest is not None and latest.offset >= start and not self._has(latest):
+            self._log.truncate_fully_and_start_at(latest.offset)
+            self._log.flush()
+        elif start > 0 and (latest is None or latest.offset < start):
+            raise UnusableMetadataLog(
+                f"{self._log.directory}: begins at {start} and no snapshot reaches there"
+            )
+        elif start > 0 and earliest is not None and earliest.offset > start:
+            self._log.set_high_watermark(earliest.offset)
+            self._log.advance_log_start(earliest.offset)
+
+    def _has(self, snapshot: LogPosition) -> bool:
+        """Say whether the log passes through where a snapshot ends."""
+        if snapshot.offset > self._log.log_end_offset:
+            return False
+        if snapshot.offset == self._log.log_start_offset:
+            return True
+        return self._epoch_of(Offset(snapshot.offset - 1)) == snapshot.epoch
+
+    # -- LogView -------------------------------------------------------------
+
+    def start_offset(self) -> Offset:
+        """Return the offset of the first record still there."""
+        return self._log.log_start_offset
+
+    def end(self) -> LogPosition:
+        """Return the end, unflushed records included; the latest snapshot's id when empty."""
+        return LogPosition(self.epoch_before(self._log.log_end_offset), self._log.log_end_offset)
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> LogPosition:
+        """Return the largest epoch at or below ``epoch`` and where it ends."""
+        end = self.end()
+        if epoch >= end.epoch:
+            return end
+        entries = self._log.epochs.entries
+        following = next((e for e in entries if e.epoch > epoch), None)
+        assert following is not None, "an epoch below the log's last is followed by another"
+        ends = max(following.start_offset, self.start_offset())
+        return LogPosition(self.epoch_before(ends), ends)
+
+    def epoch_before(self, offset: Offset) -> LeaderEpoch:
+        """Return the epoch of the record before ``offset``, or of the snapshot at the start."""
+        if offset > self.start_offset():
+            return self._epoch_of(Offset(offset - 1))
+        at_start = [s.epoch for s in self.snapshots.all if s.offset == self.start_offset()]
+        return at_start[-1] if at_start else LeaderEpoch(0)
+
+    def _epoch_of(self, offset: Offset) -> LeaderEpoch:
+        epoch = self._log.epochs.epoch_for_offset(offset)
+        assert epoch is not None, f"no epoch for {offset}"
+        return epoch
+
+    def earliest_snapshot(self) -> LogPosition | None:
+        """Return the oldest snapshot."""
+        return next(iter(self.snapshots.all), None)
+
+    def latest_snapshot(self) -> LogPosition | None:
+        """Return the newest snapshot."""
+        return next(reversed(self.snapshots.all), None)
+
+    def snapshot_size(self, snapshot: LogPosition) -> int | None:
+        """Return how many bytes a snapshot has; None when it is not there."""
+        return self.snapshots.size(snapshot)
+
+    # -- what is in force ----------------------------------------------------
+
+    def membership(self, static: VoterSet) -> Membership:
+        """Return voters and ``kraft.version`` of snapshot and log.
+
+        ``static`` are the voters of the configuration: in force as long as nothing in
+        snapshot or log says otherwise.
+
+        Raises:
+            CorruptSnapshot: the newest snapshot is damaged.
+        """
+        found = Membership(static)
+        after = Offset(0)
+        if (latest := self.latest_snapshot()) is not None:
+            head = self._head(latest)
+            found.reset(latest.offset, head.kraft_version, head.voters)
+            after = latest.offset
+        for control in self._controls(after):
+            found.note(control)
+        return found
+
+    def _head(self, snapshot: LogPosition) -> SnapshotHead:
+        reader = self.snapshots.open(snapshot)
+        try:
+            for _ in reader.check():
+                pass
+            return reader.head()
+        except CorruptSnapshot as error:
+            raise CorruptSnapshot(
+                f"{error}. The node does not start with it. On a voter among others, format the "
+                "directory anew and let it join; restore the file from a backup where it is alone."
+            ) from error
+        finally:
+            reader.close()
+
+    def _controls(self, after: Offset) -> Iterator[Control]:
+        for segment in self._log.segments:
+            for whole in whole_batches(segment.file, 0, segment.size):
+                if whole.header.is_control and whole.header.last_offset >= after:
+                    for control in controls_of_batch(whole.buffer, whole.start):
+                        if control.offset >= after:
+                            yield control
+
+    # -- append --------------------------------------------------------------
+
+    def append_control(self, effect: AppendControl) -> None:
+        """Append the control batch of a leader."""
+        position = LogPosition(effect.epoch, effect.base_offset)
+        self._append(control_batch(position, self._clock.now(), effect.records))
+
+    def append_records(self, effect: AppendRecords, values: Sequence[bytes]) -> None:
+        """Append a leader's proposal, encoded, as one batch."""
+        assert len(values) == effect.records_count
+        position = LogPosition(effect.epoch, effect.base_offset)
+        self._append(data_batch(position, self._clock.now(), values))
+
+    def append_fetched(self, batches: Batches) -> None:
+        """Append what a leader sent, as it is."""
+        assert isinstance(batches.payload, bytes | bytearray | memoryview)
+        self._append(batches.payload)
+        assert self.end() == batches.end, (self.end(), batches.end)
+
+    def _append(self, data: Buffer) -> None:
+        self._log.append_at(data, now=self._clock.now())
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Cut the log so that it ends at ``offset``, durably."""
+        self._log.truncate_to(offset)
+        assert self._log.log_end_offset == offset, "batches are cut whole"
+        self._log.flush()
+
+    async def flush(self, committer: Committer) -> None:
+        """Return once everything appended before this call is durable."""
+        plan = self._log.flush_plan()
+        await committer.commit(plan.files)
+        self._log.flushed(plan)
+        self._log.purge_deleted()
+
+    def close(self) -> None:
+        """Let go of the files. What was not flushed may be lost."""
+        self._log.close()
+
+    # -- read ----------------------------------------------------------------
+
+    def read(self, offset: Offset, bytes_max: int, upto: Offset | None = None) -> bytes:
+        """Return whole batches from ``offset`` on, at least one where there is any.
+
+        Raises:
+            OffsetOutOfRange: it is not in the log.
+        """
+        end = self._log.log_end_offset if upto is None else min(upto, self._log.log_end_offset)
+        found = self._log.read(offset, bytes_max, upto=end)
+        data = found.file.pread(found.length, found.position)
+        whole = 0
+        for start, header in batches(data):
+            whole = start + header.size
+        return data[:whole]
+
+    def last_timestamp(self, before: Offset) -> Millis:
+        """Return the timestamp of the batch that ends at or holds ``before`` - 1; 0 if gone."""
+        if before <= self.start_offset():
+            return Millis(0)
+        data = self.read(Offset(before - 1), 1)
+        return next((header.max_timestamp for _, header in batches(data)), Millis(0))
+
+    def is_batch_end(self, offset: Offset) -> bool:
+        """Say whether a batch ends right before ``offset``: only there may a snapshot end."""
+        if offset <= self.start_offset():
+            return offset == self.start_offset()
+        data = self.read(Offset(offset - 1), 1)
+        return any(header.next_offset == offset for _, header in batches(data))
+
+    # -- snapshots -----------------------------------------------------------
+
+    def replace_by(self, snapshot: LogPosition) -> None:
+        """Empty the log and let it begin at an installed snapshot; older ones go."""
+        assert self.snapshots.size(snapshot) is not None, "installed before the log is emptied"
+        self._log.truncate_fully_and_start_at(snapshot.offset)
+        self._log.flush()
+        self.snapshots.delete(s for s in self.snapshots.all if s.offset < snapshot.offset)
+
+    def trim(self, retention: Retention, committed: Offset) -> None:
+        """Delete what the newest snapshots make unneeded, oldest first (KIP-630).
+
+        A snapshot goes once there is a newer one and the whole is too large, or it too old;
+        the log then begins at the snapshot that is the oldest. The newest one always stays.
+        """
+        while (plan := self._oldest_to_drop(retention)) is not None:
+            dropped, following = plan
+            self.snapshots.delete([dropped])
+            self._begin_at(following.offset, committed)
+        earliest = self.earliest_snapshot()
+        if earliest is not None and self._is_too_large(retention):
+            self._begin_at(earliest.offset, committed)
+
+    def _oldest_to_drop(self, retention: Retention) -> tuple[LogPosition, LogPosition] | None:
+        known = self.snapshots.all
+        if len(known) < 2:
+            return None
+        return (known[0], known[1]) if self._is_due(known[0], retention) else None
+
+    def _is_due(self, snapshot: LogPosition, retention: Retention) -> bool:
+        if self._is_too_large(retention):
+            return True
+        written = self.snapshots.disk.modified(self.snapshots.path(snapshot))
+        return 0 <= retention.age_ms_max < self._clock.now() - written
+
+    def _is_too_large(self, retention: Retention) -> bool:
+        sizes = [self.snapshots.size(snapshot) or 0 for snapshot in self.snapshots.all]
+        return 0 <= retention.bytes_max < self._log.size + sum(sizes)
+
+    def _begin_at(self, offset: Offset, committed: Offset) -> None:
+        """Let the log begin at ``offset``; segments that lie before it go whole."""
+        self._log.set_high_watermark(committed)
+        self._log.advance_log_start(offset)
+        old = [
+            segment.base_offset
+            for segment, following in zip(self._log.segments, self._log.segments[1:], strict=False)
+            if following.base_offset <= offset
+        ]
+        self._log.delete_segments(old)
+        self._log.purge_deleted()
+
+
+def checked_batches(data: Buffer) -> Batches | None:
+    """Make what the core takes of the bytes in a Fetch reply; None when there is nothing whole.
+
+    Raises:
+        Fault: damaged on the way: a CRC, an offset or an epoch is wrong.
+    """
+    view = memoryview(data)
+    first: BatchHeader | None = None
+    last: BatchHeader | None = None
+    whole = 0
+    controls: list[Control] = []
+    for start, header in batches(view):
+        _check(view, start, header, last)
+        if header.is_control:
+            controls += controls_of_batch(view, start)
+        first, last, whole = first or header, header, start + header.size
+    if first is None or last is None:
+        return None
+    end = LogPosition(last.leader_epoch, last.next_offset)
+    return Batches(first.base_offset, end, bytes(view[:whole]), tuple(controls))
+
+
+def _check(view: memoryview, start: int, header: BatchHeader, last: BatchHeader | None) -> None:
+    if not is_crc_valid(view, start, header):
+        raise CorruptBatch(f"the batch at offset {header.base_offset} is damaged")
+    if header.records_count != header.last_offset_delta + 1 or header.records_count <= 0:
+        raise CorruptBatch(f"the batch at offset {header.base_offset} has gaps")
+    if last is not None and header.base_offset != last.next_offset:
+        raise CorruptBatch(f"offset {header.base_offset} where {last.next_offset} is next")
+    if header.leader_epoch < (0 if last is None else last.leader_epoch):
+        raise CorruptBatch(f"the batch at offset {header.base_offset} is of an older epoch")

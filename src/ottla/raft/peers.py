@@ -1,0 +1,109 @@
+"""The other replicas, as places to send to: one connection each, opened when first needed.
+
+A connection that fails is dropped and opened anew with the next request; when that comes is the
+core's decision (``controller.quorum.retry.backoff.ms``). There is at most one request per peer
+that the core waits for; a few it no longer waits for may still be under way, within their
+timeout.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ottla.client.connection import Connection, Options
+from ottla.protocol.faults import Fault
+from ottla.protocol.schema import Message
+from ottla.raft.core.messages import Reply, Request
+from ottla.raft.core.voters import Endpoint
+from ottla.raft.wire import to_message, to_reply
+from ottla.runtime.ports import Address, Network
+
+log = logging.getLogger(__name__)
+
+
+class Peers(Protocol):
+    """How requests reach other replicas."""
+
+    async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
+        """Return the reply; None where there is none, for whatever reason."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        ...
+
+
+@dataclass(slots=True)
+class _Line:
+    """One peer. The lock keeps two requests from opening two connections."""
+
+    opening: asyncio.Lock
+    connection: Connection | None = None
+    is_down: bool = False
+
+
+class WirePeers:
+    """`Peers` over Kafka's protocol.
+
+    ``options`` may differ per address (TLS names); ``client_id`` is what peers log.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        client_id: str,
+        request_timeout_ms: int,
+        options: Callable[[Address], Options] = lambda address: Options(),
+    ) -> None:
+        self._network = network
+        self._client_id = client_id
+        self._timeout_ms = request_timeout_ms
+        self._options = options
+        self._lines: dict[Address, _Line] = {}
+        self._is_closed = False
+
+    async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
+        """Send a request and wait for its reply, as long as a request may take."""
+        address = Address(endpoint.host, endpoint.port)
+        line = self._lines.setdefault(address, _Line(asyncio.Lock()))
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                connection = await self._connect(address, line)
+                response: Message = await connection.send(
+                    to_message(request), timeout_ms=self._timeout_ms
+                )
+            reply = to_reply(response, endpoint.listener)
+        except (OSError, Fault) as error:
+            self._note_down(address, line, error)
+            return None
+        line.is_down = False
+        return reply
+
+    async def _connect(self, address: Address, line: _Line) -> Connection:
+        async with line.opening:
+            if self._is_closed:
+                raise ConnectionError("stopped")
+            if line.connection is None or not line.connection.is_open:
+                options = replace(
+                    self._options(address), connect_timeout_ms=max(1, self._timeout_ms)
+                )
+                line.connection = await Connection.open(
+                    self._network, address, client_id=self._client_id, options=options
+                )
+            return line.connection
+
+    def _note_down(self, address: Address, line: _Line, error: Exception) -> None:
+        """Say once that a peer is gone, not with each attempt."""
+        level = logging.DEBUG if line.is_down else logging.INFO
+        log.log(level, "quorum peer does not answer peer=%s reason=%s", address, error)
+        line.is_down = True
+
+    async def close(self) -> None:
+        """Hang up everywhere. Nothing is sent after."""
+        self._is_closed = True
+        lines, self._lines = list(self._lines.values()), {}
+        for line in lines:
+            if line.connection is not None:
+                await line.connection.close()
