@@ -65,8 +65,11 @@ class BatchLoader:
             since all of the batch is in an open transaction.
         """
         offset_first = provenance.offset - len(records) + 1
-        for index, record in enumerate(records):
-            self._take(record, replace(provenance, offset=Offset(offset_first + index - 1)))
+        for offset, record in enumerate(records, offset_first):
+            if isinstance(record, BeginTransactionRecord):
+                self._begin(replace(provenance, offset=Offset(offset - 1)))
+            else:
+                self._take(record)
         if self._before is None:
             self._newest = replace(self._newest, provenance=provenance)
             return self._show(self._newest)
@@ -82,15 +85,16 @@ class BatchLoader:
         self._before = None
         return delta
 
-    def _take(self, record: Message, before: Provenance) -> None:
-        """Take one record; ``before`` is the provenance of all that stands before it."""
+    def _begin(self, before: Provenance) -> None:
+        """Begin a transaction; ``before`` is the provenance of all that stands before it."""
+        if self._before is not None:
+            raise ReplayFault("a transaction begins within another")
+        if before.offset > self._visible.provenance.offset:
+            self._newest = replace(self._newest, provenance=before)
+        self._before = self._newest
+
+    def _take(self, record: Message) -> None:
         match record:
-            case BeginTransactionRecord():
-                if self._before is not None:
-                    raise ReplayFault("a transaction begins within another")
-                if before.offset > self._visible.provenance.offset:
-                    self._newest = replace(self._newest, provenance=before)
-                self._before = self._newest
             case EndTransactionRecord():
                 self._started("ends")
                 self._touched.include(self._touched_since)

@@ -1,0 +1,137 @@
+"""Levels of metadata.version and of the other features, as Kafka 4.2 has them."""
+
+import pytest
+
+from ottla.metadata import features
+from ottla.metadata.cluster import VersionRange
+from ottla.metadata.features import (
+    default_levels,
+    supported_features,
+    unmet_dependents,
+    unmet_needs,
+)
+from ottla.metadata.metadata_versions import (
+    LATEST_PRODUCTION,
+    MINIMUM_VERSION,
+    MetadataVersion,
+    from_version_string,
+    is_metadata_changed,
+)
+
+# Asked of Kafka 4.2.1: level, name, versions of PartitionRecord, PartitionChangeRecord,
+# RegisterBrokerRecord, Fetch and ListOffsets, and letters for what the log may contain:
+# (S)cram, (T)ransactions, delegation tokens (D), (C)ontroller registrations, directories (A),
+# (E)lr, (M)igrating brokers.
+KAFKA = """
+7 3.3-IV3 0 0 1 13 7 -
+8 3.4-IV0 0 0 2 13 7 M
+9 3.5-IV0 0 0 2 14 8 M
+10 3.5-IV1 0 0 2 15 8 M
+11 3.5-IV2 0 0 2 15 8 SM
+12 3.6-IV0 0 0 2 15 8 SM
+13 3.6-IV1 0 0 2 15 8 STM
+14 3.6-IV2 0 0 2 15 8 STDM
+15 3.7-IV0 0 0 2 15 8 STDCM
+16 3.7-IV1 0 0 2 15 8 STDCM
+17 3.7-IV2 1 1 3 15 8 STDCAM
+18 3.7-IV3 1 1 3 15 8 STDCAM
+19 3.7-IV4 1 1 3 16 8 STDCAM
+20 3.8-IV0 1 1 3 16 8 STDCAM
+21 3.9-IV0 1 1 3 17 9 STDCAM
+22 4.0-IV0 1 1 3 17 9 STDCAM
+23 4.0-IV1 2 2 3 17 9 STDCAEM
+24 4.0-IV2 2 2 3 17 9 STDCAEM
+25 4.0-IV3 2 2 3 17 10 STDCAEM
+26 4.1-IV0 2 2 3 17 10 STDCAEM
+27 4.1-IV1 2 2 3 18 10 STDCAEM
+28 4.2-IV0 2 2 3 18 10 STDCAEM
+29 4.2-IV1 2 2 3 18 11 STDCAEM
+"""
+ROWS = [line.split() for line in KAFKA.strip().splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
+def test_a_level_lets_in_what_kafkas_does(row: list[str]) -> None:
+    level = MetadataVersion(int(row[0]))
+    letters = {
+        "S": level.is_scram_supported(),
+        "T": level.is_metadata_transaction_supported(),
+        "D": level.is_delegation_token_supported(),
+        "C": level.is_controller_registration_supported(),
+        "A": level.is_directory_assignment_supported(),
+        "E": level.is_elr_supported(),
+        "M": level.is_migration_supported(),
+    }
+    assert [
+        str(int(level)),
+        str(level),
+        str(level.partition_record_version()),
+        str(level.partition_change_record_version()),
+        str(level.register_broker_record_version()),
+        str(level.fetch_request_version()),
+        str(level.list_offsets_request_version()),
+        "".join(letter for letter, there in letters.items() if there) or "-",
+    ] == row
+
+
+def test_all_levels_are_in_the_table() -> None:
+    assert [int(row[0]) for row in ROWS] == [int(level) for level in MetadataVersion]
+    assert (str(MINIMUM_VERSION), str(LATEST_PRODUCTION)) == ("3.3-IV3", "4.2-IV1")
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [("4.2", 29), ("4.2.1", 29), ("4.2-IV0", 28), ("4.0", 25), ("3.3", 7), ("3.3-IV2", None)],
+)
+def test_levels_have_names(text: str, level: int | None) -> None:
+    assert from_version_string(text) == level
+
+
+def test_which_steps_change_what_the_log_contains() -> None:
+    changed = [
+        str(MetadataVersion(level))
+        for level in range(8, 30)
+        if is_metadata_changed(MetadataVersion(level), MetadataVersion(level - 1))
+    ]
+    assert changed == ["3.4-IV0", "3.5-IV2", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV2", "4.0-IV1"]
+    assert is_metadata_changed(LATEST_PRODUCTION, MINIMUM_VERSION)
+    assert not is_metadata_changed(LATEST_PRODUCTION, LATEST_PRODUCTION)
+
+
+@pytest.mark.parametrize(
+    # kraft, transaction, group, eligible.leader.replicas, share, streams
+    ("text", "levels"),
+    [
+        ("3.8-IV0", [0, 0, 0, 0, 0, 0]),
+        ("3.9-IV0", [1, 0, 0, 0, 0, 0]),
+        ("4.0-IV0", [1, 0, 1, 0, 0, 0]),
+        ("4.0-IV2", [1, 2, 1, 0, 0, 0]),
+        ("4.1-IV0", [1, 2, 1, 1, 0, 0]),
+        ("4.2-IV0", [1, 2, 1, 1, 1, 0]),
+        ("4.2-IV1", [1, 2, 1, 1, 1, 1]),
+    ],
+)
+def test_a_new_cluster_starts_with_the_levels_of_its_release(text: str, levels: list[int]) -> None:
+    version = from_version_string(text)
+    assert version is not None
+    found = default_levels(version)
+    assert next(iter(found)) == "metadata.version"
+    assert list(found.values()) == [int(version), *levels]
+
+
+def test_what_a_node_announces() -> None:
+    ranges = supported_features()
+    assert ranges["metadata.version"] == VersionRange(7, 29)
+    assert ranges["transaction.version"] == VersionRange(0, 2)
+    assert ranges["metadata.version"].contains(7) and not ranges["share.version"].contains(2)
+    assert len(ranges) == 7
+
+
+def test_a_level_may_need_another_feature() -> None:
+    elr = features.ELIGIBLE_LEADER_REPLICAS_VERSION
+    assert unmet_needs(elr, 1, {"metadata.version": 22}) == [("metadata.version", 23)]
+    assert unmet_needs(elr, 1, {"metadata.version": 23}) == []
+    assert unmet_needs(elr, 0, {}) == [] and unmet_needs("unheard", 1, {}) == []
+    finalized = {"metadata.version": 29, elr: 1, "group.version": 1}
+    assert unmet_dependents("metadata.version", 22, finalized) == [(elr, 1)]
+    assert unmet_dependents("metadata.version", 23, finalized) == []
