@@ -15,6 +15,7 @@ memory that was never touched costs nothing.
 """
 
 import mmap
+from array import array
 from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -64,6 +65,7 @@ class _Probe:
     begin3: cython.ulonglong
     low: cython.ulonglong
     high: cython.ulonglong
+    touched: cython.ulonglong
 
     def __init__(self, secret: bytes, data: Buffer, table: memoryview) -> None:
         self.secret = secret
@@ -79,13 +81,12 @@ class _Probe:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-1, check=True)
-    def find(self, start: cython.int, length: cython.int) -> cython.longlong:
-        """Return where in the table a key's slot begins: its own, or the free one it gets.
+    def find(self) -> cython.longlong:
+        """Return where in the table the slot of the hash begins: its own, or the free one it gets.
 
         There is always a free one: the map is never filled.
         """
         slot: cython.ulonglong
-        self.hash(start, length)
         slot = ((self.low >> 32) * self.slots) >> 32
         while self.table[slot * 3 + 2] != 0:
             if self.table[slot * 3] == self.low and self.table[slot * 3 + 1] == self.high:
@@ -166,6 +167,38 @@ class _Probe:
 
 
 @cython.locals(
+    table="unsigned long long[::1]",
+    hashes="unsigned long long[::1]",
+    key_starts="int[::1]",
+    key_lengths="int[::1]",
+    index=cython.int,
+    count=cython.int,
+    slots=cython.ulonglong,
+    touched=cython.ulonglong,
+)
+def _hash_keys(probe: _Probe, spans: Spans, where: memoryview) -> "array[int]":
+    """Return the hashes of a batch's keys, two halves for each record.
+
+    Compiled, it also looks at the slot of each. Those lie anywhere in a large memory; asked
+    for one behind the other, without waiting for what is in them, many are fetched at once.
+    """
+    result = array("Q", bytes(16 * spans.count))
+    hashes, table = result, where
+    key_starts, key_lengths = spans.key_starts, spans.key_lengths
+    count, slots, touched = spans.count, len(where) // 3, 0
+    for index in range(count):
+        if key_lengths[index] >= 0:
+            probe.hash(key_starts[index], key_lengths[index])
+            hashes[2 * index] = probe.low
+            hashes[2 * index + 1] = probe.high
+    if cython.compiled:
+        for index in range(count):
+            touched ^= table[(((hashes[2 * index] >> 32) * slots) >> 32) * 3 + 2]
+        probe.touched = touched
+    return result
+
+
+@cython.locals(
     old="unsigned long long[::1]",
     fresh="unsigned long long[::1]",
     slots=cython.ulonglong,
@@ -240,7 +273,7 @@ class OffsetMap:
     @cython.locals(
         probe=_Probe,
         table="unsigned long long[::1]",
-        key_starts="int[::1]",
+        hashes="unsigned long long[::1]",
         key_lengths="int[::1]",
         offset_deltas="int[::1]",
         at=cython.longlong,
@@ -259,9 +292,8 @@ class OffsetMap:
         while self.size + spans.count > self._limit < self.capacity:
             self._grow()
         probe = _Probe(self._secret, region, self._table)
-        table = self._table
-        key_starts, key_lengths = spans.key_starts, spans.key_lengths
-        offset_deltas = spans.offset_deltas
+        table, hashes = self._table, _hash_keys(probe, spans, self._table)
+        key_lengths, offset_deltas = spans.key_lengths, spans.offset_deltas
         size, capacity = self.size, self.capacity
         base, first = base_offset, start
         for index in range(spans.count):
@@ -271,7 +303,8 @@ class OffsetMap:
             if size >= capacity:
                 self.size = size
                 return False
-            at = probe.find(key_starts[index], key_lengths[index])
+            probe.low, probe.high = hashes[2 * index], hashes[2 * index + 1]
+            at = probe.find()
             if table[at + 2] == 0:
                 size += 1
                 table[at] = probe.low
@@ -284,7 +317,7 @@ class OffsetMap:
         probe=_Probe,
         table="unsigned long long[::1]",
         marks="unsigned char[::1]",
-        key_starts="int[::1]",
+        hashes="unsigned long long[::1]",
         key_lengths="int[::1]",
         value_lengths="int[::1]",
         offset_deltas="int[::1]",
@@ -315,9 +348,9 @@ class OffsetMap:
         passed. ``keep`` has a byte for each record.
         """
         probe = _Probe(self._secret, region, self._table)
-        table, marks = self._table, keep
-        key_starts, key_lengths = spans.key_starts, spans.key_lengths
-        value_lengths, offset_deltas = spans.value_lengths, spans.offset_deltas
+        table, hashes, marks = self._table, _hash_keys(probe, spans, self._table), keep
+        key_lengths, value_lengths = spans.key_lengths, spans.value_lengths
+        offset_deltas = spans.offset_deltas
         base, latest = base_offset, self.latest_offset
         drops_tombstones = is_past_horizon
         kept = tombstones = without_key = 0
@@ -330,7 +363,8 @@ class OffsetMap:
                     continue
                 if drops_tombstones and value_lengths[index] < 0:
                     continue
-                at = probe.find(key_starts[index], key_lengths[index])
+                probe.low, probe.high = hashes[2 * index], hashes[2 * index + 1]
+                at = probe.find()
                 newest = table[at + 2]
                 if newest > offset + 1:
                     continue
@@ -344,7 +378,8 @@ class OffsetMap:
     def get(self, key: bytes) -> Offset | None:
         """Return the newest offset noted for a key."""
         probe = _Probe(self._secret, key, self._table)
-        found = self._table[probe.find(0, len(key)) + 2]
+        probe.hash(0, len(key))
+        found = self._table[probe.find() + 2]
         return Offset(found - 1) if found else None
 
 
