@@ -19,6 +19,7 @@ uint: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 uchar: TypeAlias = builtins.int
+Py_ssize_t: TypeAlias = builtins.int
 
 
 class _Subscripted:
