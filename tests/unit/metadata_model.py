@@ -162,9 +162,12 @@ def _broker(draw: Any, model: Model) -> Any:
 
 def _broker_change(draw: Any, model: Model) -> Message:
     broker = _broker(draw, model)
-    switch = st.integers(-1, 1)
     return mc.BrokerRegistrationChangeRecord(
-        broker.id, broker.epoch, draw(switch), draw(switch), draw(st.lists(UUIDS, unique=True))
+        broker.id,
+        broker.epoch,
+        draw(st.integers(-1, 1)),
+        draw(st.integers(0, 1)),
+        draw(st.lists(UUIDS, unique=True)),
     )
 
 

@@ -322,7 +322,7 @@ ACL = AccessControlEntryRecord(b"1" * 16, 2, "t", 3, "User:u", "*", 3, 3)
         UnregisterBrokerRecord(0, 13),
         BrokerRegistrationChangeRecord(0, 11),
         BrokerRegistrationChangeRecord(0, 12, fenced=2),
-        BrokerRegistrationChangeRecord(0, 12, in_controlled_shutdown=-2),
+        BrokerRegistrationChangeRecord(0, 12, in_controlled_shutdown=-1),
         ACL,
         RemoveAccessControlEntryRecord(b"2" * 16),
         RemoveUserScramCredentialRecord("u", 1),

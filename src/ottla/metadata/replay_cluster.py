@@ -30,8 +30,10 @@ from ottla.protocol.internal.metadata_cluster import (
     UnregisterBrokerRecord,
 )
 
-# Three states in one byte: turned on, left alone, turned off.
-_SWITCH: Mapping[int, bool | None] = {1: True, 0: None, -1: False}
+# A byte that says turned on, left alone or turned off. Only a new registration ends a
+# controlled shutdown.
+_FENCING: Mapping[int, bool | None] = {1: True, 0: None, -1: False}
+_SHUTDOWN: Mapping[int, bool | None] = {1: True, 0: None}
 
 
 def register_broker(image: Image, record: RegisterBrokerRecord, touched: Touched) -> Image:
@@ -76,9 +78,9 @@ def change_broker(image: Image, record: BrokerRegistrationChangeRecord, touched:
     broker = _broker(image, record.broker_id, record.broker_epoch)
     changed = replace(
         broker,
-        fenced=_switched(record.fenced, broker.fenced),
+        fenced=_switched(_FENCING, record.fenced, broker.fenced),
         in_controlled_shutdown=_switched(
-            record.in_controlled_shutdown, broker.in_controlled_shutdown
+            _SHUTDOWN, record.in_controlled_shutdown, broker.in_controlled_shutdown
         ),
         log_dirs=tuple(sorted(record.log_dirs)) if record.log_dirs else broker.log_dirs,
     )
@@ -142,10 +144,10 @@ def _with_broker(image: Image, broker: BrokerRegistration, touched: Touched) -> 
     return replace(image, cluster=replace(image.cluster, brokers=brokers))
 
 
-def _switched(change: int, old: bool) -> bool:
-    if change not in _SWITCH:
+def _switched(changes: Mapping[int, bool | None], change: int, old: bool) -> bool:
+    if change not in changes:
         raise ReplayFault(f"change {change} of a broker's registration is not known")
-    new = _SWITCH[change]
+    new = changes[change]
     return old if new is None else new
 
 

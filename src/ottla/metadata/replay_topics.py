@@ -40,7 +40,11 @@ def topic(image: Image, record: TopicRecord, touched: Touched) -> Image:
 
 
 def remove_topic(image: Image, record: RemoveTopicRecord, touched: Touched) -> Image:
-    """A topic goes, and what was configured for it goes with it."""
+    """A topic goes, and what was configured for it goes with it.
+
+    Also what was configured in the same batch, which Kafka's image keeps: here an image must
+    not depend on how the log was cut into batches.
+    """
     gone = _topic(image, record.topic_id)
     resource = ConfigResource(ConfigResourceType.TOPIC, gone.name)
     touched.topics.setdefault(gone.id, {}).update(dict.fromkeys(gone.partition_ids()))

@@ -193,8 +193,9 @@ def partition_record(
 ) -> Versioned:
     """Return a partition as the record that makes it.
 
-    Eligible leader replicas are left out without a word where the level has none, as in Kafka:
-    they are only of use where they are kept up.
+    Eligible leader replicas are written wherever the record has room for them, whether the
+    feature is finalized or not, so that a snapshot gives the image that the log gives. Where
+    the record has no room they are left out without a word, as in Kafka.
     """
     record = PartitionRecord(
         partition_id=at.partition_id,
