@@ -27,13 +27,17 @@ STEP_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One batch of the log, committed; without records where it is the quorum's own."""
+    """One batch of the log, committed; without records where it is the quorum's own.
+
+    ``size`` is its length in the log, in bytes.
+    """
 
     base_offset: Offset
     next_offset: Offset
     epoch: LeaderEpoch
     append_time: Millis
     records: tuple[Versioned, ...]
+    size: int = 0
 
 
 class MetadataListener(Protocol):
@@ -119,4 +123,5 @@ def _decoded(data: bytes, start: int, header: BatchHeader) -> CommittedBatch:
         header.leader_epoch,
         header.max_timestamp,
         records,
+        header.size,
     )

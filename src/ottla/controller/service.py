@@ -1,0 +1,381 @@
+"""The active controller at work: decide, append, and answer once it is committed and applied.
+
+    submit(decide) -> decide(newest state) -> append as one batch -> newest state' = state + records
+                      ... committed, applied, published ...        -> reply
+
+Decisions are made one after the other, each against a state that contains the records of all
+before it, committed or not. A reply leaves when the image that everybody sees has the records;
+a decision that wrote nothing waits for those it may have looked at.
+
+A reign begins when everything written before it is applied. Its first records, of a log without
+any, are those that formatting left for it. It ends with leadership: who waits is told
+NOT_CONTROLLER, since the fate of what was appended is open, and the newest state is dropped.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from ottla.controller.decision import ControllerState, Decision, parts
+from ottla.metadata.image import Image
+from ottla.metadata.replay import apply
+from ottla.protocol.faults import Fault, NotController, RequestTimedOut
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import AbortTransactionRecord, NoOpRecord
+from ottla.protocol.schema import Message
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.raft.core.effects import Role, RoleChanged
+from ottla.runtime.ports import Clock
+
+log = logging.getLogger(__name__)
+
+# Changes that may wait for their commit at once; each has a request behind it. Kafka's brokers
+# together have no more than `queued.max.requests` (500) each under way.
+PENDING_MAX: Final = 10_000
+
+NOTHING: Final = Offset(-1)
+LONG_AGO: Final = Millis(0)
+
+Reply = TypeVar("Reply", bound=Message | None)
+
+
+class Quorum(Protocol):
+    """The log, as its leader writes it."""
+
+    async def propose(self, records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
+        """Append one batch, return its first offset. A `Fault` says that nothing was appended."""
+        ...
+
+    def end_offset(self) -> Offset:
+        """Return where the next record will stand."""
+        ...
+
+    def resign(self, epoch: LeaderEpoch) -> None:
+        """Give leadership of an epoch up."""
+        ...
+
+
+class Committed(Protocol):
+    """The state that is committed and applied here."""
+
+    @property
+    def image(self) -> Image:
+        """What everybody sees."""
+        ...
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction of records has begun there and not ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a decision is made upon. ``now`` is the deadlines' clock, ``wall`` that of records."""
+
+    state: ControllerState
+    now: Millis
+    wall: Millis
+    next_offset: Offset
+    epoch: LeaderEpoch
+
+    @property
+    def image(self) -> Image:
+        """The newest image."""
+        return self.state.image
+
+
+Decide = Callable[[Moment], Decision[Reply]]
+
+
+class Duty(Protocol):
+    """Work that the active controller does by itself, now and then."""
+
+    @property
+    def name(self) -> str:
+        """What operators read."""
+        ...
+
+    @property
+    def interval_ms(self) -> int:
+        """How long between two rounds."""
+        ...
+
+    def begin(self, moment: Moment) -> None:
+        """A reign begins: forget what was known of an older one."""
+        ...
+
+    def decide(self, moment: Moment) -> Decision[None]:
+        """Return what there is to write now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Bounds of the controller. ``idle_ms`` 0 writes no NoOpRecord."""
+
+    idle_ms: int = 500
+    pending_max: int = PENDING_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A reply that waits until everything up to ``offset`` is applied."""
+
+    offset: Offset
+    done: "asyncio.Future[None]"
+
+
+@dataclass(slots=True, eq=False)
+class _Reign:
+    """One leadership of this node. ``state`` is None until it may decide."""
+
+    epoch: LeaderEpoch
+    start: Offset
+    state: ControllerState | None = None
+    last_offset: Offset = NOTHING
+    written_at: Millis = LONG_AGO
+    pending: deque[_Pending] = field(default_factory=deque)
+    # Decisions follow one another even where appending takes a while.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    due: dict[str, Millis] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerParts:
+    """What a controller is made of. ``bootstrap`` are the first records of a log without any."""
+
+    quorum: Quorum
+    committed: Committed
+    clock: Clock
+    bootstrap: Sequence[Versioned] = ()
+    duties: Sequence[Duty] = ()
+    settings: ControllerSettings = ControllerSettings()
+
+
+class Controller:
+    """`Service`: active while this node leads the quorum, and has applied what came before."""
+
+    name = "controller"
+
+    def __init__(self, parts: ControllerParts) -> None:
+        self._parts = parts
+        self._reign: _Reign | None = None
+        self._applied = NOTHING
+        self._wake = asyncio.Event()
+
+    # -- what others see -------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node decides at the moment."""
+        return self._reign is not None and self._reign.state is not None
+
+    @property
+    def pending(self) -> int:
+        """How many replies wait for their commit."""
+        return 0 if self._reign is None else len(self._reign.pending)
+
+    @property
+    def committed_image(self) -> Image:
+        """The image that reads are answered from."""
+        return self._parts.committed.image
+
+    # -- what happens to it ----------------------------------------------------
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Learn of a new role. Never writes by itself: it may be called amid a step of raft."""
+        reign = self._reign
+        is_leader = change.role is Role.LEADER
+        if reign is not None and is_leader and reign.epoch == change.epoch:
+            return
+        if reign is not None:
+            self._end_reign(reign)
+        if is_leader:
+            assert change.reign_start is not None
+            self._reign = _Reign(change.epoch, change.reign_start)
+            self._wake.set()
+
+    def on_applied(self, offset: Offset) -> None:
+        """Answer whoever waited for what is now seen: all up to ``offset``, published."""
+        self._applied = offset
+        reign = self._reign
+        if reign is None:
+            return
+        if reign.state is None:
+            self._wake.set()
+        while reign.pending and reign.pending[0].offset <= self._applied:
+            pending = reign.pending.popleft()
+            if not pending.done.done():
+                pending.done.set_result(None)
+
+    def _end_reign(self, reign: _Reign) -> None:
+        log.info("controller no longer active epoch=%d pending=%d", reign.epoch, len(reign.pending))
+        self._reign = None
+        reign.state = None
+        while reign.pending:
+            done = reign.pending.popleft().done
+            if not done.done():
+                done.set_exception(NotController("leadership was lost before the commit"))
+
+    # -- decisions -------------------------------------------------------------
+
+    async def submit(self, decide: Decide[Reply]) -> Reply:
+        """Decide, write, and return the reply once what it tells is committed and applied.
+
+        Raises:
+            NotController: this node does not lead, or lost leadership: the fate is open then.
+            RequestTimedOut: too many changes wait already; nothing was done.
+            RecordTooLarge: the records are too many for one batch; nothing was done.
+        """
+        reign = self._active()
+        if len(reign.pending) >= self._parts.settings.pending_max:
+            raise RequestTimedOut(f"{len(reign.pending)} changes wait for their commit")
+        async with reign.turn:
+            decision = decide(self._moment(reign))
+            for part in parts(decision.records):
+                await self._append(reign, part)
+            done = self._park(reign)
+        await done
+        return decision.reply
+
+    def _active(self) -> _Reign:
+        if self._reign is None or self._reign.state is None:
+            raise NotController("this node is not the active controller")
+        return self._reign
+
+    def _moment(self, reign: _Reign) -> Moment:
+        if self._reign is not reign or reign.state is None:
+            raise NotController("leadership was lost")
+        parts = self._parts
+        clock = parts.clock
+        end = parts.quorum.end_offset()
+        return Moment(reign.state, clock.monotonic(), clock.now(), end, reign.epoch)
+
+    async def _append(self, reign: _Reign, records: Sequence[Versioned]) -> None:
+        """Write one batch and let it count for the next decision.
+
+        The state is worked out first: records that do not fit it must not reach the log.
+        """
+        if reign.state is None:
+            raise NotController("leadership was lost")
+        _, delta = apply(reign.state.image, [record.message for record in records])
+        after = reign.state.after(delta)
+        await self._propose(reign, records)
+        if self._reign is not reign:
+            raise NotController("leadership was lost")
+        reign.state = after
+
+    async def _propose(self, reign: _Reign, records: Sequence[Versioned]) -> None:
+        try:
+            base = await self._parts.quorum.propose(records, reign.epoch)
+        except Fault:
+            raise
+        except BaseException:
+            # Whether it was appended is not known, so the newest state is not known either.
+            self._parts.quorum.resign(reign.epoch)
+            if self._reign is reign:
+                self._end_reign(reign)
+            raise
+        reign.last_offset = Offset(base + len(records) - 1)
+        reign.written_at = self._parts.clock.monotonic()
+
+    def _park(self, reign: _Reign) -> "asyncio.Future[None]":
+        """Return what is done once all that this reign wrote so far is applied."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._reign is not reign:
+            done.set_exception(NotController("leadership was lost before the commit"))
+        elif reign.last_offset <= self._applied:
+            done.set_result(None)
+        else:
+            reign.pending.append(_Pending(reign.last_offset, done))
+        return done
+
+    # -- the controller's own work ----------------------------------------------
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Open reigns as they come, and do the duties of an active controller."""
+        ready()
+        try:
+            while True:
+                self._wake.clear()
+                wait_ms = await self._work()
+                try:
+                    async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            if self._reign is not None:
+                self._end_reign(self._reign)
+
+    async def _work(self) -> int | None:
+        """Do what is due; return the milliseconds until something is, None if nothing will be."""
+        reign = self._reign
+        if reign is None:
+            return None
+        try:
+            if reign.state is None:
+                return await self._open(reign)
+            for duty in self._parts.duties:
+                await self._do(reign, duty)
+            await self._stay_heard(reign)
+        except NotController:
+            return 0
+        now = self._parts.clock.monotonic()
+        times = list(reign.due.values())
+        if self._parts.settings.idle_ms:
+            times.append(Millis(reign.written_at + self._parts.settings.idle_ms))
+        return max(1, min(times) - now) if times else None
+
+    async def _open(self, reign: _Reign) -> int | None:
+        """Begin to decide, once everything before this reign is applied."""
+        if self._applied < reign.start - 1:
+            return None
+        async with reign.turn:
+            await self._write_opening(reign)
+            moment = self._moment(reign)
+        for duty in self._parts.duties:
+            duty.begin(moment)
+            reign.due[duty.name] = Millis(moment.now + duty.interval_ms)
+        reign.written_at = moment.now
+        log.info("controller active epoch=%d next_offset=%d", reign.epoch, moment.next_offset)
+        return 0
+
+    async def _write_opening(self, reign: _Reign) -> None:
+        """Write what comes before anybody's request."""
+        committed = self._parts.committed
+        image = committed.image
+        if committed.is_in_transaction():
+            # Its leader is gone; what it wrote of it does not count.
+            await self._propose(reign, [Versioned(AbortTransactionRecord(), 0)])
+        if self._reign is not reign:
+            raise NotController("leadership was lost")
+        reign.state = ControllerState.of(image)
+        if image.features.metadata_version() is None and self._parts.bootstrap:
+            log.info("first records of a new cluster count=%d", len(self._parts.bootstrap))
+            await self._append(reign, self._parts.bootstrap)
+
+    async def _do(self, reign: _Reign, duty: Duty) -> None:
+        now = self._parts.clock.monotonic()
+        if reign.due[duty.name] > now:
+            return
+        reign.due[duty.name] = Millis(now + duty.interval_ms)
+        try:
+            await self.submit(duty.decide)
+        except (RequestTimedOut, NotController) as error:
+            log.info("controller duty put off duty=%s reason=%s", duty.name, error)
+
+    async def _stay_heard(self, reign: _Reign) -> None:
+        """Write a record that says nothing, so that followers can tell a quiet leader's age."""
+        idle_ms = self._parts.settings.idle_ms
+        now = self._parts.clock.monotonic()
+        is_known = self._moment(reign).image.features.metadata_version() is not None
+        if idle_ms and is_known and now - reign.written_at >= idle_ms:
+            async with reign.turn:
+                self._moment(reign)
+                await self._append(reign, [Versioned(NoOpRecord(), 0)])
+        elif not is_known:
+            reign.written_at = now

@@ -1,0 +1,115 @@
+"""From committed batches to the image, and from there to everybody who follows it.
+
+    raft --committed batches, snapshots--> BatchLoader --delta, image--> publishers, in their order
+    raft --role, epoch, leader-----------> followers of the quorum's leadership, in list order
+
+One batch is one publication: nobody sees half of what was written together. What a publisher
+or the loader raises ends the node: it can no longer know the cluster's state.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.metadata.image import Image, Provenance
+from ottla.metadata.publishing import Publication, Publisher
+from ottla.metadata.replay import replay_all
+from ottla.metadata.transactions import BatchLoader
+from ottla.protocol.types import Offset
+from ottla.raft.applier import CommittedBatch
+from ottla.raft.core.effects import RoleChanged
+from ottla.raft.core.log_view import LogPosition
+from ottla.raft.snapshots import SnapshotReader
+
+RoleFollower = Callable[[RoleChanged], None]
+AppliedFollower = Callable[[Offset], None]
+
+
+class LoadEvents(Protocol):
+    """Who counts what is loaded, to know when a snapshot is due."""
+
+    def batch_loaded(self, size: int, records: int) -> None:
+        """Take note of a batch of ``size`` bytes."""
+        ...
+
+    def snapshot_loaded(self, snapshot: LogPosition) -> None:
+        """Take note that the state was read from a snapshot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """Who hears of what. ``on_applied`` gets the last offset read, behind all publishers."""
+
+    publishers: Sequence[Publisher] = ()
+    on_role: Sequence[RoleFollower] = ()
+    on_applied: Sequence[AppliedFollower] = ()
+    events: LoadEvents | None = None
+
+
+class ImageLoader:
+    """`MetadataListener` of a node, and the committed state its controller begins from.
+
+    Followers are given once, by `follow_with`, before the log is read.
+    """
+
+    def __init__(self) -> None:
+        self._loader = BatchLoader()
+        self._publication: Publication | None = None
+        self._followers = Followers()
+
+    def follow_with(self, followers: Followers) -> None:
+        """Name everybody who follows; each publisher hears of the empty image first."""
+        assert self._publication is None, "given once"
+        self._publication = Publication(followers.publishers)
+        self._publication.start(self._loader.image)
+        self._followers = followers
+
+    @property
+    def image(self) -> Image:
+        """What is committed and seen by all of the node."""
+        return self._loader.image
+
+    def is_in_transaction(self) -> bool:
+        """Whether the log has begun a transaction of records and not ended it."""
+        return self._loader.is_in_transaction()
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Tell of a new role, epoch or leader."""
+        for follower in self._followers.on_role:
+            follower(change)
+
+    async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
+        """Apply and publish, batch by batch; others get their turn in between."""
+        assert self._publication is not None
+        for batch in committed:
+            provenance = Provenance(Offset(batch.next_offset - 1), batch.epoch, batch.append_time)
+            delta = self._loader.load([record.message for record in batch.records], provenance)
+            if delta is not None:
+                self._publication.publish(delta)
+            if self._followers.events is not None:
+                self._followers.events.batch_loaded(batch.size, len(batch.records))
+            self._note_applied(provenance.offset)
+            await asyncio.sleep(0)
+
+    async def on_snapshot(self, reader: SnapshotReader) -> None:
+        """Take a snapshot in place of everything, as one publication."""
+        assert self._publication is not None
+        snapshot = reader.snapshot
+        image = Image(
+            provenance=Provenance(
+                Offset(snapshot.offset - 1), snapshot.epoch, reader.head().last_timestamp
+            )
+        )
+        for batch in reader.batches():
+            image = replay_all(image, [record.message for record in batch.records])
+            await asyncio.sleep(0)
+        self._publication.publish(self._loader.reset(image))
+        if self._followers.events is not None:
+            self._followers.events.snapshot_loaded(snapshot)
+        self._note_applied(image.provenance.offset)
+
+    def _note_applied(self, offset: Offset) -> None:
+        for follower in self._followers.on_applied:
+            follower(offset)

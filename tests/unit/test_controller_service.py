@@ -1,0 +1,376 @@
+"""The active controller: replies after commit and apply, nothing survives lost leadership."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ottla.controller.decision import Decision
+from ottla.controller.service import (
+    Controller,
+    ControllerParts,
+    ControllerSettings,
+    Moment,
+)
+from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
+from ottla.node.image_loader import Followers, ImageLoader
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotController, RecordTooLarge, RequestTimedOut
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import (
+    BeginTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+)
+from ottla.protocol.internal.metadata_topics import ConfigRecord
+from ottla.protocol.messages.create_topics import CreateTopicsResponse
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.raft.applier import CommittedBatch
+from ottla.raft.core.effects import Role, RoleChanged
+from ottla.sim.clock import SimClock
+from ottla.sim.loop import run_simulated
+
+BOOTSTRAP = [Versioned(FeatureLevelRecord(METADATA_VERSION, int(LATEST_PRODUCTION)), 0)]
+
+
+@dataclass
+class FakeQuorum:
+    """A log of batches; the test says when which are committed."""
+
+    log: list[tuple[int, tuple[Versioned, ...]]] = field(default_factory=list)
+    error: BaseException | None = None
+    resigned: list[int] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+
+    async def propose(self, records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        base = self.end_offset()
+        self.log.append((epoch, tuple(records)))
+        return base
+
+    def end_offset(self) -> Offset:
+        return Offset(sum(len(records) for _, records in self.log))
+
+    def resign(self, epoch: LeaderEpoch) -> None:
+        self.resigned.append(epoch)
+
+
+class World:
+    def __init__(self, **settings: Any) -> None:
+        duties = settings.pop("duties", ())
+        bootstrap = settings.pop("bootstrap", BOOTSTRAP)
+        self.quorum = FakeQuorum()
+        self.loader = ImageLoader()
+        self.controller = Controller(
+            ControllerParts(
+                quorum=self.quorum,
+                committed=self.loader,
+                clock=SimClock(asyncio.get_running_loop()),
+                bootstrap=bootstrap,
+                duties=duties,
+                settings=ControllerSettings(**{"idle_ms": 0, **settings}),
+            )
+        )
+        self.loader.follow_with(
+            Followers((), [self.controller.on_role], [self.controller.on_applied])
+        )
+        self.applied = 0
+        self.service = asyncio.create_task(self.controller.run(lambda: None))
+
+    def lead(self, epoch: int = 1) -> None:
+        start = self.quorum.end_offset()
+        self.loader.on_role(RoleChanged(Role.LEADER, LeaderEpoch(epoch), NodeId(1), start))
+
+    def follow(self, epoch: int = 2) -> None:
+        self.loader.on_role(RoleChanged(Role.FOLLOWER, LeaderEpoch(epoch), NodeId(2)))
+
+    async def commit(self, upto: int | None = None) -> None:
+        """Apply whole batches that lie below ``upto``, all of them by default."""
+        base = 0
+        for epoch, records in self.quorum.log:
+            end = base + len(records)
+            if self.applied <= base < (end if upto is None else upto):
+                batch = CommittedBatch(
+                    Offset(base), Offset(end), LeaderEpoch(epoch), Millis(7), records, 100
+                )
+                await self.loader.on_committed([batch])
+                self.applied = end
+            base = end
+
+    async def lead_a_fresh_log(self) -> None:
+        self.lead()
+        await settle()
+        await self.commit()
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def set_config(name: str, value: str = "1", topic: str = "t") -> Callable[[Moment], Decision[Any]]:
+    def decide(moment: Moment) -> Decision[Any]:
+        records = [Versioned(ConfigRecord(2, topic, name, value), 0)]
+        return Decision(records, CreateTopicsResponse(throttle_time_ms=len(value)))
+
+    return decide
+
+
+def configs(moment_image: Any) -> dict[str, str]:
+    return {
+        name: value
+        for resource in moment_image.configs.by_resource
+        for name, value in moment_image.configs.of(resource).items()
+    }
+
+
+def simulated(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def main() -> None:
+            await test()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+                await asyncio.wait([task])
+
+        run_simulated(main())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@simulated
+async def test_a_reply_waits_for_commit_and_apply() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+    asked = asyncio.create_task(world.controller.submit(set_config("a", "xyz")))
+    await settle()
+    assert not asked.done() and world.controller.pending == 1
+    await world.commit()
+    assert (await asked).throttle_time_ms == 3
+    assert configs(world.loader.image) == {"a": "xyz"}
+
+
+@simulated
+async def test_a_decision_sees_what_was_decided_before_it_and_is_not_committed() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+    seen: list[dict[str, str]] = []
+
+    def look(moment: Moment) -> Decision[Any]:
+        seen.append(configs(moment.image))
+        return Decision([], CreateTopicsResponse())
+
+    first = asyncio.create_task(world.controller.submit(set_config("a")))
+    second = asyncio.create_task(world.controller.submit(look))
+    await settle()
+    assert seen == [{"a": "1"}] and configs(world.loader.image) == {}
+    assert not second.done(), "what it saw may still be lost"
+    await world.commit()
+    await asyncio.gather(first, second)
+
+
+@simulated
+async def test_records_of_one_decision_are_one_batch() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+
+    def decide(moment: Moment) -> Decision[Any]:
+        records = [Versioned(ConfigRecord(2, "t", name, "1"), 0) for name in ("a", "b", "c")]
+        return Decision(records, CreateTopicsResponse())
+
+    asked = asyncio.create_task(world.controller.submit(decide))
+    await settle()
+    assert not asked.done()
+    assert [len(records) for _, records in world.quorum.log] == [1, 3]
+
+
+@simulated
+async def test_lost_leadership_fails_who_waits_and_drops_what_was_not_committed() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+    asked = asyncio.create_task(world.controller.submit(set_config("a")))
+    await settle()
+    world.follow()
+    with pytest.raises(NotController):
+        await asked
+    assert not world.controller.is_active
+    with pytest.raises(NotController):
+        await world.controller.submit(set_config("b"))
+    # The others never had the record: it is cut, and the next reign does not know it.
+    world.quorum.log.pop()
+    world.lead(epoch=3)
+    await settle()
+    seen: list[dict[str, str]] = []
+
+    def look(moment: Moment) -> Decision[Any]:
+        seen.append(configs(moment.image))
+        return Decision([], CreateTopicsResponse())
+
+    await world.controller.submit(look)
+    assert seen == [{}]
+
+
+@simulated
+async def test_a_new_leader_decides_only_when_everything_before_its_reign_is_applied() -> None:
+    world = World()
+    world.quorum.log = [(0, tuple(BOOTSTRAP)), (0, (Versioned(ConfigRecord(2, "t", "a", "1"), 0),))]
+    world.lead()
+    await settle()
+    assert not world.controller.is_active
+    await world.commit(upto=1)
+    await settle()
+    assert not world.controller.is_active
+    await world.commit()
+    await settle()
+    assert world.controller.is_active
+
+
+@simulated
+async def test_bootstrap_records_are_the_first_of_an_empty_log_and_never_come_again() -> None:
+    world = World()
+    world.lead()
+    with pytest.raises(NotController):
+        await world.controller.submit(set_config("a"))
+    await settle()
+    assert world.quorum.log == [(1, tuple(BOOTSTRAP))]
+    await world.commit()
+    world.follow()
+    world.lead(epoch=3)
+    await settle()
+    assert world.controller.is_active
+    assert len(world.quorum.log) == 1
+
+
+@simulated
+async def test_an_open_transaction_of_an_older_leader_is_aborted_first() -> None:
+    world = World()
+    world.quorum.log = [
+        (0, tuple(BOOTSTRAP)),
+        (0, (Versioned(BeginTransactionRecord("x"), 0), Versioned(ConfigRecord(2, "t", "a"), 0))),
+    ]
+    await world.commit()
+    world.lead()
+    await settle()
+    assert [type(r.message).__name__ for r in world.quorum.log[-1][1]] == ["AbortTransactionRecord"]
+    seen = []
+
+    def look(moment: Moment) -> Decision[Any]:
+        seen.append(configs(moment.image))
+        return Decision([], CreateTopicsResponse())
+
+    asked = asyncio.create_task(world.controller.submit(look))
+    await settle()
+    await world.commit()
+    await asked
+    assert seen == [{}] and not world.loader.is_in_transaction()
+
+
+@simulated
+async def test_what_the_log_refuses_leaves_no_trace_in_the_newest_state() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+    world.quorum.error = RecordTooLarge("too large")
+    with pytest.raises(RecordTooLarge):
+        await world.controller.submit(set_config("a"))
+    world.quorum.error = None
+    seen = []
+
+    def look(moment: Moment) -> Decision[Any]:
+        seen.append(configs(moment.image))
+        return Decision([], CreateTopicsResponse())
+
+    await world.controller.submit(look)
+    assert seen == [{}] and world.quorum.resigned == []
+
+
+@simulated
+async def test_an_append_of_unknown_outcome_ends_the_reign() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+    world.quorum.error = OSError("disk")
+    with pytest.raises(OSError, match="disk"):
+        await world.controller.submit(set_config("a"))
+    assert world.quorum.resigned == [1] and not world.controller.is_active
+
+
+@simulated
+async def test_no_more_than_the_bound_wait() -> None:
+    world = World(pending_max=2)
+    await world.lead_a_fresh_log()
+    asked = [asyncio.create_task(world.controller.submit(set_config(name))) for name in "ab"]
+    await settle()
+    with pytest.raises(RequestTimedOut) as refused:
+        await world.controller.submit(set_config("c"))
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+    await world.commit()
+    await asyncio.gather(*asked)
+    assert set(configs(world.loader.image)) == {"a", "b"}
+
+
+@simulated
+async def test_decisions_do_not_overtake_one_another_while_an_append_takes_long() -> None:
+    world = World()
+    await world.lead_a_fresh_log()
+    world.quorum.gate = asyncio.Event()
+    seen = []
+
+    def look(moment: Moment) -> Decision[Any]:
+        seen.append(configs(moment.image))
+        return Decision([], CreateTopicsResponse())
+
+    first = asyncio.create_task(world.controller.submit(set_config("a")))
+    second = asyncio.create_task(world.controller.submit(look))
+    await settle()
+    assert seen == []
+    world.quorum.gate.set()
+    await settle()
+    assert seen == [{"a": "1"}]
+    await world.commit()
+    await asyncio.gather(first, second)
+
+
+@simulated
+async def test_a_quiet_leader_writes_a_record_that_says_nothing() -> None:
+    world = World(idle_ms=500)
+    await world.lead_a_fresh_log()
+    await asyncio.sleep(1.6)
+    kinds = [type(record.message) for _, records in world.quorum.log for record in records]
+    assert kinds == [FeatureLevelRecord, NoOpRecord, NoOpRecord, NoOpRecord]
+
+
+@dataclass
+class Counted:
+    name: str = "counted"
+    interval_ms: int = 1000
+    begun: int = 0
+    rounds: list[int] = field(default_factory=list)
+
+    def begin(self, moment: Moment) -> None:
+        self.begun += 1
+
+    def decide(self, moment: Moment) -> Decision[None]:
+        self.rounds.append(moment.now)
+        return Decision([], None)
+
+
+@simulated
+async def test_duties_are_done_in_their_rhythm_and_only_while_active() -> None:
+    duty = Counted()
+    world = World(duties=[duty])
+    await asyncio.sleep(3)
+    assert duty.rounds == []
+    await world.lead_a_fresh_log()
+    await asyncio.sleep(3.5)
+    assert duty.begun == 1 and len(duty.rounds) == 3
+    world.follow()
+    await asyncio.sleep(5)
+    assert len(duty.rounds) == 3
+    world.lead(epoch=3)
+    await asyncio.sleep(1.5)
+    assert duty.begun == 2 and len(duty.rounds) == 4
