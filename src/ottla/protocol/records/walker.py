@@ -400,7 +400,7 @@ def _fill(spans: Spans, region: Buffer) -> int:
             if (
                 position + 1 == end
                 and headers | size & 1 == 0
-                and size | key | value < 0x4000
+                and size < 0x4000  # a key or value that goes on could not fit then
                 and timestamp | offset < 0x200000
             ):
                 unfolded = (timestamp >> 1) ^ -(timestamp & 1)
