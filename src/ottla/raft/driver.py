@@ -421,8 +421,7 @@ class RaftDriver:
             try:
                 await self._log.flush(self._parts.committer)
             except (Fault, OSError) as error:
-                self._fail(error)
-                raise
+                return self._fail(error)
             self._feed(into.Flushed(self._now(), ticket))
 
     def _write_chunk(self, effect: out.WriteSnapshotChunk) -> None:
@@ -456,8 +455,7 @@ class RaftDriver:
             download.freeze()
             self._log.replace_by(snapshot)
         except (Fault, OSError) as error:
-            self._fail(error)
-            raise
+            return self._fail(error)
         self._feed(into.SnapshotInstalled(self._now(), snapshot, head.kraft_version, head.voters))
 
     async def take_snapshot(

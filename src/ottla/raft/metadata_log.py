@@ -5,7 +5,7 @@ among them, no producers. What is appended is in the page cache; `flush` makes i
 
     start <= committed <= end        a snapshot at o stands for everything before o
 
-Three decisions of its own:
+Four decisions of its own:
 
 - At each start every batch's CRC is checked, from the first segment on: no recovery point is
   kept that a truncation would have to lower. The log is bounded by ``metadata.max.retention.*``
@@ -13,11 +13,15 @@ Three decisions of its own:
   it finds at the start for durable.
 - A truncation is synced at once. It is rare, and an old tail that came back behind records
   appended later would be a log that nobody ever had.
+- Which epoch wrote what is read from the batches at each start, not from the checkpoint of
+  epochs: that one is cut where the log was trimmed to, and the log then begins earlier, at its
+  first segment.
 - A snapshot whose position is not in the log replaces the log: that is how a crash between
   installing a snapshot and emptying the log is finished.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import CorruptBatch
@@ -37,6 +41,7 @@ from ottla.raft.snapshots import (
     data_batch,
 )
 from ottla.runtime.ports import Clock, Committer, Disk
+from ottla.storage.checkpoints import LEADER_EPOCH
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.scan import whole_batches
@@ -91,6 +96,8 @@ class MetadataLog:
         disk.make_dirs(directory)
         snapshots = SnapshotFiles(disk, directory)
         snapshots.load()
+        with suppress(FileNotFoundError):
+            disk.remove(f"{directory}/{LEADER_EPOCH}")
         log = Log.open(disk, directory, config or metadata_log_config(), clock=clock)
         log.flush()
         opened = cls(log, snapshots, clock)
@@ -119,6 +126,11 @@ class MetadataLog:
         if snapshot.offset == self._log.log_start_offset:
             return True
         return self._epoch_of(Offset(snapshot.offset - 1)) == snapshot.epoch
+
+    @property
+    def directory(self) -> str:
+        """Where log, snapshots and quorum state are."""
+        return self._log.directory
 
     # -- LogView -------------------------------------------------------------
 

@@ -338,3 +338,16 @@ def read_bootstrap(disk: Disk, log_dir: str) -> list[Versioned] | None:
         return [record for batch in reader.batches() for record in batch.records]
     finally:
         reader.close()
+
+
+def write_initial_snapshot(disk: Disk, directory: str, voters: VoterSet, now: Millis) -> None:
+    """Make the snapshot (0, 0) that gives a formatted directory its first voters, durably.
+
+    Only for nodes that begin a quorum; one that joins finds the voters by fetching (KIP-853).
+    """
+    disk.make_dirs(directory)
+    writer = SnapshotWriter(SnapshotFiles(disk, directory), BOOTSTRAP_SNAPSHOT, now)
+    writer.begin(Millis(0), 1, voters)
+    writer.finish()
+    writer.file.sync()
+    writer.freeze()

@@ -13,6 +13,7 @@ from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
 from ottla.sim.log_store import LogStore
 from ottla.sim.platter import Keep
+from ottla.sim.quorum import quorum
 from ottla.sim.world import Host, Main, Ports, World
 
 ROUNDS = 16
@@ -178,4 +179,5 @@ Scenario = Callable[[World], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {
     "journal": journal,
     "partition-log": partition_log,
+    "quorum": quorum,
 }

@@ -13,6 +13,7 @@ disk operation or before the n-th step between two awaits.
 
 import asyncio
 import contextvars
+import warnings
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -221,7 +222,10 @@ def _unwind(task: asyncio.Task[Any]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     try:
-        if coroutine is not None:
-            coroutine.close()
+        with warnings.catch_warnings():
+            # A task that never got to run leaves what it was to await never awaited.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            if coroutine is not None:
+                coroutine.close()
     except (Exception, SimCrash):  # noqa: BLE001, S110
         pass

@@ -1,0 +1,52 @@
+"""Whole quorums of the real driver, log, client and server in seeded worlds.
+
+`QUORUM_SEEDS=first:last` plays other seeds than the 300 of every day.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.quorum import QuorumTorment, make_machines, torment_quorum
+from ottla.sim.quorum_watch import QuorumWatch
+from ottla.sim.runner import play
+from ottla.sim.world import World
+
+BLOCK = 20
+FIRST, LAST = map(int, os.environ.get("QUORUM_SEEDS", "0:300").split(":"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
+def test_promises_hold_and_a_healed_quorum_works(block: int) -> None:
+    for seed in range(block, min(block + BLOCK, LAST)):
+        outcome = play("quorum", seed)
+        if outcome.error is not None:
+            raise AssertionError(outcome.describe()) from outcome.error
+
+
+def test_the_worlds_are_eventful() -> None:
+    """The promises are only worth something if what could break them happened."""
+    watches = []
+    for seed in range(1, 21):
+        world = World(seed)
+        play = QuorumTorment(world, QuorumWatch(), make_machines(world))
+        watches.append(play.watch)
+        world.run(lambda play=play: torment_quorum(play))  # type: ignore[misc]
+    assert sum(len(watch.leaders) for watch in watches) > 40
+    assert sum(watch.end for watch in watches) > 600
+    assert sum(watch.loads for watch in watches) > 60
+    assert sum(watch.changes for watch in watches) > 10
+
+
+def test_one_seed_gives_one_history() -> None:
+    assert play("quorum", 8).hash == play("quorum", 8).hash
