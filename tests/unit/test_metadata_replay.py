@@ -178,6 +178,12 @@ def test_what_came_and_went_in_one_batch_was_never_there() -> None:
     assert image == EMPTY and delta.is_empty()
 
 
+def test_setting_what_is_set_changes_nothing() -> None:
+    image = replay_all(led(), [BROKER, ConfigRecord(4, "", "a", "1")])
+    again, delta = apply(image, [PARTITION, BROKER, ConfigRecord(4, "", "a", "1")])
+    assert again == image and delta.is_empty()
+
+
 def test_clearing_eligible_replicas_touches_only_partitions_that_have_some() -> None:
     image = replay_all(
         led(),
