@@ -14,13 +14,12 @@ COMPILED: dict[str, str] = {
     "ottla.storage.record_filter": "src/ottla/storage/record_filter.py",
 }
 
-setup(
-    ext_modules=cythonize(
-        [
-            Extension(name, [source], optional=True, extra_compile_args=["-O3"])
-            for name, source in COMPILED.items()
-        ],
-        language_level=3,
-        build_dir="build/cython",
-    )
+extensions = cythonize(
+    [Extension(name, [source], extra_compile_args=["-O3"]) for name, source in COMPILED.items()],
+    language_level=3,
+    build_dir="build/cython",
 )
+for extension in extensions:
+    extension.optional = True  # cythonize does not keep it
+
+setup(ext_modules=extensions)
