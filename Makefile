@@ -64,7 +64,8 @@ bench: setup ## ratios in one run; writes docs/benchmarks.md
 conformance: setup ## against Apache Kafka's own tools; skips with a reason where one is missing
 	$(BIN)/python -m pytest -q -m jvm tests/conformance
 
-docs: setup ## generated pages
+docs: setup ## generated pages and the tree in ARCHITECTURE.md
+	$(BIN)/python -m tools.draw_tree
 	$(BIN)/python -m ottla.config.generate --docs docs/config.md
 
 clean:
