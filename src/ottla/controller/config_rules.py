@@ -1,0 +1,270 @@
+"""Which configurations a resource may have: its name, its keys, its values, together.
+
+The configuration as it would be after a change is judged as a whole, so that two keys that
+contradict each other are found whichever of them came last. A refusal names keys and rules; it
+never holds the value of a secret, nor that of a key nobody knows.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ottla.config.checks import group_problems, topic_problems
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.generated import TopicConfig
+from ottla.config.key import Key, Scope, Update
+from ottla.config.keys import KEYS, base_of_listener_key
+from ottla.config.layers import (
+    Layers,
+    Texts,
+    broker_config,
+    client_metrics_config,
+    effective_broker_value,
+    group_config,
+    parse_checked,
+    shown,
+    topic_config,
+)
+from ottla.config.values import BadValue, Type
+from ottla.controller.decision import Refusal
+from ottla.metadata.configs import ConfigResource, ConfigResourceType
+from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.partition_names import is_topic_name
+
+ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+# A longer one would not fit the length of a string in older versions of the requests.
+VALUE_LENGTH_MAX = 32767
+
+_SCOPES = {
+    ConfigResourceType.TOPIC: Scope.TOPIC,
+    ConfigResourceType.BROKER: Scope.BROKER,
+    ConfigResourceType.CLIENT_METRICS: Scope.CLIENT_METRICS,
+    ConfigResourceType.GROUP: Scope.GROUP,
+}
+# Keys of a listener that may be set for all brokers at once.
+_CLUSTER_WIDE_LISTENER_KEYS = frozenset(
+    {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigContext:
+    """What a controller knows about configurations beside the image.
+
+    ``static`` is its own file, which stands in for those of the brokers as in Kafka;
+    ``controller_ids`` are the nodes of the quorum, which can be configured like brokers.
+    """
+
+    node_id: int
+    static: Texts = field(default_factory=dict, repr=False)
+    controller_ids: frozenset[int] = frozenset()
+
+    def layers(self, image: Image) -> Layers:
+        """Return where the defaults of topics and groups come from, strongest first."""
+        own = ConfigResource(ConfigResourceType.BROKER, str(self.node_id))
+        return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), self.static)
+
+
+def key_of(resource_type: int, name: str) -> Key | None:
+    """Return what is known about a key of a resource; None if nobody knows it."""
+    scope = _SCOPES.get(ConfigResourceType(resource_type))
+    return None if scope is None else KEYS[scope].get(name)
+
+
+def is_elr_enabled(image: Image) -> bool:
+    """Whether partitions keep eligible leader replicas (KIP-966)."""
+    return image.features.level(ELIGIBLE_LEADER_REPLICAS_VERSION) > 0
+
+
+def refuse_configs(
+    image: Image, resource: ConfigResource, new: Texts, old: Texts, context: ConfigContext
+) -> Refusal | None:
+    """Say why a resource may not have the configurations ``new`` after ``old``, if it may not.
+
+    Whether the resource exists is another question: `refuse_missing`.
+    """
+    match resource.type:
+        case ConfigResourceType.TOPIC:
+            return _refuse_topic_name(resource.name) or refuse_topic_configs(
+                new, old, context.layers(image)
+            )
+        case ConfigResourceType.BROKER:
+            return _refuse_broker_name(resource.name) or _refuse_broker(resource.name, new)
+        case ConfigResourceType.GROUP:
+            return _refuse_group(resource.name, new, context.layers(image))
+        case ConfigResourceType.CLIENT_METRICS:
+            return _refuse_client_metrics(resource.name, new)
+        case _:
+            # Loggers are set on the node itself and leave no record.
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
+
+
+def refuse_missing(
+    image: Image, resource: ConfigResource, context: ConfigContext
+) -> Refusal | None:
+    """Say that a resource does not exist, if it has to exist before it can be configured."""
+    if resource.type == ConfigResourceType.TOPIC and image.topics.named(resource.name) is None:
+        message = f"The topic '{resource.name}' does not exist"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if resource.type == ConfigResourceType.BROKER and resource.name:
+        node_id = int(resource.name)
+        if node_id not in image.cluster.brokers and node_id not in context.controller_ids:
+            return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"There is no node {node_id}")
+    return None
+
+
+# -- topics --------------------------------------------------------------------------------------
+
+
+def refuse_topic_configs(new: Texts, old: Texts, layers: Layers) -> Refusal | None:
+    """Say why a topic may not have these configurations. A new topic has no ``old`` ones."""
+    try:
+        config = topic_config(new, layers)
+    except ConfigError as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    problems = [*topic_problems(config), *_remote_problems(config, old, layers)]
+    return _refusal(ErrorCode.INVALID_CONFIG, problems)
+
+
+def _remote_problems(config: TopicConfig, old: Texts, layers: Layers) -> Iterable[Problem]:
+    if not config.remote_storage_enable:
+        was_enabled = old.get("remote.storage.enable", "").lower() == "true"
+        if was_enabled and not config.remote_log_delete_on_disable:
+            rule = "must not be turned off without remote.log.delete.on.disable=true"
+            yield Problem("remote.storage.enable", "false", rule)
+        return
+    if not effective_broker_value(layers, "remote.log.storage.system.enable"):
+        rule = "needs remote.log.storage.system.enable on the nodes"
+        yield Problem("remote.storage.enable", "true", rule)
+    if config.remote_log_copy_disable:
+        for key, local, whole in (
+            ("retention.ms", config.local_retention_ms, config.retention_ms),
+            ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
+        ):
+            if local not in (-2, whole):
+                rule = f"must equal {key}={whole} with remote.log.copy.disable"
+                yield Problem(f"local.{key}", str(local), rule)
+
+
+def _refuse_topic_name(name: str) -> Refusal | None:
+    if not name:
+        message = "Topics have no configurations in common; set them on the brokers"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    if not is_topic_name(name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name[:300]}' is no topic name")
+    return None
+
+
+# -- brokers -------------------------------------------------------------------------------------
+
+
+def _refuse_broker_name(name: str) -> Refusal | None:
+    if not name:
+        return None
+    if not (name.isascii() and name.isdigit() and int(name[:20]) < 1 << 31):
+        return Refusal(ErrorCode.INVALID_REQUEST, f"'{name[:300]}' is no node id")
+    return None
+
+
+def _refuse_broker(name: str, new: Texts) -> Refusal | None:
+    problems = (_broker_problem(key, text, for_all=not name) for key, text in new.items())
+    return _refusal(ErrorCode.INVALID_REQUEST, [p for p in problems if p is not None])
+
+
+def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
+    """Return what is wrong with one key of a broker; one that nobody knows is carried along."""
+    own = KEYS[Scope.BROKER].get(name)
+    key = own or base_of_listener_key(name)
+    if key is None:
+        return None
+    if key.update is Update.READ_ONLY:
+        return Problem(name, None, "cannot be changed while a node runs")
+    if own is not None and own.update is Update.PER_BROKER and name.startswith("ssl."):
+        return Problem(name, None, "can be changed for a listener only, as listener.name.{name}.")
+    per_broker = key.update is Update.PER_BROKER or (
+        own is None and key.name not in _CLUSTER_WIDE_LISTENER_KEYS
+    )
+    if for_all and per_broker:
+        return Problem(name, None, "cannot be set for all brokers, only for one")
+    try:
+        parse_checked(key, text)
+    except BadValue as error:
+        return Problem(name, shown(key, text), str(error))
+    return None
+
+
+# -- groups and client metrics -------------------------------------------------------------------
+
+
+def _refuse_group(name: str, new: Texts, layers: Layers) -> Refusal | None:
+    if not name:
+        message = "Groups have no configurations in common; set them on the brokers"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    try:
+        config = group_config(new, layers)
+    except ConfigError as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    problems = list(group_problems(config, broker_config(layers)))
+    return _refusal(ErrorCode.INVALID_CONFIG, problems)
+
+
+def _refuse_client_metrics(name: str, new: Texts) -> Refusal | None:
+    if not name:
+        return Refusal(ErrorCode.INVALID_REQUEST, "The name of a subscription must not be empty")
+    table = KEYS[Scope.CLIENT_METRICS]
+    if unknown := sorted(key for key in new if key not in table):
+        message = f"Unknown client metrics configuration: {', '.join(unknown)}"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    try:
+        client_metrics_config(new)
+    except ConfigError as error:
+        # Kafka calls an interval out of bounds a bad request, and all else a bad value.
+        of_interval = any(problem.key == "interval.ms" for problem in error.problems)
+        is_number = of_interval and new["interval.ms"].strip().lstrip("+-").isdigit()
+        code = ErrorCode.INVALID_REQUEST if is_number else ErrorCode.INVALID_CONFIG
+        return Refusal(code, str(error))
+    return None
+
+
+# -- what KIP-966 adds ---------------------------------------------------------------------------
+
+
+def refuse_min_insync_change(
+    image: Image, resource: ConfigResource, changes: Mapping[str, str | None]
+) -> Refusal | None:
+    """Say why min.insync.replicas may not change so while replicas are eligible by it.
+
+    All brokers must agree on it then: it is one value for the cluster, and it stays set.
+    """
+    if resource.type != ConfigResourceType.BROKER or MIN_INSYNC_REPLICAS not in changes:
+        return None
+    if not is_elr_enabled(image):
+        return None
+    if resource.name:
+        message = f"{MIN_INSYNC_REPLICAS} of one broker cannot change while ELR is enabled"
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    if changes[MIN_INSYNC_REPLICAS] is None:
+        message = f"{MIN_INSYNC_REPLICAS} of all brokers cannot be removed while ELR is enabled"
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    return None
+
+
+def refuse_long_value(changes: Mapping[str, str | None]) -> Refusal | None:
+    """Say that a value is too long to be kept."""
+    for name, value in changes.items():
+        if value is not None and len(value) > VALUE_LENGTH_MAX:
+            message = f"The value of {name[:300]} is longer than {VALUE_LENGTH_MAX}"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+    return None
+
+
+def is_list(resource_type: int, name: str) -> bool:
+    """Whether a key holds a list, so that items can be appended and subtracted."""
+    key = key_of(resource_type, name)
+    return key is not None and key.type is Type.LIST
+
+
+def _refusal(code: ErrorCode, problems: list[Problem]) -> Refusal | None:
+    return Refusal(code, "; ".join(map(str, problems))) if problems else None

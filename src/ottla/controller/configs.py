@@ -1,0 +1,285 @@
+"""AlterConfigs and IncrementalAlterConfigs: what to write for a change of configurations.
+
+Each resource of a request succeeds or fails by itself, and within it all keys together. A key
+that keeps its value is not written, except that of a broker: brokers take the record as the
+word to load certificates and the like again. Where partitions keep eligible leader replicas, a
+change of min.insync.replicas makes all of those ineligible (KIP-966), in the same batch.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ottla.config.values import to_text
+from ottla.controller.config_rules import (
+    MIN_INSYNC_REPLICAS,
+    ConfigContext,
+    is_elr_enabled,
+    is_list,
+    key_of,
+    refuse_configs,
+    refuse_long_value,
+    refuse_min_insync_change,
+    refuse_missing,
+)
+from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
+from ottla.metadata.configs import ConfigResource, ConfigResourceType
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_topics import ClearElrRecord, ConfigRecord
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+Changes = dict[str, str | None]
+"""The new value by key; None is to unset it. An unchanged key is not there."""
+
+AnyResource = TypeVar(
+    "AnyResource",
+    incremental_alter_configs.AlterConfigsResource,
+    alter_configs.AlterConfigsResource,
+)
+
+
+class Operation(enum.IntEnum):
+    """What IncrementalAlterConfigs does with a key, by Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of one resource: the records, or why there are none."""
+
+    resource: ConfigResource
+    records: list[Versioned]
+    refusal: Refusal | None = None
+
+
+def decide_incremental_alter_configs(
+    image: Image, request: IncrementalAlterConfigsRequest, context: ConfigContext
+) -> Decision[IncrementalAlterConfigsResponse]:
+    """Change the keys that are named, and leave the others (KIP-339)."""
+
+    def changes_of(
+        resource: incremental_alter_configs.AlterConfigsResource, old: Mapping[str, str]
+    ) -> Changes | Refusal:
+        return _refuse_operations(resource.configs) or _incremental(
+            resource.resource_type, resource.configs, old
+        )
+
+    outcomes = _outcomes(image, request.resources, changes_of, context)
+    responses = [
+        incremental_alter_configs.AlterConfigsResourceResponse(
+            error_code=o.refusal.code if o.refusal else ErrorCode.NONE,
+            error_message=o.refusal.message if o.refusal else None,
+            resource_type=o.resource.type,
+            resource_name=o.resource.name,
+        )
+        for o in outcomes
+    ]
+    records = _records(image, outcomes, request.validate_only)
+    return Decision(records, IncrementalAlterConfigsResponse(responses=responses))
+
+
+def decide_alter_configs(
+    image: Image, request: AlterConfigsRequest, context: ConfigContext
+) -> Decision[AlterConfigsResponse]:
+    """Set the keys that are named, and unset all others of the resource."""
+
+    def changes_of(
+        resource: alter_configs.AlterConfigsResource, old: Mapping[str, str]
+    ) -> Changes | Refusal:
+        nameless = [c.name for c in resource.configs if c.value is None]
+        if nameless:
+            return _refuse_null(nameless)
+        new: Changes = {c.name: c.value for c in resource.configs}
+        return new | {name: None for name in sorted(old) if name not in new}
+
+    outcomes = _outcomes(image, request.resources, changes_of, context)
+    responses = [
+        alter_configs.AlterConfigsResourceResponse(
+            error_code=o.refusal.code if o.refusal else ErrorCode.NONE,
+            error_message=o.refusal.message if o.refusal else None,
+            resource_type=o.resource.type,
+            resource_name=o.resource.name,
+        )
+        for o in outcomes
+    ]
+    records = _records(image, outcomes, request.validate_only)
+    return Decision(records, AlterConfigsResponse(responses=responses))
+
+
+# -- one request ---------------------------------------------------------------------------------
+
+
+def _outcomes(
+    image: Image,
+    resources: Iterable[AnyResource],
+    changes_of: Callable[[AnyResource, Mapping[str, str]], Changes | Refusal],
+    context: ConfigContext,
+) -> list[Outcome]:
+    resources = list(resources)
+    named = [ConfigResource(r.resource_type, r.resource_name) for r in resources]
+    times = Counter(named)
+    outcomes = []
+    for resource, asked in zip(named, resources, strict=True):
+        keys = [config.name for config in asked.configs]
+        refusal = _refuse_shape(resource, times[resource], keys)
+        if refusal is not None:
+            outcomes.append(Outcome(resource, [], refusal))
+            continue
+        changes = changes_of(asked, image.configs.of(resource))
+        outcomes.append(_outcome(image, resource, changes, context))
+    return _bounded(outcomes)
+
+
+def _refuse_shape(resource: ConfigResource, times: int, keys: list[str]) -> Refusal | None:
+    if resource.type not in ConfigResourceType._value2member_map_:
+        message = f"Unknown resource type {resource.type}"
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
+    if times > 1:
+        return Refusal(ErrorCode.INVALID_REQUEST, "A resource may be named once in a request")
+    if twice := sorted(key for key, count in Counter(keys).items() if count > 1):
+        message = f"A key may be named once per resource: {', '.join(twice)}"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None
+
+
+def _outcome(
+    image: Image, resource: ConfigResource, changes: Changes | Refusal, context: ConfigContext
+) -> Outcome:
+    if isinstance(changes, Refusal):
+        return Outcome(resource, [], changes)
+    old = image.configs.of(resource)
+    if resource.type != ConfigResourceType.BROKER:
+        changes = {name: value for name, value in changes.items() if old.get(name) != value}
+    new = {name: value for name, value in (dict(old) | changes).items() if value is not None}
+    refusal = (
+        refuse_min_insync_change(image, resource, changes)
+        or refuse_long_value(changes)
+        or refuse_configs(image, resource, new, old, context)
+        or refuse_missing(image, resource, context)
+    )
+    if refusal is not None:
+        return Outcome(resource, [], refusal)
+    return Outcome(resource, [config_record(resource, *change) for change in changes.items()])
+
+
+def _bounded(outcomes: list[Outcome]) -> list[Outcome]:
+    """Refuse the whole of a request that would write too much."""
+    if sum(len(outcome.records) for outcome in outcomes) <= RECORDS_MAX:
+        return outcomes
+    refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} changes in a request")
+    return [Outcome(o.resource, [], o.refusal or refusal) for o in outcomes]
+
+
+def _records(image: Image, outcomes: list[Outcome], validate_only: bool) -> list[Versioned]:
+    if validate_only:
+        return []
+    records = [record for outcome in outcomes for record in outcome.records]
+    return records + clear_elr_records(image, records)
+
+
+def config_record(resource: ConfigResource, name: str, value: str | None) -> Versioned:
+    """Return the record that sets a key, or unsets it when ``value`` is None."""
+    record = ConfigRecord(
+        resource_type=resource.type, resource_name=resource.name, name=name, value=value
+    )
+    return Versioned(record, 0)
+
+
+def clear_elr_records(image: Image, records: Iterable[Versioned]) -> list[Versioned]:
+    """Return what follows from changes of min.insync.replicas among ``records``.
+
+    Replicas became eligible by the old value and may lack what was acknowledged under the new
+    one. A change for the brokers reaches every topic.
+    """
+    if not is_elr_enabled(image):
+        return []
+    cleared = []
+    for record in records:
+        message = record.message
+        if isinstance(message, ConfigRecord) and message.name == MIN_INSYNC_REPLICAS:
+            is_topic = message.resource_type == ConfigResourceType.TOPIC
+            topic_name = message.resource_name if is_topic else ""
+            cleared.append(Versioned(ClearElrRecord(topic_name=topic_name), 0))
+    return cleared
+
+
+# -- operations ----------------------------------------------------------------------------------
+
+
+def _refuse_operations(configs: Iterable[AlterableConfig]) -> Refusal | None:
+    for config in configs:
+        if config.config_operation not in Operation._value2member_map_:
+            message = f"Unknown operation {config.config_operation} on {config.name}"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+    nameless = [
+        c.name for c in configs if c.value is None and c.config_operation != Operation.DELETE
+    ]
+    return _refuse_null(nameless) if nameless else None
+
+
+def _refuse_null(names: list[str]) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, f"A value is missing for {', '.join(names)}")
+
+
+def _incremental(
+    resource_type: int, configs: Iterable[AlterableConfig], old: Mapping[str, str]
+) -> Changes | Refusal:
+    changes: Changes = {}
+    for config in configs:
+        operation, value = Operation(config.config_operation), config.value
+        if operation is Operation.DELETE:
+            changes[config.name] = None
+            continue
+        assert value is not None, "checked before"
+        if operation is Operation.SET:
+            changes[config.name] = value
+            continue
+        if not is_list(resource_type, config.name):
+            message = f"{operation.name} needs a list, and {config.name} is none"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+        items = _items_now(resource_type, config.name, old)
+        changes[config.name] = ",".join(_combined(operation, items, _split(value)))
+    return changes
+
+
+def _items_now(resource_type: int, name: str, old: Mapping[str, str]) -> list[str]:
+    """Return the items that a change starts from: those set, else those of the key's default.
+
+    Kafka means the default of the key itself, not what the brokers would give the resource.
+    """
+    text = old.get(name)
+    if text is None:
+        key = key_of(resource_type, name)
+        text = None if key is None else to_text(key.default_value)
+    return [item for item in _split(text or "") if item]
+
+
+def _combined(operation: Operation, items: list[str], operands: list[str]) -> list[str]:
+    for operand in operands:
+        if operation is Operation.APPEND and operand not in items:
+            items.append(operand)
+        elif operation is Operation.SUBTRACT and operand in items:
+            items.remove(operand)
+    return items
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas as Java does: empty items at the end do not count, unless all is empty."""
+    items = text.split(",")
+    while len(items) > 1 and not items[-1]:
+        items.pop()
+    return items

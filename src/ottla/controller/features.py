@@ -1,0 +1,246 @@
+"""UpdateFeatures: at which levels the cluster may run (KIP-584, KIP-778, KIP-1022).
+
+All updates of a request hold or none does. A level is finalized only if every registered
+broker and every controller can run it, and if the levels it needs of other features are there
+once the request is done. A downgrade must be asked for as one; of metadata.version it is
+possible only while nothing that the log may contain would be lost.
+
+kraft.version is not among the records: the voters keep it in control records of the log. Such
+an update comes back as `FeaturesDecision.kraft_version`, with a record that does nothing so
+that the reply waits for its place in the log.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ottla.config.layers import Layers, effective_broker_value
+from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS, ConfigContext
+from ottla.controller.configs import config_record
+from ottla.controller.decision import Decision, Refusal
+from ottla.metadata.cluster import VersionRange
+from ottla.metadata.configs import ConfigResourceType
+from ottla.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    FEATURES,
+    KRAFT_VERSION,
+    supported_features,
+    unmet_needs,
+)
+from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import (
+    METADATA_VERSION,
+    MetadataVersion,
+    is_metadata_changed,
+)
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord, NoOpRecord
+from ottla.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+DISABLED = VersionRange(0, 0)
+
+
+class UpgradeType(enum.IntEnum):
+    """Which way a level may go, by Kafka's numbers."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesDecision(Decision[UpdateFeaturesResponse]):
+    """A decision that may also ask the voters for another kraft.version."""
+
+    kraft_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureContext:
+    """What the active controller knows of features beside the image.
+
+    ``configs`` names the quorum's nodes, all of which must be able to run a new level.
+    """
+
+    configs: ConfigContext
+    kraft_version: int = 1
+
+
+def decide_update_features(
+    image: Image, request: UpdateFeaturesRequest, version: int, context: FeatureContext
+) -> FeaturesDecision:
+    """Finalize levels. ``version`` is that of the request: its shape changed twice."""
+    updates = {update.feature: update for update in request.feature_updates}
+    after = _levels(image, context)
+    after.update((name, update.max_version_level) for name, update in updates.items())
+    for update in updates.values():
+        refusal = _refuse(image, update, version, after, context)
+        if refusal is not None:
+            message = f"No feature was updated, because of one: {refusal.message}"
+            reply = UpdateFeaturesResponse(error_code=refusal.code, error_message=message)
+            return FeaturesDecision([], reply)
+    reply = _accepted(request, version)
+    if request.validate_only:
+        return FeaturesDecision([], reply)
+    records = [_record(update) for update in updates.values()]
+    if after.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) and (
+        ELIGIBLE_LEADER_REPLICAS_VERSION in updates
+    ):
+        static = effective_broker_value(Layers(static=context.configs.static), MIN_INSYNC_REPLICAS)
+        records += elr_safety_records(image, int(str(static)))
+    kraft = updates.get(KRAFT_VERSION)
+    return FeaturesDecision(records, reply, None if kraft is None else kraft.max_version_level)
+
+
+def _accepted(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
+    if version > 1:
+        return UpdateFeaturesResponse(error_message=None)
+    results = [
+        UpdatableFeatureResult(feature=update.feature, error_message=None)
+        for update in request.feature_updates
+    ]
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _levels(image: Image, context: FeatureContext) -> dict[str, int]:
+    return dict(image.features.levels) | {KRAFT_VERSION: context.kraft_version}
+
+
+def _record(update: FeatureUpdateKey) -> Versioned:
+    if update.feature == KRAFT_VERSION:
+        return Versioned(NoOpRecord(), 0)
+    record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
+    return Versioned(record, 0)
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def _refuse(
+    image: Image,
+    update: FeatureUpdateKey,
+    version: int,
+    after: Mapping[str, int],
+    context: FeatureContext,
+) -> Refusal | None:
+    way = _upgrade_type(update, version)
+    now = _levels(image, context).get(update.feature, 0)
+    reason = (
+        _reason_of_shape(update, way)
+        or _reason_unsupported(image, update.feature, update.max_version_level, context)
+        or _reason_of_direction(update.feature, now, update.max_version_level, way)
+        or _reason_of_needs(update, after)
+    )
+    if reason is None and update.feature == METADATA_VERSION:
+        reason = _reason_of_metadata_version(now, update.max_version_level, way)
+    if reason is None:
+        return None
+    level = update.max_version_level
+    message = f"Invalid update of {update.feature[:300]} to level {level}: {reason}"
+    return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _upgrade_type(update: FeatureUpdateKey, version: int) -> UpgradeType | None:
+    if version == 0:
+        # Before there were three ways to go, a flag allowed the one that loses nothing.
+        return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+    known = update.upgrade_type in UpgradeType._value2member_map_
+    return UpgradeType(update.upgrade_type) if known else None
+
+
+def _reason_of_shape(update: FeatureUpdateKey, way: UpgradeType | None) -> str | None:
+    if way is None:
+        return f"upgrade type {update.upgrade_type} is not known"
+    if update.max_version_level < 0:
+        return "a level is never less than 0"
+    if update.feature != METADATA_VERSION and update.feature not in FEATURES:
+        return "there is no such feature"
+    return None
+
+
+def _reason_of_direction(feature: str, now: int, level: int, way: UpgradeType | None) -> str | None:
+    if level < now and feature == KRAFT_VERSION:
+        return f"the level is {now} and cannot go down"
+    if level < now and way is UpgradeType.UPGRADE:
+        return f"the level is {now}, and going down must be asked for as a downgrade"
+    if level > now and way is not UpgradeType.UPGRADE:
+        return f"the level is {now}, and this would be no downgrade"
+    return None
+
+
+def _reason_of_needs(update: FeatureUpdateKey, after: Mapping[str, int]) -> str | None:
+    needs = unmet_needs(update.feature, update.max_version_level, after)
+    if not needs:
+        return None
+    return "it needs " + ", ".join(f"{name} at level {least} or above" for name, least in needs)
+
+
+def _reason_of_metadata_version(now: int, level: int, way: UpgradeType | None) -> str | None:
+    old, new = MetadataVersion(now), MetadataVersion(level)
+    if new >= old or not is_metadata_changed(old, new):
+        return None
+    if way is UpgradeType.UNSAFE_DOWNGRADE:
+        return f"a downgrade from {old} to {new} would lose metadata, and that is not supported"
+    return f"a downgrade from {old} to {new} might lose metadata"
+
+
+def _reason_unsupported(
+    image: Image, feature: str, level: int, context: FeatureContext
+) -> str | None:
+    for who, supported in _nodes(image, context):
+        allowed = supported.get(feature, DISABLED)
+        if not allowed.contains(level):
+            if allowed == DISABLED:
+                return f"{who} does not support the feature"
+            return f"{who} supports levels {allowed.min} to {allowed.max} only"
+    return _reason_unregistered(image, context)
+
+
+def _nodes(
+    image: Image, context: FeatureContext
+) -> Iterator[tuple[str, Mapping[str, VersionRange]]]:
+    own = context.configs.node_id
+    yield f"controller {own}", supported_features()
+    for broker_id in sorted(image.cluster.brokers):
+        yield f"broker {broker_id}", image.cluster.brokers[broker_id].features
+    for controller_id in sorted(image.cluster.controllers):
+        if controller_id != own:
+            features = image.cluster.controllers[controller_id].features
+            yield f"controller {controller_id}", features
+
+
+def _reason_unregistered(image: Image, context: FeatureContext) -> str | None:
+    """Name a node of the quorum that never said what it can run."""
+    if not image.metadata_version().is_controller_registration_supported():
+        return None
+    known = {context.configs.node_id, *image.cluster.controllers}
+    unknown = sorted(context.configs.controller_ids - known)
+    return f"controller {unknown[0]} has not registered and may not support it" if unknown else None
+
+
+# -- eligible leader replicas --------------------------------------------------------------------
+
+
+def elr_safety_records(image: Image, min_insync_replicas: int) -> list[Versioned]:
+    """Return what makes min.insync.replicas one value for the whole cluster (KIP-966).
+
+    Eligibility is by that value, so brokers must not differ in it: what their files say becomes
+    the cluster's, unless it has one, and what was set for single brokers is removed.
+    """
+    records = []
+    if MIN_INSYNC_REPLICAS not in image.configs.of(ALL_BROKERS):
+        records.append(config_record(ALL_BROKERS, MIN_INSYNC_REPLICAS, str(min_insync_replicas)))
+    own = (
+        resource
+        for resource, values in image.configs.by_resource.items()
+        if resource.type == ConfigResourceType.BROKER and resource.name
+        if MIN_INSYNC_REPLICAS in values
+    )
+    records += [config_record(resource, MIN_INSYNC_REPLICAS, None) for resource in sorted(own)]
+    return records

@@ -1,0 +1,470 @@
+"""AlterConfigs and IncrementalAlterConfigs, rule by rule, and against a dictionary."""
+
+import itertools
+
+import pytest
+from controller_images import (
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    after,
+    broker,
+    config,
+    feature,
+    image_of,
+    topic,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.controller import configs
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.configs import (
+    Operation,
+    decide_alter_configs,
+    decide_incremental_alter_configs,
+)
+from ottla.controller.decision import Decision
+from ottla.metadata.configs import ConfigResource
+from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.metadata_topics import ClearElrRecord, ConfigRecord
+from ottla.protocol.messages import alter_configs
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+STATIC = {
+    "node.id": "3000",
+    "process.roles": "controller",
+    "controller.listener.names": "CONTROLLER",
+}
+CONTEXT = ConfigContext(3000, STATIC, frozenset({3000}))
+IMAGE = image_of(topic("foo"), topic("bar"), broker(1), broker(2))
+SET, DELETE, APPEND, SUBTRACT = (
+    Operation.SET,
+    Operation.DELETE,
+    Operation.APPEND,
+    Operation.SUBTRACT,
+)
+
+Op = tuple[str, int, str | None]
+
+
+def resource(kind: int, name: str, *ops: Op) -> AlterConfigsResource:
+    entries = [AlterableConfig(key, operation, value) for key, operation, value in ops]
+    return AlterConfigsResource(kind, name, entries)
+
+
+def alter(
+    image: Image, *resources: AlterConfigsResource, validate_only: bool = False
+) -> Decision[IncrementalAlterConfigsResponse]:
+    request = IncrementalAlterConfigsRequest(list(resources), validate_only)
+    return decide_incremental_alter_configs(image, request, CONTEXT)
+
+
+def code(decision: Decision[IncrementalAlterConfigsResponse], at: int = 0) -> ErrorCode:
+    return ErrorCode(decision.reply.responses[at].error_code)
+
+
+def one(kind: int, name: str, *ops: Op, image: Image = IMAGE) -> ErrorCode:
+    decision = alter(image, resource(kind, name, *ops))
+    if code(decision):
+        assert decision.records == []
+    return code(decision)
+
+
+def stored(image: Image, kind: int, name: str) -> dict[str, str]:
+    return dict(image.configs.of(ConfigResource(kind, name)))
+
+
+# -- operations ----------------------------------------------------------------------------------
+
+
+def test_set_writes_the_value() -> None:
+    decision = alter(IMAGE, resource(TOPIC, "foo", ("retention.ms", SET, "1000")))
+    assert code(decision) is ErrorCode.NONE
+    assert decision.reply.responses[0].error_message is None
+    assert stored(after(IMAGE, decision), TOPIC, "foo") == {"retention.ms": "1000"}
+
+
+def test_delete_writes_null() -> None:
+    image = image_of(topic("foo"), config(TOPIC, "foo", "retention.ms", "1000"))
+    decision = alter(image, resource(TOPIC, "foo", ("retention.ms", DELETE, None)))
+    assert [record.message for record in decision.records] == [
+        config(TOPIC, "foo", "retention.ms", None)
+    ]
+
+
+def test_append_starts_from_the_default_of_the_key() -> None:
+    decision = alter(IMAGE, resource(TOPIC, "foo", ("cleanup.policy", APPEND, "compact")))
+    assert stored(after(IMAGE, decision), TOPIC, "foo") == {"cleanup.policy": "delete,compact"}
+
+
+def test_append_keeps_what_is_there_once() -> None:
+    image = image_of(topic("foo"), config(TOPIC, "foo", "cleanup.policy", "compact,delete"))
+    decision = alter(image, resource(TOPIC, "foo", ("cleanup.policy", APPEND, "delete")))
+    assert code(decision) is ErrorCode.NONE
+    assert decision.records == []
+
+
+def test_subtract_takes_items_away() -> None:
+    image = image_of(topic("foo"), config(TOPIC, "foo", "cleanup.policy", "compact,delete"))
+    decision = alter(image, resource(TOPIC, "foo", ("cleanup.policy", SUBTRACT, "delete")))
+    assert stored(after(image, decision), TOPIC, "foo") == {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_only_lists_have_items(operation: int) -> None:
+    assert one(TOPIC, "foo", ("retention.ms", operation, "1")) is ErrorCode.INVALID_CONFIG
+
+
+def test_unknown_operation() -> None:
+    assert one(TOPIC, "foo", ("retention.ms", 9, "1")) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("operation", [SET, APPEND, SUBTRACT])
+def test_a_value_is_needed(operation: int) -> None:
+    assert one(TOPIC, "foo", ("cleanup.policy", operation, None)) is ErrorCode.INVALID_REQUEST
+
+
+def test_an_unchanged_topic_key_is_not_written_a_brokers_is() -> None:
+    image = image_of(
+        topic("foo"),
+        broker(1),
+        config(TOPIC, "foo", "retention.ms", "5"),
+        config(BROKER, "1", "log.retention.ms", "5"),
+    )
+    decision = alter(
+        image,
+        resource(TOPIC, "foo", ("retention.ms", SET, "5")),
+        resource(BROKER, "1", ("log.retention.ms", SET, "5")),
+    )
+    assert [record.message for record in decision.records] == [
+        config(BROKER, "1", "log.retention.ms", "5")
+    ]
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def test_one_bad_key_fails_its_resource_and_no_other() -> None:
+    decision = alter(
+        IMAGE,
+        resource(TOPIC, "foo", ("retention.ms", SET, "7"), ("segment.bytes", SET, "-1")),
+        resource(TOPIC, "bar", ("retention.ms", SET, "7")),
+    )
+    assert code(decision, 0) is ErrorCode.INVALID_CONFIG
+    assert code(decision, 1) is ErrorCode.NONE
+    new = after(IMAGE, decision)
+    assert stored(new, TOPIC, "foo") == {}
+    assert stored(new, TOPIC, "bar") == {"retention.ms": "7"}
+
+
+def test_validate_only_writes_nothing() -> None:
+    asked = resource(TOPIC, "foo", ("retention.ms", SET, "7"))
+    decision = alter(IMAGE, asked, validate_only=True)
+    assert code(decision) is ErrorCode.NONE
+    assert decision.records == []
+    bad = alter(IMAGE, resource(TOPIC, "foo", ("x", SET, "7")), validate_only=True)
+    assert code(bad) is ErrorCode.INVALID_CONFIG
+
+
+def test_a_resource_named_twice_is_refused_both_times() -> None:
+    asked = resource(TOPIC, "foo", ("retention.ms", SET, "7"))
+    decision = alter(IMAGE, asked, asked)
+    assert [code(decision, at) for at in (0, 1)] == [ErrorCode.INVALID_REQUEST] * 2
+    assert decision.records == []
+
+
+def test_a_key_named_twice_is_refused() -> None:
+    ops = (("retention.ms", SET, "7"), ("retention.ms", SET, "8"))
+    assert one(TOPIC, "foo", *ops) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(0, ErrorCode.UNSUPPORTED_VERSION), (8, ErrorCode.INVALID_REQUEST)],
+    ids=["unknown", "logger"],
+)
+def test_resource_types_without_records(kind: int, expected: ErrorCode) -> None:
+    assert one(kind, "1", ("a", SET, "b")) is expected
+
+
+def test_a_value_has_a_length_at_most() -> None:
+    image = image_of(broker(1))
+    assert one(BROKER, "1", ("my.key", SET, "x" * 32768), image=image) is ErrorCode.INVALID_CONFIG
+    assert one(BROKER, "1", ("my.key", SET, "x" * 32767), image=image) is ErrorCode.NONE
+
+
+def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configs, "RECORDS_MAX", 1)
+    decision = alter(
+        IMAGE,
+        resource(TOPIC, "foo", ("retention.ms", SET, "7")),
+        resource(TOPIC, "bar", ("retention.ms", SET, "7")),
+    )
+    assert [code(decision, at) for at in (0, 1)] == [ErrorCode.POLICY_VIOLATION] * 2
+    assert decision.records == []
+
+
+# -- topics --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", ErrorCode.INVALID_REQUEST),
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_names_of_topics(name: str, expected: ErrorCode) -> None:
+    assert one(TOPIC, name, ("retention.ms", SET, "1")) is expected
+
+
+def test_unknown_key_of_a_topic() -> None:
+    assert one(TOPIC, "foo", ("no.such", SET, "1")) is ErrorCode.INVALID_CONFIG
+
+
+def test_keys_are_judged_together() -> None:
+    image = image_of(topic("foo"), config(TOPIC, "foo", "max.compaction.lag.ms", "10"))
+    ops = ("min.compaction.lag.ms", SET, "11")
+    assert one(TOPIC, "foo", ops, image=image) is ErrorCode.INVALID_CONFIG
+    ops = ("min.compaction.lag.ms", SET, "10")
+    assert one(TOPIC, "foo", ops, image=image) is ErrorCode.NONE
+
+
+def test_keys_are_judged_with_what_the_cluster_gives() -> None:
+    image = image_of(topic("foo"), config(BROKER, "", "log.cleaner.max.compaction.lag.ms", "10"))
+    ops = ("min.compaction.lag.ms", SET, "11")
+    assert one(TOPIC, "foo", ops, image=image) is ErrorCode.INVALID_CONFIG
+
+
+def test_remote_storage_needs_the_system() -> None:
+    ops = ("remote.storage.enable", SET, "true")
+    assert one(TOPIC, "foo", ops) is ErrorCode.INVALID_CONFIG
+    enabled = ConfigContext(3000, STATIC | {"remote.log.storage.system.enable": "true"})
+    request = IncrementalAlterConfigsRequest([resource(TOPIC, "foo", ops)])
+    assert not code(decide_incremental_alter_configs(IMAGE, request, enabled))
+
+
+def test_remote_storage_is_not_left_behind() -> None:
+    image = image_of(topic("foo"), config(TOPIC, "foo", "remote.storage.enable", "true"))
+    off = ("remote.storage.enable", SET, "false")
+    assert one(TOPIC, "foo", off, image=image) is ErrorCode.INVALID_CONFIG
+    cleanly = ("remote.log.delete.on.disable", SET, "true")
+    assert one(TOPIC, "foo", off, cleanly, image=image) is ErrorCode.NONE
+
+
+def test_no_copies_to_remote_storage_means_equal_retention() -> None:
+    enabled = ConfigContext(3000, STATIC | {"remote.log.storage.system.enable": "true"})
+
+    def asked(local: str) -> ErrorCode:
+        ops = [
+            ("remote.storage.enable", SET, "true"),
+            ("remote.log.copy.disable", SET, "true"),
+            ("retention.ms", SET, "100"),
+            ("local.retention.ms", SET, local),
+        ]
+        request = IncrementalAlterConfigsRequest([resource(TOPIC, "foo", *ops)])
+        return code(decide_incremental_alter_configs(IMAGE, request, enabled))
+
+    assert asked("99") is ErrorCode.INVALID_CONFIG
+    assert asked("100") is asked("-2") is ErrorCode.NONE
+
+
+# -- brokers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("x", ErrorCode.INVALID_REQUEST),
+        ("-1", ErrorCode.INVALID_REQUEST),
+        ("9" * 5000, ErrorCode.INVALID_REQUEST),
+        ("7", ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ("1", ErrorCode.NONE),
+        ("3000", ErrorCode.NONE),
+        ("", ErrorCode.NONE),
+    ],
+)
+def test_names_of_brokers(name: str, expected: ErrorCode) -> None:
+    assert one(BROKER, name, ("log.retention.ms", SET, "1")) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "expected"),
+    [
+        ("1", "node.id", "2", ErrorCode.INVALID_REQUEST),
+        ("1", "log.retention.ms", "x", ErrorCode.INVALID_REQUEST),
+        ("1", "my.own.key", "x", ErrorCode.NONE),
+        ("1", "ssl.keystore.password", "x", ErrorCode.INVALID_REQUEST),
+        ("1", "listener.name.external.ssl.keystore.password", "x", ErrorCode.NONE),
+        ("", "listener.name.external.ssl.keystore.password", "x", ErrorCode.INVALID_REQUEST),
+        ("", "listener.name.external.max.connections", "5", ErrorCode.NONE),
+        ("", "advertised.listeners", "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_keys_of_brokers(name: str, key: str, value: str, expected: ErrorCode) -> None:
+    assert one(BROKER, name, (key, SET, value)) is expected
+
+
+def test_a_read_only_key_can_be_deleted() -> None:
+    assert one(BROKER, "1", ("node.id", DELETE, None)) is ErrorCode.NONE
+
+
+def test_no_refusal_holds_a_secret() -> None:
+    keys = ["ssl.keystore.password", "delegation.token.secret.key", "my.own.key"]
+    keys.append("listener.name.x.ssl.keystore.password")
+    for key, name, times in itertools.product(keys, ("", "1", "77"), (1, 9000)):
+        decision = alter(IMAGE, resource(BROKER, name, (key, SET, "hunter2" * times)))
+        assert "hunter2" not in repr(decision.reply)
+        if times > 1:
+            assert code(decision)
+    assert "hunter2" not in repr(ConfigContext(1, {"a": "hunter2"}))
+
+
+# -- groups and client metrics -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "expected"),
+    [
+        ("", "consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+        ("g", "consumer.session.timeout.ms", "50000", ErrorCode.NONE),
+        ("g", "consumer.session.timeout.ms", "1", ErrorCode.INVALID_CONFIG),
+        ("g", "nothing", "1", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_groups(name: str, key: str, value: str, expected: ErrorCode) -> None:
+    assert one(GROUP, name, (key, SET, value)) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "expected"),
+    [
+        ("", "interval.ms", "1000", ErrorCode.INVALID_REQUEST),
+        ("s", "interval.ms", "1000", ErrorCode.NONE),
+        ("s", "interval.ms", "99", ErrorCode.INVALID_REQUEST),
+        ("s", "interval.ms", "x", ErrorCode.INVALID_CONFIG),
+        ("s", "match", "client_id=(", ErrorCode.INVALID_CONFIG),
+        ("s", "nothing", "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_client_metrics(name: str, key: str, value: str, expected: ErrorCode) -> None:
+    assert one(CLIENT_METRICS, name, (key, SET, value)) is expected
+
+
+# -- eligible leader replicas --------------------------------------------------------------------
+
+ELR = feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 1)
+MIN_ISR = "min.insync.replicas"
+
+
+def test_one_broker_cannot_have_its_own_min_insync_replicas() -> None:
+    image = image_of(broker(1), ELR)
+    for op in ((MIN_ISR, SET, "2"), (MIN_ISR, DELETE, None)):
+        assert one(BROKER, "1", op, image=image) is ErrorCode.INVALID_CONFIG
+        assert one(BROKER, "1", op) is ErrorCode.NONE
+
+
+def test_the_clusters_min_insync_replicas_cannot_be_removed() -> None:
+    image = image_of(ELR, config(BROKER, "", MIN_ISR, "1"))
+    assert one(BROKER, "", (MIN_ISR, DELETE, None), image=image) is ErrorCode.INVALID_CONFIG
+    assert one(BROKER, "", (MIN_ISR, SET, "2"), image=image) is ErrorCode.NONE
+    request = AlterConfigsRequest([alter_configs.AlterConfigsResource(BROKER, "", [])])
+    decision = decide_alter_configs(image, request, CONTEXT)
+    assert decision.reply.responses[0].error_code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(("kind", "name", "cleared"), [(TOPIC, "foo", "foo"), (BROKER, "", "")])
+def test_a_new_min_insync_replicas_ends_eligibility(kind: int, name: str, cleared: str) -> None:
+    asked = resource(kind, name, (MIN_ISR, SET, "2"))
+    decision = alter(image_of(topic("foo"), ELR), asked)
+    assert [record.message for record in decision.records] == [
+        ConfigRecord(kind, name, MIN_ISR, "2"),
+        ClearElrRecord(cleared),
+    ]
+    without = alter(IMAGE, asked)
+    assert [type(record.message) for record in without.records] == [ConfigRecord]
+
+
+# -- AlterConfigs --------------------------------------------------------------------------------
+
+
+def replace_all(image: Image, name: str, values: dict[str, str | None]) -> tuple[ErrorCode, Image]:
+    entries = [alter_configs.AlterableConfig(key, value) for key, value in values.items()]
+    request = AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, name, entries)])
+    decision = decide_alter_configs(image, request, CONTEXT)
+    return ErrorCode(decision.reply.responses[0].error_code), after(image, decision)
+
+
+def test_alter_configs_unsets_what_it_does_not_name() -> None:
+    image = image_of(
+        topic("foo"),
+        config(TOPIC, "foo", "retention.ms", "5"),
+        config(TOPIC, "foo", "segment.ms", "6"),
+    )
+    found, new = replace_all(image, "foo", {"segment.ms": "7"})
+    assert found is ErrorCode.NONE
+    assert stored(new, TOPIC, "foo") == {"segment.ms": "7"}
+
+
+def test_alter_configs_needs_values() -> None:
+    found, new = replace_all(IMAGE, "foo", {"segment.ms": None})
+    assert found is ErrorCode.INVALID_REQUEST
+    assert new == IMAGE
+
+
+# -- the whole against a dictionary --------------------------------------------------------------
+
+ITEMS = ("compact", "delete")
+NUMBERS = st.sampled_from(["1", "22", "333"])
+OPS = st.one_of(
+    st.tuples(st.sampled_from(["retention.ms", "segment.ms"]), st.just(SET), NUMBERS),
+    st.tuples(st.sampled_from(["retention.ms", "segment.ms"]), st.just(DELETE), st.none()),
+    st.tuples(
+        st.just("cleanup.policy"),
+        st.sampled_from([SET, APPEND, SUBTRACT]),
+        st.sampled_from([*ITEMS, "compact,delete", "delete,compact"]),
+    ),
+    st.tuples(st.just("cleanup.policy"), st.just(DELETE), st.none()),
+)
+STEP = st.tuples(
+    st.sampled_from(["foo", "bar"]), st.lists(OPS, max_size=3, unique_by=lambda o: o[0])
+)
+
+
+def apply_naively(values: dict[str, str], ops: list[Op]) -> dict[str, str]:
+    new = dict(values)
+    for key, operation, value in ops:
+        items = new.get(key, "delete").split(",") if key == "cleanup.policy" else []
+        items = [item for item in items if item]
+        if operation == DELETE:
+            new.pop(key, None)
+        elif operation == SET:
+            new[key] = str(value)
+        elif operation == APPEND:
+            new[key] = ",".join(items + [i for i in str(value).split(",") if i not in items])
+        else:
+            new[key] = ",".join(i for i in items if i not in str(value).split(","))
+    return new
+
+
+@given(st.lists(STEP, max_size=8))
+def test_incremental_changes_are_those_of_a_dictionary(steps: list[tuple[str, list[Op]]]) -> None:
+    image = IMAGE
+    naive: dict[str, dict[str, str]] = {"foo": {}, "bar": {}}
+    for name, ops in steps:
+        decision = alter(image, resource(TOPIC, name, *ops))
+        assert code(decision) is ErrorCode.NONE, decision.reply
+        image = after(image, decision)
+        naive[name] = apply_naively(naive[name], ops)
+        assert {n: stored(image, TOPIC, n) for n in naive} == naive

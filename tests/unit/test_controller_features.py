@@ -1,0 +1,244 @@
+"""UpdateFeatures, rule by rule."""
+
+import pytest
+from controller_images import BROKER, after, broker, config, feature, image_of
+
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.features import (
+    FeatureContext,
+    FeaturesDecision,
+    UpgradeType,
+    decide_update_features,
+)
+from ottla.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+    supported_features,
+)
+from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.metadata_cluster import (
+    ControllerFeature,
+    NoOpRecord,
+    RegisterControllerRecord,
+)
+from ottla.protocol.internal.metadata_topics import ConfigRecord
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.schema import Message
+
+UP, DOWN, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
+ALL = [(name, levels.min, levels.max) for name, levels in supported_features().items()]
+ELR = ELIGIBLE_LEADER_REPLICAS_VERSION
+V = MetadataVersion
+
+
+def context(*controllers: int, kraft_version: int = 1) -> FeatureContext:
+    configs = ConfigContext(3000, {"min.insync.replicas": "2"}, frozenset({3000, *controllers}))
+    return FeatureContext(configs, kraft_version)
+
+
+def update(
+    image: Image,
+    *updates: tuple[str, int, int],
+    version: int = 2,
+    within: FeatureContext | None = None,
+    validate_only: bool = False,
+) -> FeaturesDecision:
+    keys = [FeatureUpdateKey(name, level, upgrade_type=way) for name, level, way in updates]
+    request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate_only)
+    return decide_update_features(image, request, version, within or context())
+
+
+def refused(image: Image, *updates: tuple[str, int, int], **more: FeatureContext) -> str:
+    decision = update(image, *updates, **more)  # type: ignore[arg-type]
+    assert decision.reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert decision.records == []
+    assert decision.kraft_version is None
+    return decision.reply.error_message or ""
+
+
+def levels(image: Image, decision: FeaturesDecision) -> dict[str, int]:
+    assert decision.reply.error_code == ErrorCode.NONE, decision.reply
+    return dict(after(image, decision).features.levels)
+
+
+def messages(decision: FeaturesDecision) -> list[Message]:
+    return [record.message for record in decision.records]
+
+
+# -- directions ----------------------------------------------------------------------------------
+
+
+def test_upgrade() -> None:
+    image = image_of(feature(TRANSACTION_VERSION, 1))
+    decision = update(image, (TRANSACTION_VERSION, 2, UP))
+    assert levels(image, decision)[TRANSACTION_VERSION] == 2
+
+
+def test_level_zero_removes_a_feature() -> None:
+    image = image_of(feature(GROUP_VERSION, 1))
+    decision = update(image, (GROUP_VERSION, 0, DOWN))
+    assert GROUP_VERSION not in levels(image, decision)
+
+
+def test_going_down_must_be_asked_for() -> None:
+    image = image_of(feature(GROUP_VERSION, 1))
+    assert "downgrade" in refused(image, (GROUP_VERSION, 0, UP))
+
+
+@pytest.mark.parametrize("way", [DOWN, UNSAFE])
+def test_a_downgrade_does_not_go_up(way: int) -> None:
+    assert "no downgrade" in refused(image_of(), (GROUP_VERSION, 1, way))
+
+
+def test_unknown_upgrade_type() -> None:
+    assert "upgrade type" in refused(image_of(), (GROUP_VERSION, 1, 9))
+
+
+def test_negative_level() -> None:
+    assert "less than 0" in refused(image_of(), (GROUP_VERSION, -1, DOWN))
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_unknown_feature(level: int) -> None:
+    assert "no such feature" in refused(image_of(), ("x.version", level, UP))
+
+
+def test_the_first_version_had_a_flag_for_downgrades() -> None:
+    image = image_of(feature(GROUP_VERSION, 1))
+    key = FeatureUpdateKey(GROUP_VERSION, 0, allow_downgrade=True)
+    request = UpdateFeaturesRequest(feature_updates=[key])
+    decision = decide_update_features(image, request, 0, context())
+    assert GROUP_VERSION not in levels(image, decision)
+    assert [result.feature for result in decision.reply.results] == [GROUP_VERSION]
+
+
+# -- who supports it -----------------------------------------------------------------------------
+
+
+def test_a_level_that_no_software_has() -> None:
+    assert "controller 3000" in refused(image_of(), (GROUP_VERSION, 2, UP))
+
+
+def test_every_broker_must_support_it_fenced_or_not() -> None:
+    image = image_of(broker(1, features=ALL), broker(2, features=[(GROUP_VERSION, 0, 0)]))
+    assert "broker 2" in refused(image, (GROUP_VERSION, 1, UP))
+    image = image_of(broker(1, features=ALL), broker(2, features=ALL))
+    assert levels(image, update(image, (GROUP_VERSION, 1, UP)))[GROUP_VERSION] == 1
+
+
+def test_every_controller_must_support_it() -> None:
+    old = RegisterControllerRecord(controller_id=3001, features=[])
+    assert "controller 3001" in refused(image_of(old), (GROUP_VERSION, 1, UP))
+    features = [ControllerFeature(*each) for each in ALL]
+    image = image_of(RegisterControllerRecord(controller_id=3001, features=features))
+    within = context(3001)
+    assert levels(image, update(image, (GROUP_VERSION, 1, UP), within=within))[GROUP_VERSION] == 1
+
+
+def test_every_controller_of_the_quorum_must_have_registered() -> None:
+    found = refused(image_of(), (GROUP_VERSION, 1, UP), within=context(3001))
+    assert "controller 3001 has not registered" in found
+
+
+# -- needs and wholes ----------------------------------------------------------------------------
+
+
+def test_a_feature_needs_another() -> None:
+    image = image_of(version=V.IBP_4_0_IV0)
+    assert METADATA_VERSION in refused(image, (ELR, 1, UP))
+
+
+def test_what_is_needed_may_come_in_the_same_request() -> None:
+    image = image_of(version=V.IBP_4_0_IV0)
+    decision = update(image, (ELR, 1, UP), (METADATA_VERSION, V.IBP_4_0_IV1, UP))
+    assert levels(image, decision) == {METADATA_VERSION: V.IBP_4_0_IV1, ELR: 1}
+
+
+def test_one_bad_update_fails_all() -> None:
+    assert GROUP_VERSION in refused(image_of(), (SHARE_VERSION, 1, UP), (GROUP_VERSION, 7, UP))
+
+
+def test_validate_only_writes_nothing() -> None:
+    decision = update(image_of(), (GROUP_VERSION, 1, UP), validate_only=True)
+    assert decision.reply.error_code == ErrorCode.NONE
+    assert decision.records == []
+    decision = update(image_of(), (KRAFT_VERSION, 1, UP), validate_only=True)
+    assert decision.kraft_version is None
+
+
+@pytest.mark.parametrize(("version", "results"), [(1, 1), (2, 0)])
+def test_results_by_feature_are_gone_from_version_2_on(version: int, results: int) -> None:
+    decision = update(image_of(), (GROUP_VERSION, 1, UP), version=version)
+    assert len(decision.reply.results) == results
+
+
+# -- metadata.version ----------------------------------------------------------------------------
+
+
+def test_metadata_version_goes_up() -> None:
+    image = image_of(version=V.IBP_3_9_IV0)
+    decision = update(image, (METADATA_VERSION, V.IBP_4_2_IV1, UP))
+    assert after(image, decision).metadata_version() is V.IBP_4_2_IV1
+
+
+def test_metadata_version_goes_down_where_nothing_is_lost() -> None:
+    image = image_of(version=V.IBP_4_2_IV1)
+    decision = update(image, (METADATA_VERSION, V.IBP_4_0_IV1, DOWN))
+    assert after(image, decision).metadata_version() is V.IBP_4_0_IV1
+
+
+@pytest.mark.parametrize("way", [DOWN, UNSAFE])
+def test_metadata_version_does_not_go_down_over_a_change(way: int) -> None:
+    image = image_of(version=V.IBP_4_0_IV1)
+    assert "lose metadata" in refused(image, (METADATA_VERSION, V.IBP_4_0_IV0, way))
+
+
+@pytest.mark.parametrize("level", [6, 30])
+def test_metadata_version_out_of_range(level: int) -> None:
+    way = UP if level > V.IBP_4_2_IV1 else DOWN
+    assert "supports levels 7 to 29" in refused(image_of(), (METADATA_VERSION, level, way))
+
+
+# -- kraft.version -------------------------------------------------------------------------------
+
+
+def test_kraft_version_is_for_the_voters() -> None:
+    decision = update(image_of(), (KRAFT_VERSION, 1, UP), within=context(kraft_version=0))
+    assert decision.kraft_version == 1
+    assert messages(decision) == [NoOpRecord()]
+
+
+@pytest.mark.parametrize("way", [UP, DOWN, UNSAFE])
+def test_kraft_version_never_goes_down(way: int) -> None:
+    assert "cannot go down" in refused(image_of(), (KRAFT_VERSION, 0, way))
+
+
+# -- eligible leader replicas --------------------------------------------------------------------
+
+
+def test_eligibility_brings_one_min_insync_replicas_for_all() -> None:
+    image = image_of(
+        broker(1, features=ALL),
+        config(BROKER, "1", "min.insync.replicas", "3"),
+        config(BROKER, "2", "log.retention.ms", "3"),
+    )
+    assert messages(update(image, (ELR, 1, UP))) == [
+        feature(ELR, 1),
+        ConfigRecord(BROKER, "", "min.insync.replicas", "2"),
+        ConfigRecord(BROKER, "1", "min.insync.replicas", None),
+    ]
+
+
+def test_eligibility_keeps_the_clusters_min_insync_replicas() -> None:
+    image = image_of(config(BROKER, "", "min.insync.replicas", "5"))
+    assert messages(update(image, (ELR, 1, UP))) == [feature(ELR, 1)]
+
+
+def test_the_end_of_eligibility_changes_no_configuration() -> None:
+    image = image_of(feature(ELR, 1))
+    assert messages(update(image, (ELR, 0, DOWN))) == [feature(ELR, 0)]
