@@ -11,6 +11,7 @@ from ottla.metadata.snapshot import (
     losses,
     snapshot_batches,
     snapshot_image,
+    snapshot_values,
 )
 from ottla.metadata.snapshot_policy import (
     Reason,
@@ -18,11 +19,13 @@ from ottla.metadata.snapshot_policy import (
     SnapshotLimits,
     decide_snapshot,
 )
+from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_cluster import (
     FeatureLevelRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
 )
+from ottla.protocol.internal.metadata_records import decode_metadata_record
 from ottla.protocol.internal.metadata_security import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
@@ -79,7 +82,9 @@ def test_batches_are_bounded_and_complete() -> None:
     assert [len(batch) for batch in batches] == [BATCH_RECORDS_MAX, BATCH_RECORDS_MAX, 2]
     numbers = [r.message.partition_id for b in batches for r in b if r.version == 2]  # type: ignore[attr-defined]
     assert numbers == list(range(count))
-    messages = [[record.message for record in batch] for batch in batches]
+    values = list(snapshot_values(image))
+    assert values == [[encode_framed(record) for record in batch] for batch in batches]
+    messages = [[decode_metadata_record(value).message for value in batch] for batch in values]
     assert snapshot_image(messages, Provenance()) == image
 
 

@@ -20,7 +20,7 @@ from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
 from ottla.metadata.replay import replay_all
 from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration, TopicIdPartition
-from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_cluster import (
     BrokerEndpoint,
     BrokerFeature,
@@ -45,7 +45,7 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.schema import Message
 
-# Kafka's writer puts as many into a batch; making them takes a few milliseconds.
+# Making so many takes a few milliseconds.
 BATCH_RECORDS_MAX = 1024
 
 K = TypeVar("K")
@@ -61,24 +61,46 @@ def refuse_loss(what: str) -> None:
     raise UnwritableMetadata(f"the metadata.version cannot express {what}")
 
 
+def snapshot_values(image: Image) -> Iterator[list[bytes]]:
+    """Yield the image as the values of a log, at most `BATCH_RECORDS_MAX` at a time.
+
+    This is the way to write a snapshot: a record is encoded when it is made, and let go. To
+    keep a batch of records instead would fill the collector's young generations, and have it
+    walk over a large image again and again. Raises `UnwritableMetadata`.
+    """
+    values = map(encode_framed, snapshot_records(image))
+    while batch := list(islice(values, BATCH_RECORDS_MAX)):
+        yield batch
+
+
 def snapshot_batches(
     image: Image, level: MetadataVersion | None = None, loss: Loss = refuse_loss
 ) -> Iterator[list[Versioned]]:
     """Yield the image as batches of at most `BATCH_RECORDS_MAX` records.
 
+    As `snapshot_records`.
+    """
+    records = snapshot_records(image, level, loss)
+    while batch := list(islice(records, BATCH_RECORDS_MAX)):
+        yield batch
+
+
+def snapshot_records(
+    image: Image, level: MetadataVersion | None = None, loss: Loss = refuse_loss
+) -> Iterator[Versioned]:
+    """Return an iterator over the image's records.
+
     ``level`` is the metadata.version to write for, the image's own by default. ``loss`` is
     called with what that level cannot express; if it returns, that part is left out.
     """
     version = image.metadata_version() if level is None else level
-    records = chain(
+    return chain(
         _features(image, version),
         _cluster(image, version, loss),
         _topics(image, version, loss),
         _configs(image),
         _access(image, version, loss),
     )
-    while batch := list(islice(records, BATCH_RECORDS_MAX)):
-        yield batch
 
 
 def snapshot_image(batches: Iterable[Iterable[Message]], provenance: Provenance) -> Image:
@@ -92,7 +114,7 @@ def snapshot_image(batches: Iterable[Iterable[Message]], provenance: Provenance)
 def losses(image: Image, level: MetadataVersion) -> list[str]:
     """Return what of an image a lower metadata.version cannot express, each thing once."""
     lost: dict[str, None] = {}
-    for _ in snapshot_batches(image, level, loss=lambda what: lost.setdefault(what)):
+    for _ in snapshot_records(image, level, loss=lambda what: lost.setdefault(what)):
         pass
     return list(lost)
 
