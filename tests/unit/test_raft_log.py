@@ -36,7 +36,7 @@ from ottla.raft.snapshots import (
     snapshot_name,
     write_initial_snapshot,
 )
-from ottla.runtime.ports import OpenMode
+from ottla.runtime.ports import OpenMode, Syncable
 from ottla.sim.disk import SimDisk
 from ottla.sim.platter import Keep
 
@@ -57,7 +57,7 @@ class FixedClock:
 class SyncNow:
     """A committer without a thread."""
 
-    async def commit(self, files: Sequence) -> None:
+    async def commit(self, files: Sequence[Syncable]) -> None:
         for file in files:
             file.sync()
 

@@ -11,24 +11,37 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ottla.client.connection import Connection, Options
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.raft.core.effects import Role
-from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterChangeReply
+from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, Request
 from ottla.raft.core.voters import ReplicaKey, VoterSet
 from ottla.raft.metadata_log import DIRECTORY_NAME
 from ottla.raft.snapshots import write_initial_snapshot
+from ottla.raft.wire import to_message, to_reply
+from ottla.runtime.ports import Address
 from ottla.sim.ledger import InvariantBroken
 from ottla.sim.platter import Keep
-from ottla.sim.quorum_node import CLUSTER, LOG_DIR, Machine, directory, endpoint, run_replica
+from ottla.sim.quorum_node import (
+    CLUSTER,
+    CONTROLLER,
+    LOG_DIR,
+    PORT,
+    Machine,
+    directory,
+    endpoint,
+    run_replica,
+)
 from ottla.sim.quorum_watch import QuorumWatch
 from ottla.sim.world import Host, Main, Ports, World
 
 METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
-ROUNDS = 6
+ROUNDS = 5
 # After healing: a lease may have to run out, and elections may collide a few times.
 HEALED_S = 12.0
 STEP_S = 0.1
+IMPATIENT = Options(connect_timeout_ms=500)
 
 
 async def quorum(world: World) -> None:
@@ -40,10 +53,17 @@ async def torment_quorum(play: "QuorumTorment") -> None:
     """Break things and repair them, round after round, then see what is left."""
     world = play.world
     play.begin()
+    random = world.random
     for _ in range(ROUNDS):
-        await asyncio.sleep(world.random.between(0.1, 0.7))
-        await play.strike()
-        await asyncio.sleep(world.random.between(0.1, 0.7))
+        await asyncio.sleep(random.between(0.1, 0.6))
+        play.strike()
+        if random.chance(0.5):
+            # Two blows shortly after one another find what one alone does not.
+            await asyncio.sleep(random.between(0.02, 0.4))
+            play.strike()
+        # Sometimes long enough for the others to elect a leader behind the back of the old one.
+        long = random.chance(0.3)
+        await asyncio.sleep(random.between(1.0, 1.8) if long else random.between(0.1, 0.6))
         play.mend()
     await play.finish()
 
@@ -102,6 +122,7 @@ class QuorumTorment:
         self._is_disk_lost = False
         self._may_lose_disk = not is_static(self.world) and voters >= 3 and self.world.seed % 4 < 2
         self._lost: ReplicaKey | None = None
+        self._orders: asyncio.Queue[tuple[Machine, Request]] = asyncio.Queue()
 
     # -- hosts ---------------------------------------------------------------
 
@@ -121,6 +142,7 @@ class QuorumTorment:
             host = self.host(machine)
             host.sync_delay_s = lambda: self.world.random.between(0.001, 0.01)
             host.start(self._main(machine))
+        self.world.host("operator").start(self._operate)
 
     def _up(self) -> list[Machine]:
         return [machine for machine in self.machines if self.host(machine).is_up]
@@ -143,7 +165,7 @@ class QuorumTorment:
 
     # -- strikes -------------------------------------------------------------
 
-    async def strike(self) -> None:
+    def strike(self) -> None:
         """Do one bad thing, chosen by the world's luck."""
         random = self.world.random
         machine = self._victim()
@@ -165,7 +187,7 @@ class QuorumTorment:
         if self._may_lose_disk and not self._is_disk_lost:
             self._lose_disk(self.machines[random.below(1 + self.world.seed % 5)])
         elif random.chance(0.4):
-            await self._change_voters()
+            self._change_voters()
         else:
             strikes[random.below(len(strikes))]()
 
@@ -225,22 +247,28 @@ class QuorumTorment:
             return RemoveVoterRequest(CLUSTER, target.key)
         return AddVoterRequest(CLUSTER, target.key, target.voter.endpoints)
 
-    async def _change_voters(self) -> None:
-        """Ask the leader to add or remove somebody; whatever it says is fine."""
+    def _change_voters(self) -> None:
+        """Have the operator ask the leader to add or remove somebody; any answer is fine."""
         leader = self._leader()
         if leader is None or leader.driver is None:
             return
         request = self._next_change(leader.driver.describe().voters)
-        if request is None:
-            return
-        try:
-            async with asyncio.timeout(1):
-                reply = await leader.driver.request(request)
-        except (TimeoutError, Fault):
-            return
-        assert isinstance(reply, VoterChangeReply)
-        if reply.error is ErrorCode.NONE:
-            self.watch.changes += 1
+        if request is not None:
+            self._orders.put_nowait((leader, request))
+
+    async def _operate(self, ports: Ports) -> None:
+        """Carry out the operator's orders over the wire, from a host that never fails."""
+        while True:
+            leader, request = await self._orders.get()
+            address = Address(leader.name, PORT)
+            try:
+                connection = await Connection.open(ports.network, address, options=IMPATIENT)
+                response = await connection.send(to_message(request), timeout_ms=1000)
+                await connection.close()
+            except (OSError, Fault):
+                continue
+            reply = to_reply(response, CONTROLLER)
+            self.watch.changes += reply.error is ErrorCode.NONE
 
     # -- repair --------------------------------------------------------------
 
