@@ -27,7 +27,7 @@ def image_of(*records: Message, version: int = NEWEST) -> Image:
     return replay_all(EMPTY, [first, *records])
 
 
-def after(image: Image, decision: Decision[object]) -> Image:
+def after(image: Image, decision: Decision[Message | None]) -> Image:
     """Return the image once a decision is committed, as a log would bring it back."""
     read = [
         decode_framed(METADATA_RECORDS, encode_framed(record)).message

@@ -1,0 +1,321 @@
+"""CreateAcls, DeleteAcls and DescribeAcls: which entries there are, not whom they let in.
+
+An entry names a resource by a literal name or a prefix; a filter may leave any part open. A
+filter of pattern type MATCH asks which entries would apply to a resource of that name: those of
+exactly the name, of the wildcard ``*``, and of its prefixes (KIP-290).
+"""
+
+import enum
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
+from ottla.metadata.access import Acl
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_security import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
+from ottla.protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from ottla.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from ottla.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from ottla.protocol.types import Uuid
+from ottla.runtime.ports import Random
+
+
+class ResourceType(enum.IntEnum):
+    """What an entry is about, by Kafka's numbers; 0 is what an older client does not know."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(enum.IntEnum):
+    """How a name is meant. ANY and MATCH are for filters alone."""
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(enum.IntEnum):
+    """What is allowed or denied."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class PermissionType(enum.IntEnum):
+    """Whether an entry allows or denies."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+CLUSTER_NAME = "kafka-cluster"
+WILDCARD = "*"
+
+
+class AclFilter(NamedTuple):
+    """Which entries are meant. None, and ANY, leave a part open."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission_type: int
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether an entry is meant."""
+        return (
+            self._matches_resource(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission_type in (PermissionType.ANY, acl.permission_type)
+        )
+
+    def _matches_resource(self, acl: Acl) -> bool:
+        if self.resource_type not in (ResourceType.ANY, acl.resource_type):
+            return False
+        any_pattern = (PatternType.ANY, PatternType.MATCH)
+        if self.pattern_type not in (*any_pattern, acl.pattern_type):
+            return False
+        if self.resource_name is None or self.resource_name == acl.resource_name:
+            return True
+        if self.pattern_type != PatternType.MATCH:
+            return False
+        if acl.pattern_type == PatternType.LITERAL:
+            return acl.resource_name == WILDCARD
+        return self.resource_name.startswith(acl.resource_name)
+
+
+# -- create --------------------------------------------------------------------------------------
+
+
+def decide_create_acls(
+    image: Image, request: CreateAclsRequest, random: Random
+) -> Decision[CreateAclsResponse]:
+    """Add entries, each by itself; one that is there already is a success that writes nothing."""
+    results = []
+    new: dict[Acl, None] = {}
+    for creation in request.creations:
+        acl = _acl(creation)
+        refusal = refuse_acl(acl)
+        if refusal is None:
+            new[acl] = None
+        results.append(_creation_result(refusal))
+    existing = set(image.acls.values())
+    records = [acl_record(_new_id(image, random), acl) for acl in new if acl not in existing]
+    if len(records) > RECORDS_MAX:
+        refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} ACLs in a request")
+        results = [_creation_result(refusal) for _ in results]
+        records = []
+    return Decision(records, CreateAclsResponse(results=results))
+
+
+def acl_record(acl_id: Uuid, acl: Acl) -> Versioned:
+    """Return the record of a new entry."""
+    record = AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
+    return Versioned(record, 0)
+
+
+def _new_id(image: Image, random: Random) -> Uuid:
+    while (acl_id := random.uuid()) in image.acls:
+        pass
+    return acl_id
+
+
+def _acl(creation: AclCreation) -> Acl:
+    return Acl(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+    )
+
+
+def _creation_result(refusal: Refusal | None) -> AclCreationResult:
+    if refusal is None:
+        return AclCreationResult(error_message=None)
+    return AclCreationResult(error_code=refusal.code, error_message=refusal.message)
+
+
+def refuse_acl(acl: Acl) -> Refusal | None:
+    """Say why there can be no such entry."""
+    reason = _reason_of_numbers(acl) or _reason_of_names(acl)
+    return None if reason is None else Refusal(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _reason_of_numbers(acl: Acl) -> str | None:
+    if not _is_definite(ResourceType, acl.resource_type):
+        return f"an ACL cannot be about resource type {acl.resource_type}"
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        return f"an ACL cannot have pattern type {acl.pattern_type}"
+    if not _is_definite(AclOperation, acl.operation):
+        return f"an ACL cannot be about operation {acl.operation}"
+    if acl.permission_type not in (PermissionType.DENY, PermissionType.ALLOW):
+        return f"an ACL cannot have permission type {acl.permission_type}"
+    return None
+
+
+def _is_definite(kind: type[enum.IntEnum], number: int) -> bool:
+    return number in kind._value2member_map_ and number != ResourceType.ANY
+
+
+def _reason_of_names(acl: Acl) -> str | None:
+    if not acl.resource_name:
+        return "the name of the resource is empty"
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        return f"the only cluster is named {CLUSTER_NAME}"
+    if ":" not in acl.principal:
+        return f"the principal {acl.principal[:300]!r} has no colon after its type"
+    return None
+
+
+# -- delete --------------------------------------------------------------------------------------
+
+
+def decide_delete_acls(image: Image, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
+    """Remove the entries that filters match; one that two filters match is removed once."""
+    removed: dict[Uuid, None] = {}
+    results = []
+    for asked in request.filters:
+        wanted = _filter(asked)
+        refusal = _refuse_filter(wanted)
+        if refusal is not None:
+            results.append(_refused(refusal))
+            continue
+        found = _found(image, wanted)
+        removed.update((acl_id, None) for acl_id, _ in found)
+        matching = [_matching(acl) for _, acl in found]
+        results.append(DeleteAclsFilterResult(error_message=None, matching_acls=matching))
+    if len(removed) > RECORDS_MAX:
+        message = f"Cannot remove more than {RECORDS_MAX} ACLs at once"
+        refusal = Refusal(ErrorCode.INVALID_REQUEST, message)
+        return Decision([], DeleteAclsResponse(filter_results=[_refused(refusal)] * len(results)))
+    records = [Versioned(RemoveAccessControlEntryRecord(acl_id), 0) for acl_id in removed]
+    return Decision(records, DeleteAclsResponse(filter_results=results))
+
+
+def _filter(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+    return AclFilter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+
+
+def _refuse_filter(wanted: AclFilter) -> Refusal | None:
+    for kind, number in (
+        (ResourceType, wanted.resource_type),
+        (PatternType, wanted.pattern_type),
+        (AclOperation, wanted.operation),
+        (PermissionType, wanted.permission_type),
+    ):
+        if number not in kind._value2member_map_:
+            message = f"{kind.__name__} {number} is not known"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None
+
+
+def _found(image: Image, wanted: AclFilter) -> list[tuple[Uuid, Acl]]:
+    return sorted((i, acl) for i, acl in image.acls.items() if wanted.matches(acl))
+
+
+def _refused(refusal: Refusal) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_code=refusal.code, error_message=refusal.message)
+
+
+def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
+
+
+# -- describe ------------------------------------------------------------------------------------
+
+
+def describe_acls(image: Image, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Return the entries that a filter matches, by resource."""
+    wanted = _filter(request)
+    refusal = _refuse_filter(wanted)
+    if refusal is not None:
+        return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)
+    acls = (acl for _, acl in _found(image, wanted))
+    return DescribeAclsResponse(error_message=None, resources=_by_resource(acls))
+
+
+def _by_resource(acls: Iterable[Acl]) -> list[DescribeAclsResource]:
+    resources: dict[tuple[int, int, str], list[AclDescription]] = {}
+    for acl in acls:
+        entry = AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type)
+        of = (acl.resource_type, acl.pattern_type, acl.resource_name)
+        resources.setdefault(of, []).append(entry)
+    return [
+        DescribeAclsResource(kind, name, pattern, resources[kind, pattern, name])
+        for kind, pattern, name in sorted(resources)
+    ]

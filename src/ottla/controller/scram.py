@@ -1,0 +1,210 @@
+"""AlterUserScramCredentials and DescribeUserScramCredentials (KIP-554, RFC 5802).
+
+A request carries the salted password; what is kept are the two keys made of it, from which the
+password cannot be had:
+
+    ClientKey = HMAC(SaltedPassword, "Client Key")    StoredKey = H(ClientKey)
+    ServerKey = HMAC(SaltedPassword, "Server Key")
+
+A user may be altered once in a request, whatever the mechanism. Neither errors nor replies
+hold a salt, a key or a password.
+"""
+
+import enum
+import hashlib
+import hmac
+from collections import Counter
+
+from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
+from ottla.metadata.access import ScramUser
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_security import (
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 16384
+
+TWICE = "A user can be altered once in a request"
+
+
+class ScramMechanism(enum.IntEnum):
+    """A mechanism by Kafka's number of it."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def hash_name(self) -> str:
+        """The hash function, as `hashlib` calls it."""
+        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
+
+    def __str__(self) -> str:
+        return self.name.replace("_", "-")
+
+
+def is_mechanism(number: int) -> bool:
+    """Whether there is a mechanism of this number."""
+    return number in ScramMechanism._value2member_map_
+
+
+def salted_password(
+    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
+) -> bytes:
+    """Return what a password is worth to a client, by the function ``Hi`` of RFC 5802."""
+    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+
+
+def stored_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
+    """Return the key that proves a client."""
+    client_key = hmac.digest(salted, b"Client Key", mechanism.hash_name)
+    return hashlib.new(mechanism.hash_name, client_key).digest()
+
+
+def server_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
+    """Return the key that proves a server."""
+    return hmac.digest(salted, b"Server Key", mechanism.hash_name)
+
+
+def credential_record(
+    user: ScramUser, salt: bytes, salted: bytes, iterations: int
+) -> UserScramCredentialRecord:
+    """Return the record of a credential."""
+    mechanism = ScramMechanism(user.mechanism)
+    return UserScramCredentialRecord(
+        name=user.name,
+        mechanism=mechanism,
+        salt=salt,
+        stored_key=stored_key(mechanism, salted),
+        server_key=server_key(mechanism, salted),
+        iterations=iterations,
+    )
+
+
+def decide_alter_user_scram_credentials(
+    image: Image, request: AlterUserScramCredentialsRequest
+) -> Decision[AlterUserScramCredentialsResponse]:
+    """Set and remove credentials, each user by itself."""
+    asked: dict[str, Versioned | Refusal] = {}
+    for deletion in request.deletions:
+        _ask(asked, deletion.name, _refuse_deletion(image, deletion) or _removed(deletion))
+    for upsertion in request.upsertions:
+        _ask(asked, upsertion.name, _refuse_upsertion(image, upsertion) or _set(upsertion))
+    records = [found for found in asked.values() if isinstance(found, Versioned)]
+    if len(records) > RECORDS_MAX:
+        refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} users")
+        asked, records = dict.fromkeys(asked, refusal), []
+    results = [_result(name, found) for name, found in asked.items()]
+    return Decision(records, AlterUserScramCredentialsResponse(results=results))
+
+
+def _ask(asked: dict[str, Versioned | Refusal], name: str, found: Versioned | Refusal) -> None:
+    # The first thing wrong about a user is what is told.
+    if not isinstance(asked.get(name), Refusal):
+        twice = Refusal(ErrorCode.DUPLICATE_RESOURCE, TWICE)
+        asked[name] = twice if name in asked else found
+
+
+def _result(name: str, found: Versioned | Refusal) -> AlterUserScramCredentialsResult:
+    if isinstance(found, Refusal):
+        return AlterUserScramCredentialsResult(
+            user=name, error_code=found.code, error_message=found.message
+        )
+    return AlterUserScramCredentialsResult(user=name, error_message=None)
+
+
+def _removed(deletion: ScramCredentialDeletion) -> Versioned:
+    record = RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
+    return Versioned(record, 0)
+
+
+def _set(upsertion: ScramCredentialUpsertion) -> Versioned:
+    user = ScramUser(upsertion.mechanism, upsertion.name)
+    record = credential_record(
+        user, bytes(upsertion.salt), bytes(upsertion.salted_password), upsertion.iterations
+    )
+    return Versioned(record, 0)
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def _refuse_user(image: Image, name: str, mechanism: int) -> Refusal | None:
+    if not image.metadata_version().is_scram_supported():
+        message = f"metadata.version {image.metadata_version()} has no SCRAM"
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
+    if not name:
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The name of a user is empty")
+    if not is_mechanism(mechanism):
+        message = f"There is no SCRAM mechanism {mechanism}"
+        return Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
+    return None
+
+
+def _refuse_deletion(image: Image, deletion: ScramCredentialDeletion) -> Refusal | None:
+    refusal = _refuse_user(image, deletion.name, deletion.mechanism)
+    if refusal is None and ScramUser(deletion.mechanism, deletion.name) not in image.scram:
+        return Refusal(ErrorCode.RESOURCE_NOT_FOUND, "There is no such credential")
+    return refusal
+
+
+def _refuse_upsertion(image: Image, upsertion: ScramCredentialUpsertion) -> Refusal | None:
+    refusal = _refuse_user(image, upsertion.name, upsertion.mechanism)
+    if refusal is not None:
+        return refusal
+    if upsertion.iterations < ITERATIONS_MIN:
+        message = f"There must be at least {ITERATIONS_MIN} iterations"
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    if upsertion.iterations > ITERATIONS_MAX:
+        message = f"There must be at most {ITERATIONS_MAX} iterations"
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    if not upsertion.salted_password:
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password is empty")
+    return None
+
+
+# -- description ---------------------------------------------------------------------------------
+
+
+def describe_user_scram_credentials(
+    image: Image, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Return mechanisms and iterations of the users that are named, or of all."""
+    by_name: dict[str, list[CredentialInfo]] = {}
+    for user in sorted(image.scram):
+        info = CredentialInfo(user.mechanism, image.scram[user].iterations)
+        by_name.setdefault(user.name, []).append(info)
+    named = [user.name for user in request.users or ()] or sorted(by_name)
+    results = [_described(name, times, by_name.get(name)) for name, times in Counter(named).items()]
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _described(
+    name: str, times: int, infos: list[CredentialInfo] | None
+) -> DescribeUserScramCredentialsResult:
+    result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+    if times > 1:
+        result.error_code = ErrorCode.DUPLICATE_RESOURCE
+        result.error_message = f"The user {name} is named {times} times"
+    elif infos is None:
+        result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+        result.error_message = f"The user {name} has no credential"
+    else:
+        result.credential_infos = infos
+    return result

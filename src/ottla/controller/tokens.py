@@ -1,0 +1,273 @@
+"""Delegation tokens: create, renew, expire, describe, and forget those that ran out (KIP-48).
+
+A token is an id and a password. The password is the HMAC-SHA-512 of the id under a secret that
+all nodes share; it is never kept, and a token is found by making the password of each anew.
+Times are in ms since 1970. A token lives until ``expiration``, which renewal moves, and never
+beyond ``max``, which is fixed when it is made.
+"""
+
+import hmac
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.config.values import Password
+from ottla.controller.decision import Decision
+from ottla.metadata.access import DelegationToken
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_security import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+)
+from ottla.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from ottla.protocol.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from ottla.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.uuids import uuid_text
+
+USER_TYPE = "User"
+LONG_MAX = (1 << 63) - 1
+# As many as Kafka removes in one go; the next sweep takes the rest.
+EXPIRED_MAX = 1000
+
+
+class Principal(NamedTuple):
+    """Who somebody is: a type, in practice ``User``, and a name."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+def parse_principal(text: str) -> Principal:
+    """Read ``type:name``; the name may hold colons."""
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
+
+
+class TokenContext(NamedTuple):
+    """Who asks and when, and the settings of the cluster. Without a secret tokens are off."""
+
+    requester: Principal
+    now: Millis
+    secret: Password | None
+    lifetime_ms_max: int
+    renewal_ms: int
+
+
+def token_hmac(secret: Password, token_id: str) -> bytes:
+    """Return the password of a token."""
+    return hmac.digest(secret.reveal().encode(), token_id.encode(), "sha512")
+
+
+# -- create --------------------------------------------------------------------------------------
+
+
+def decide_create_delegation_token(
+    image: Image, request: CreateDelegationTokenRequest, token_id: Uuid, context: TokenContext
+) -> Decision[CreateDelegationTokenResponse]:
+    """Make a token for whoever asks, or for the owner that is named.
+
+    Whether the one may do so for the other is decided before. ``token_id`` is random.
+    """
+    owner = context.requester
+    if request.owner_principal_name:
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    reply = CreateDelegationTokenResponse(
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=context.requester.type,
+        token_requester_principal_name=context.requester.name,
+    )
+    reply.error_code = _disabled(image, context)
+    if any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
+        reply.error_code = reply.error_code or ErrorCode.INVALID_PRINCIPAL_TYPE
+    if reply.error_code or context.secret is None:
+        return Decision([], reply)
+    lifetime = context.lifetime_ms_max
+    if request.max_lifetime_ms > 0:
+        lifetime = min(lifetime, request.max_lifetime_ms)
+    reply.token_id = uuid_text(token_id)
+    reply.issue_timestamp_ms = context.now
+    reply.max_timestamp_ms = _sum(context.now, lifetime)
+    reply.expiry_timestamp_ms = min(reply.max_timestamp_ms, _sum(context.now, context.renewal_ms))
+    reply.hmac = token_hmac(context.secret, reply.token_id)
+    record = DelegationTokenRecord(
+        owner=str(owner),
+        requester=str(context.requester),
+        renewers=[str(Principal(r.principal_type, r.principal_name)) for r in request.renewers],
+        issue_timestamp=context.now,
+        max_timestamp=reply.max_timestamp_ms,
+        expiration_timestamp=reply.expiry_timestamp_ms,
+        token_id=reply.token_id,
+    )
+    return Decision([Versioned(record, 0)], reply)
+
+
+def _disabled(image: Image, context: TokenContext) -> ErrorCode:
+    if context.secret is None:
+        return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    if not image.metadata_version().is_delegation_token_supported():
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
+
+
+def _sum(now: int, duration: int) -> int:
+    return min(LONG_MAX, now + duration)
+
+
+# -- renew and expire ----------------------------------------------------------------------------
+
+
+def decide_renew_delegation_token(
+    image: Image, request: RenewDelegationTokenRequest, context: TokenContext
+) -> Decision[RenewDelegationTokenResponse]:
+    """Let a token live for another while, not beyond its last day."""
+    token = _asked_for(image, request.hmac, context)
+    if isinstance(token, DelegationToken) and is_expired(token, context.now):
+        token = ErrorCode.DELEGATION_TOKEN_EXPIRED
+    if isinstance(token, DelegationToken) and not _may_renew(token, context.requester):
+        token = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    if isinstance(token, ErrorCode):
+        return Decision([], RenewDelegationTokenResponse(error_code=token))
+    renewal = context.renewal_ms
+    if request.renew_period_ms > 0:
+        renewal = min(renewal, request.renew_period_ms)
+    expiry = min(token.max_timestamp, _sum(context.now, renewal))
+    reply = RenewDelegationTokenResponse(expiry_timestamp_ms=expiry)
+    return Decision([_moved(token, expiry)], reply)
+
+
+def decide_expire_delegation_token(
+    image: Image, request: ExpireDelegationTokenRequest, context: TokenContext
+) -> Decision[ExpireDelegationTokenResponse]:
+    """Move the end of a token; with a negative period it ends at once, even if it has ended."""
+    token = _asked_for(image, request.hmac, context)
+    if isinstance(token, DelegationToken) and not _may_renew(token, context.requester):
+        token = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    if isinstance(token, ErrorCode):
+        return Decision([], ExpireDelegationTokenResponse(error_code=token))
+    if request.expiry_time_period_ms < 0:
+        reply = ExpireDelegationTokenResponse(expiry_timestamp_ms=context.now)
+        return Decision([_removed(token)], reply)
+    if is_expired(token, context.now):
+        code = ErrorCode.DELEGATION_TOKEN_EXPIRED
+        return Decision([], ExpireDelegationTokenResponse(error_code=code))
+    expiry = min(token.max_timestamp, _sum(context.now, request.expiry_time_period_ms))
+    reply = ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry)
+    return Decision([_moved(token, expiry)], reply)
+
+
+def find_token(image: Image, secret: Password, password: bytes) -> DelegationToken | None:
+    """Return the token of a password, in time that does not tell how much of it was right."""
+    for token in image.delegation_tokens.values():
+        if hmac.compare_digest(token_hmac(secret, token.token_id), password):
+            return token
+    return None
+
+
+def is_expired(token: DelegationToken, now: Millis) -> bool:
+    """Whether a token has ended."""
+    return token.max_timestamp < now or token.expiration_timestamp < now
+
+
+def _asked_for(image: Image, password: bytes, context: TokenContext) -> DelegationToken | ErrorCode:
+    code = _disabled(image, context)
+    if code or context.secret is None:
+        return code
+    token = find_token(image, context.secret, bytes(password))
+    return ErrorCode.DELEGATION_TOKEN_NOT_FOUND if token is None else token
+
+
+def _may_renew(token: DelegationToken, principal: Principal) -> bool:
+    return str(principal) in (token.owner, *token.renewers)
+
+
+def _moved(token: DelegationToken, expiry: int) -> Versioned:
+    record = DelegationTokenRecord(
+        owner=token.owner,
+        requester=token.requester,
+        renewers=list(token.renewers),
+        issue_timestamp=token.issue_timestamp,
+        max_timestamp=token.max_timestamp,
+        expiration_timestamp=expiry,
+        token_id=token.token_id,
+    )
+    return Versioned(record, 0)
+
+
+def _removed(token: DelegationToken) -> Versioned:
+    return Versioned(RemoveDelegationTokenRecord(token_id=token.token_id), 0)
+
+
+def decide_sweep_delegation_tokens(image: Image, now: Millis) -> Decision[None]:
+    """Forget tokens that have ended, a bounded number at a time."""
+    ended = [t for t in image.delegation_tokens.values() if is_expired(t, now)]
+    ended.sort(key=lambda token: token.token_id)
+    return Decision([_removed(token) for token in ended[:EXPIRED_MAX]], None)
+
+
+# -- describe ------------------------------------------------------------------------------------
+
+
+def describe_delegation_tokens(
+    image: Image,
+    request: DescribeDelegationTokenRequest,
+    context: TokenContext,
+    may_describe: Callable[[DelegationToken], bool],
+) -> DescribeDelegationTokenResponse:
+    """Return tokens of the owners that are named, or of all, with their passwords.
+
+    Owners and renewers see theirs; of others ``may_describe`` decides, by ACLs.
+    """
+    if context.secret is None:
+        code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        return DescribeDelegationTokenResponse(error_code=code)
+    wanted = None
+    if request.owners is not None:
+        wanted = {str(Principal(o.principal_type, o.principal_name)) for o in request.owners}
+    tokens = []
+    for token_id in sorted(image.delegation_tokens):
+        token = image.delegation_tokens[token_id]
+        holders = {token.owner, *token.renewers}
+        if wanted is not None and not wanted & holders:
+            continue
+        if str(context.requester) in holders or may_describe(token):
+            tokens.append(_described(token, context.secret))
+    return DescribeDelegationTokenResponse(tokens=tokens)
+
+
+def _described(token: DelegationToken, secret: Password) -> DescribedDelegationToken:
+    owner, requester = parse_principal(token.owner), parse_principal(token.requester)
+    return DescribedDelegationToken(
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp=token.issue_timestamp,
+        expiry_timestamp=token.expiration_timestamp,
+        max_timestamp=token.max_timestamp,
+        token_id=token.token_id,
+        hmac=token_hmac(secret, token.token_id),
+        renewers=[
+            DescribedDelegationTokenRenewer(*parse_principal(text)) for text in token.renewers
+        ],
+    )

@@ -1,0 +1,252 @@
+"""CreateAcls, DeleteAcls and DescribeAcls, rule by rule, and filters against a naive match."""
+
+import itertools
+
+import pytest
+from controller_images import Chance, after, image_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.controller import acls
+from ottla.controller.acls import (
+    AclFilter,
+    decide_create_acls,
+    decide_delete_acls,
+    describe_acls,
+)
+from ottla.controller.decision import Decision
+from ottla.metadata.access import Acl
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+
+IMAGE = image_of()
+ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
+TOPIC, CLUSTER, READ, ALLOW, DENY = 2, 4, 3, 3, 2
+OPEN = AclFilter(ANY, None, ANY, None, None, ANY, ANY)
+
+
+def creation(**changes: object) -> AclCreation:
+    fields = {
+        "resource_type": TOPIC,
+        "resource_name": "foo",
+        "resource_pattern_type": LITERAL,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": READ,
+        "permission_type": ALLOW,
+    }
+    return AclCreation(**(fields | changes))  # type: ignore[arg-type]
+
+
+def create(image: Image, *creations: AclCreation) -> Decision[CreateAclsResponse]:
+    chance = Chance()
+    chance.drawn = len(image.acls)
+    return decide_create_acls(image, CreateAclsRequest(list(creations)), chance)
+
+
+def image_with(*creations: AclCreation) -> Image:
+    decision = create(IMAGE, *creations)
+    assert not any(result.error_code for result in decision.reply.results), decision.reply
+    return after(IMAGE, decision)
+
+
+def delete_filter(wanted: AclFilter) -> DeleteAclsFilter:
+    return DeleteAclsFilter(*wanted)
+
+
+def names(image: Image) -> list[str]:
+    return sorted(acl.resource_name for acl in image.acls.values())
+
+
+# -- create --------------------------------------------------------------------------------------
+
+
+def test_an_acl_is_added() -> None:
+    image = image_with(creation())
+    assert list(image.acls.values()) == [Acl(TOPIC, "foo", LITERAL, "User:alice", "*", READ, ALLOW)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"resource_type": 0},
+        {"resource_type": 1},
+        {"resource_type": 8},
+        {"resource_pattern_type": ANY},
+        {"resource_pattern_type": MATCH},
+        {"resource_pattern_type": 5},
+        {"operation": 0},
+        {"operation": 1},
+        {"operation": 16},
+        {"permission_type": 0},
+        {"permission_type": 1},
+        {"permission_type": 4},
+        {"resource_name": ""},
+        {"resource_type": CLUSTER},
+        {"principal": "alice"},
+    ],
+    ids=str,
+)
+def test_acls_that_cannot_be(changes: dict[str, object]) -> None:
+    decision = create(IMAGE, creation(**changes), creation(resource_name="good"))
+    assert [r.error_code for r in decision.reply.results] == [ErrorCode.INVALID_REQUEST, 0]
+    assert names(after(IMAGE, decision)) == ["good"]
+
+
+def test_the_cluster_has_one_name() -> None:
+    assert len(image_with(creation(resource_type=CLUSTER, resource_name="kafka-cluster")).acls) == 1
+
+
+def test_an_acl_that_is_there_is_a_success_without_a_record() -> None:
+    image = image_with(creation())
+    decision = create(image, creation(), creation(host="1.2.3.4"), creation(host="1.2.3.4"))
+    assert [result.error_code for result in decision.reply.results] == [0, 0, 0]
+    assert len(decision.records) == 1
+
+
+def test_an_id_that_is_taken_is_not_given_again() -> None:
+    image = image_with(creation())
+    decision = decide_create_acls(image, CreateAclsRequest([creation(host="b")]), Chance())
+    assert len(after(image, decision).acls) == 2
+
+
+def test_too_many_acls_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acls, "RECORDS_MAX", 1)
+    decision = create(IMAGE, creation(host="a"), creation(host="b"))
+    assert [r.error_code for r in decision.reply.results] == [ErrorCode.POLICY_VIOLATION] * 2
+    assert decision.records == []
+
+
+# -- delete --------------------------------------------------------------------------------------
+
+
+def test_what_two_filters_match_is_removed_once_and_told_twice() -> None:
+    image = image_with(creation(), creation(resource_name="bar"))
+    foo = OPEN._replace(resource_name="foo")
+    request = DeleteAclsRequest([delete_filter(foo), delete_filter(foo)])
+    decision = decide_delete_acls(image, request)
+    assert [len(result.matching_acls) for result in decision.reply.filter_results] == [1, 1]
+    assert names(after(image, decision)) == ["bar"]
+
+
+@pytest.mark.parametrize("field", ["resource_type", "pattern_type", "operation", "permission_type"])
+@pytest.mark.parametrize("number", [0, 99])
+def test_filters_that_cannot_be(field: str, number: int) -> None:
+    image = image_with(creation())
+    bad = OPEN._replace(**{field: number})  # type: ignore[arg-type]
+    decision = decide_delete_acls(image, DeleteAclsRequest([delete_filter(bad)]))
+    assert decision.reply.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert decision.records == []
+    assert describe_acls(image, DescribeAclsRequest(*bad)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_too_many_removals_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = image_with(creation(), creation(resource_name="bar"))
+    monkeypatch.setattr(acls, "RECORDS_MAX", 1)
+    decision = decide_delete_acls(image, DeleteAclsRequest([delete_filter(OPEN)]))
+    assert decision.reply.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert decision.reply.filter_results[0].matching_acls == []
+    assert decision.records == []
+
+
+# -- filters -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "expected"),
+    [
+        ("foobar", MATCH, ["*", "foo/p", "foobar"]),
+        ("foo", MATCH, ["*", "foo", "foo/p"]),
+        ("fo", MATCH, ["*"]),
+        ("foo", ANY, ["foo", "foo/p"]),
+        ("foo", LITERAL, ["foo"]),
+        ("foo", PREFIXED, ["foo/p"]),
+        ("*", LITERAL, ["*"]),
+        (None, PREFIXED, ["foo/p"]),
+        (None, MATCH, ["*", "foo", "foo/p", "foobar"]),
+    ],
+)
+def test_pattern_types(name: str | None, pattern: int, expected: list[str]) -> None:
+    image = image_with(
+        creation(),
+        creation(resource_name="foobar"),
+        creation(resource_name="*"),
+        creation(resource_pattern_type=PREFIXED),
+    )
+    wanted = OPEN._replace(resource_name=name, pattern_type=pattern)
+    reply = describe_acls(image, DescribeAclsRequest(*wanted))
+    found = [r.resource_name + "/p" * (r.pattern_type == PREFIXED) for r in reply.resources]
+    assert sorted(found) == expected
+
+
+def test_entries_are_described_by_resource() -> None:
+    image = image_with(creation(), creation(permission_type=DENY), creation(resource_name="bar"))
+    reply = describe_acls(image, DescribeAclsRequest(*OPEN))
+    assert [(r.resource_name, len(r.acls)) for r in reply.resources] == [("bar", 1), ("foo", 2)]
+
+
+RESOURCE_NAMES = ["*", "f", "foo", "foobar"]
+PRINCIPALS = ["User:a", "User:b"]
+CREATIONS = st.builds(
+    AclCreation,
+    st.sampled_from([2, 3]),
+    st.sampled_from(RESOURCE_NAMES),
+    st.sampled_from([LITERAL, PREFIXED]),
+    st.sampled_from(PRINCIPALS),
+    st.sampled_from(["*", "h"]),
+    st.sampled_from([2, 3]),
+    st.sampled_from([ALLOW, DENY]),
+)
+FILTERS = st.builds(
+    AclFilter,
+    st.sampled_from([ANY, 2, 3]),
+    st.sampled_from([None, *RESOURCE_NAMES]),
+    st.sampled_from([ANY, MATCH, LITERAL, PREFIXED]),
+    st.sampled_from([None, *PRINCIPALS]),
+    st.sampled_from([None, "*", "h"]),
+    st.sampled_from([ANY, 2, 3]),
+    st.sampled_from([ANY, ALLOW, DENY]),
+)
+
+
+def is_meant(wanted: AclFilter, acl: Acl) -> bool:
+    """Match by listing every entry that the filter could mean."""
+    if wanted.resource_name is None:
+        patterns = set(itertools.product([LITERAL, PREFIXED], RESOURCE_NAMES))
+    else:
+        patterns = {(LITERAL, wanted.resource_name), (PREFIXED, wanted.resource_name)}
+        if wanted.pattern_type == MATCH:
+            patterns.add((LITERAL, "*"))
+            for length in range(len(wanted.resource_name) + 1):
+                patterns.add((PREFIXED, wanted.resource_name[:length]))
+    if wanted.pattern_type in (LITERAL, PREFIXED):
+        patterns = {p for p in patterns if p[0] == wanted.pattern_type}
+    return (
+        (acl.pattern_type, acl.resource_name) in patterns
+        and (wanted.resource_type == ANY or wanted.resource_type == acl.resource_type)
+        and (wanted.principal is None or wanted.principal == acl.principal)
+        and (wanted.host is None or wanted.host == acl.host)
+        and (wanted.operation == ANY or wanted.operation == acl.operation)
+        and (wanted.permission_type == ANY or wanted.permission_type == acl.permission_type)
+    )
+
+
+@given(st.lists(CREATIONS, max_size=12), st.lists(FILTERS, min_size=1, max_size=3))
+def test_deletion_leaves_what_no_filter_means(
+    creations: list[AclCreation], filters: list[AclFilter]
+) -> None:
+    image = image_with(*creations)
+    before = set(image.acls.values())
+    decision = decide_delete_acls(image, DeleteAclsRequest([delete_filter(f) for f in filters]))
+    left = set(after(image, decision).acls.values())
+    assert left == {acl for acl in before if not any(is_meant(f, acl) for f in filters)}
+    reply = describe_acls(image, DescribeAclsRequest(*filters[0]))
+    described = sum(len(resource.acls) for resource in reply.resources)
+    assert described == sum(is_meant(filters[0], acl) for acl in before)

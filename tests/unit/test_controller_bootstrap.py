@@ -1,0 +1,196 @@
+"""What a new cluster begins with, and the text of SCRAM users."""
+
+import base64
+
+import pytest
+from controller_images import NEWEST, Chance, feature
+
+from ottla.controller.bootstrap import (
+    BadBootstrap,
+    bootstrap_records,
+    feature_levels,
+    parse_scram,
+    records_for_empty_log,
+)
+from ottla.controller.scram import ScramMechanism, credential_record, salted_password
+from ottla.metadata.access import Acl, ScramUser
+from ottla.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+    TRANSACTION_VERSION,
+)
+from ottla.metadata.image import EMPTY
+from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
+from ottla.metadata.replay import replay_all
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+from ottla.protocol.internal.metadata_topics import ConfigRecord
+from ottla.protocol.schema import Message
+
+ACL = Acl(2, "foo", 3, "User:alice", "*", 3, 3)
+ELR = ELIGIBLE_LEADER_REPLICAS_VERSION
+SALT = base64.b64encode(b"some salt").decode()
+
+
+def messages(records: list[Versioned]) -> list[Message]:
+    return [record.message for record in records]
+
+
+# -- features ------------------------------------------------------------------------------------
+
+
+def test_a_new_cluster_has_the_features_of_its_version() -> None:
+    records = bootstrap_records(feature_levels(NEWEST, {}), random=Chance())
+    assert messages(records) == [
+        feature(METADATA_VERSION, 29),
+        feature(ELR, 1),
+        feature(GROUP_VERSION, 1),
+        feature(SHARE_VERSION, 1),
+        feature(STREAMS_VERSION, 1),
+        feature(TRANSACTION_VERSION, 2),
+    ]
+
+
+def test_levels_can_be_asked_for() -> None:
+    levels = feature_levels(NEWEST, {TRANSACTION_VERSION: 1, GROUP_VERSION: 0, KRAFT_VERSION: 0})
+    assert levels[KRAFT_VERSION] == 0
+    image = replay_all(EMPTY, messages(bootstrap_records(levels, random=Chance())))
+    assert image.features.level(TRANSACTION_VERSION) == 1
+    assert GROUP_VERSION not in image.features.levels
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "part"),
+    [
+        (NEWEST, {"x.version": 1}, "unknown feature"),
+        (NEWEST, {GROUP_VERSION: 7}, "no level 7"),
+        (NEWEST, {METADATA_VERSION: 20}, "is not 29"),
+        (MetadataVersion.IBP_4_0_IV0, {ELR: 1}, "needs metadata.version at 4.0-IV1"),
+    ],
+)
+def test_features_that_cannot_be(
+    version: MetadataVersion, asked: dict[str, int], part: str
+) -> None:
+    with pytest.raises(BadBootstrap, match=part):
+        feature_levels(version, asked)
+
+
+# -- users and ACLs ------------------------------------------------------------------------------
+
+
+def test_users_and_acls_follow_the_features() -> None:
+    user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", Chance())
+    levels = feature_levels(NEWEST, {})
+    records = bootstrap_records(levels, [user], [ACL, ACL], random=Chance())
+    assert [type(message).__name__ for message in messages(records)[-2:]] == [
+        "UserScramCredentialRecord",
+        "AccessControlEntryRecord",
+    ]
+    image = replay_all(EMPTY, messages(records))
+    assert list(image.acls.values()) == [ACL]
+    assert list(image.scram) == [ScramUser(1, "alice")]
+
+
+def test_users_and_acls_that_cannot_be() -> None:
+    user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", Chance())
+    levels = feature_levels(NEWEST, {})
+    with pytest.raises(BadBootstrap, match="named twice"):
+        bootstrap_records(levels, [user, user], random=Chance())
+    bad = Acl(2, "", 3, "User:alice", "*", 3, 3)
+    with pytest.raises(BadBootstrap, match="ACL is not possible"):
+        bootstrap_records(levels, [], [bad], random=Chance())
+    old = feature_levels(MetadataVersion.IBP_3_5_IV1, {})
+    with pytest.raises(BadBootstrap, match="has no SCRAM"):
+        bootstrap_records(old, [user], random=Chance())
+
+
+# -- the empty log -------------------------------------------------------------------------------
+
+
+def test_the_empty_log_begins_with_a_transaction() -> None:
+    first = bootstrap_records(feature_levels(NEWEST, {}), random=Chance())
+    found = messages(records_for_empty_log(first, 2, is_transaction_open=False))
+    assert found == [
+        BeginTransactionRecord(name="Bootstrap records"),
+        *messages(first),
+        ConfigRecord(4, "", "min.insync.replicas", "2"),
+        EndTransactionRecord(),
+    ]
+
+
+def test_a_transaction_left_open_is_given_up() -> None:
+    first = bootstrap_records(feature_levels(NEWEST, {ELR: 0}), random=Chance())
+    found = messages(records_for_empty_log(first, 2, is_transaction_open=True))
+    assert isinstance(found[0], AbortTransactionRecord)
+    assert isinstance(found[1], BeginTransactionRecord)
+    assert not any(isinstance(message, ConfigRecord) for message in found)
+
+
+def test_old_versions_have_no_transactions() -> None:
+    old = feature_levels(MetadataVersion.IBP_3_5_IV2, {})
+    first = bootstrap_records(old, random=Chance())
+    assert records_for_empty_log(first, 1, is_transaction_open=False) == first
+
+
+# -- SCRAM users as text -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "iterations"),
+    [("", 4096), (",iterations=8192", 8192), (',iterations="16384"', 16384)],
+)
+@pytest.mark.parametrize("mechanism", list(ScramMechanism), ids=str)
+def test_a_user_by_password(mechanism: ScramMechanism, options: str, iterations: int) -> None:
+    text = f' {mechanism}=[name="alice",password=pa=ss,salt="{SALT}"{options}] '
+    salted = salted_password(mechanism, "pa=ss", b"some salt", iterations)
+    user = ScramUser(mechanism, "alice")
+    assert parse_scram(text, Chance()) == credential_record(user, b"some salt", salted, iterations)
+
+
+def test_a_user_by_salted_password() -> None:
+    salted = base64.b64encode(b"salted").decode().rstrip("=")
+    record = parse_scram(f"SCRAM-SHA-256=[name=a,saltedpassword={salted},salt={SALT}]", Chance())
+    assert record == credential_record(ScramUser(1, "a"), b"some salt", b"salted", 4096)
+
+
+def test_a_salt_is_drawn_where_none_is_given() -> None:
+    chance = Chance()
+    text = "SCRAM-SHA-256=[name=a,password=b]"
+    assert parse_scram(text, chance).salt != parse_scram(text, chance).salt
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hunter2",
+        "SCRAM-MD5=[name=a,password=hunter2]",
+        "SCRAM-SHA-256=name=a,password=hunter2]",
+        "SCRAM-SHA-256=[name=a,password=hunter2",
+        "SCRAM-SHA-256=[",
+        "SCRAM-SHA-256=[password=hunter2]",
+        "SCRAM-SHA-256=[name=,password=hunter2]",
+        "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=[name=a,password=]",
+        "SCRAM-SHA-256=[name=a,password=x,hunter2]",
+        "SCRAM-SHA-256=[name=a,passwordhunter2=x]",
+        "SCRAM-SHA-256=[name=a,password=hunter2,iterations=4095]",
+        "SCRAM-SHA-256=[name=a,password=hunter2,iterations=16385]",
+        "SCRAM-SHA-256=[name=a,password=hunter2,iterations=hunter2]",
+        "SCRAM-SHA-256=[name=a,password=hunter2,salt=hunter2!]",
+        "SCRAM-SHA-256=[name=a,saltedpassword=hunter2]",
+        f"SCRAM-SHA-256=[name=a,saltedpassword=hunter2!,salt={SALT}]",
+        f"SCRAM-SHA-256=[name=a,saltedpassword=,salt={SALT}]",
+    ],
+)
+def test_bad_text_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(BadBootstrap) as caught:
+        parse_scram(text, Chance())
+    assert "hunter2" not in repr(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
