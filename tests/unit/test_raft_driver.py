@@ -1,6 +1,7 @@
 """The driver around one core: what callers and listeners see, and what it leaves on disk."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from raft_bench import (
@@ -17,6 +18,7 @@ from raft_bench import (
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotController, RecordTooLarge, StorageFailed
+from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.raft.core.effects import Role
 from ottla.raft.core.log_view import LogPosition

@@ -119,6 +119,7 @@ class QuorumTorment:
         # In some worlds of changing voters one of three or more loses its disk, once; the only
         # changes there are those that give it its vote back: more could leave no majority.
         voters = 1 + self.world.seed % 5
+        self._is_slow = False
         self._is_disk_lost = False
         self._may_lose_disk = not is_static(self.world) and voters >= 3 and self.world.seed % 4 < 2
         self._lost: ReplicaKey | None = None
@@ -181,21 +182,26 @@ class QuorumTorment:
             lambda: self._isolate(machine),
             lambda: self._isolate(machine),
             self._cut_some,
-            lambda: self._slow_down(machine),
+            self._slow_down,
+            self._slow_down,
             lambda: host.clock.jump(random.below(7_200_000) - 3_600_000),
         ]
-        if self._may_lose_disk and not self._is_disk_lost:
+        if self._is_slow:
+            # What was not synced yet is at its most now.
+            self._crash(self.machines, Keep.NOTHING)
+        elif self._may_lose_disk and not self._is_disk_lost:
             self._lose_disk(self.machines[random.below(1 + self.world.seed % 5)])
         elif random.chance(0.4):
             self._change_voters()
         else:
             strikes[random.below(len(strikes))]()
 
-    def _crash(self, machines: list[Machine]) -> None:
+    def _crash(self, machines: list[Machine], keep: Keep | None = None) -> None:
         for machine in machines:
             host = self.host(machine)
+            lost = Keep.NOTHING if self.world.random.chance(0.3) else Keep.SEEDED
             if host.is_up:
-                host.crash(Keep.NOTHING if self.world.random.chance(0.3) else Keep.SEEDED)
+                host.crash(keep or lost)
             self._suspect.discard(machine.name)
 
     def _kill_then_crash(self, machine: Machine) -> None:
@@ -221,8 +227,11 @@ class QuorumTorment:
                 if one is not other and random.chance(0.3):
                     self.world.network.cut(one.name, other.name, one_way=random.chance(0.5))
 
-    def _slow_down(self, machine: Machine) -> None:
-        self.host(machine).sync_delay_s = lambda: self.world.random.between(0.1, 0.8)
+    def _slow_down(self) -> None:
+        self._is_slow = True
+        for machine in self.machines:
+            if self.world.random.chance(0.7):
+                self.host(machine).sync_delay_s = lambda: self.world.random.between(0.1, 0.6)
 
     def _lose_disk(self, machine: Machine) -> None:
         """A machine comes back with an empty disk: as another replica, by its directory."""
@@ -275,12 +284,15 @@ class QuorumTorment:
     def mend(self) -> None:
         """Repair what is broken, mostly, and start what is down."""
         random = self.world.random
+        self._is_slow = False
         if random.chance(0.8):
             self.world.network.heal()
         for machine in self.machines:
             host = self.host(machine)
             host.disk.heal()
             host.sync_delay_s = lambda: random.between(0.001, 0.01)
+            if machine.name in self._suspect and random.chance(0.5):
+                self._crash([machine], Keep.NOTHING)
             if not host.is_up:
                 self._restart(machine, crash_at_step=random.below(400) * random.below(2))
 

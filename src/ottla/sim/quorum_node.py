@@ -19,6 +19,7 @@ from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.raft.applier import CommittedBatch
 from ottla.raft.core.effects import Role, RoleChanged
 from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import MetadataLog, Retention, metadata_log_config
@@ -107,6 +108,7 @@ class History:
         self.leads: RoleChanged | None = None
         self._machine = machine
         self._watch = watch
+        self._known_when_elected = 0
 
     def on_role(self, change: RoleChanged) -> None:
         """Note who leads."""
@@ -114,6 +116,9 @@ class History:
         self._watch.entered(replica, change.epoch)
         self.leads = change if change.role is Role.LEADER else None
         if self.leads is not None:
+            view = self._view()
+            known = None if view is None else view.high_watermark
+            self._known_when_elected = 0 if known is None else known
             self._watch.led(self._machine.name, change.epoch)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
@@ -124,6 +129,19 @@ class History:
             self._watch.applied(self._machine.name, batch.base_offset, entry)
             self.values += values
             self.applied = batch.next_offset
+        self._check_own_epoch(committed[-1])
+
+    def _check_own_epoch(self, last: CommittedBatch) -> None:
+        """A leader's high watermark moves only to behind a record of its own epoch."""
+        view = self._view()
+        if view is None or view.role is not Role.LEADER:
+            return
+        if view.high_watermark == last.next_offset > self._known_when_elected:
+            self._watch.commits(self._machine.name, view.epoch, last.epoch)
+
+    def _view(self) -> QuorumView | None:
+        driver = self._machine.driver
+        return None if driver is None else driver.describe()
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
         """Begin anew."""

@@ -1,6 +1,7 @@
 """What must hold in a simulated quorum, seen from outside it; it survives every crash.
 
 * at most one leader per epoch;
+* what a leader commits ends with a record of its own epoch;
 * a replica's epoch never falls, nor its committed offset within one life;
 * what is committed anywhere is committed everywhere, at the same place, and stays;
 * a snapshot holds exactly what the committed records before it come to.
@@ -48,6 +49,11 @@ class QuorumWatch:
         if known is None:
             self.committed[base] = entry
             self.end = entry[0]
+
+    def commits(self, node: str, epoch: int, last_epoch: int) -> None:
+        """A leader's high watermark stands behind a record of ``last_epoch``."""
+        if epoch != last_epoch:
+            raise InvariantBroken(f"{node} leads {epoch} and commits up to epoch {last_epoch}")
 
     def values_before(self, offset: int) -> list[str]:
         """Return all values committed before ``offset``, in order."""
