@@ -400,6 +400,11 @@ class RaftDriver:
         """Return the quorum as this replica sees it now."""
         return self._core.describe(self._now())
 
+    def committed_voters(self) -> VoterSet | None:
+        """Return the newest voters known to be committed; None before anything is."""
+        known = self.describe().high_watermark
+        return None if known is None else self._core.membership_at(known)[1]
+
     def wall_clock(self) -> Millis:
         """Return the time to which the ages in a view refer."""
         return self._parts.clock.now()

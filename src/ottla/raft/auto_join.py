@@ -1,0 +1,158 @@
+"""A controller that adds itself to the voters (``controller.quorum.auto.join.enable``).
+
+It asks the bootstrap servers in turn, over a fresh connection each time, until the committed
+voters contain it. Nothing else ends the asking: what a server answers is only logged.
+
+A node that an operator removed stays removed. What tells one from a node that never was a voter
+is the file ``auto-joined`` in the metadata log's directory: written, durably, when the node first
+finds itself among the committed voters, and naming its directory id. A node that has the file and
+is no voter was removed, perhaps while it was down. Deleting the file tells it to join again;
+formatting the directory does so too, as it makes the node another replica.
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ottla.client.connection import Connection, Options
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterResponse
+from ottla.protocol.uuids import uuid_text
+from ottla.raft.core.messages import AddVoterRequest
+from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.voters import VoterSet
+from ottla.raft.wire import CHANGE_TIMEOUT_MS, to_message
+from ottla.runtime.atomic_file import read_file, replace_file
+from ottla.runtime.ports import Address, Disk, Network
+
+log = logging.getLogger(__name__)
+
+CLIENT_ID: Final = "ottla-auto-join"
+FILE_NAME: Final = "auto-joined"
+PAUSE_S: Final = 0.5
+ANSWER_MS_MAX: Final = CHANGE_TIMEOUT_MS + 5_000
+
+
+class Join(enum.Enum):
+    """What is to be done now."""
+
+    ASK = "ask"
+    NOTE = "note"  # a voter, and nothing on disk says so yet
+    REST = "rest"  # a voter, or one that was removed
+    REMOVED = "removed"
+
+
+def decide_join(*, is_voter: bool, was_voter: bool) -> Join:
+    """Decide what a node does that is, or is not, and was, or was not, a committed voter."""
+    if is_voter:
+        return Join.REST if was_voter else Join.NOTE
+    return Join.REMOVED if was_voter else Join.ASK
+
+
+class CommittedVoters(Protocol):
+    """The node's own replica."""
+
+    def committed_voters(self) -> VoterSet | None:
+        """Return the newest voters known to be committed; None before anything is."""
+        ...
+
+
+class JoinMark:
+    """The file that says: this directory has been a voter's."""
+
+    def __init__(self, disk: Disk, directory: str, settings: RaftSettings) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{FILE_NAME}"
+        self._text = f"{uuid_text(settings.directory_id)}\n".encode()
+
+    def is_set(self) -> bool:
+        """Say whether it is there, for this directory."""
+        return read_file(self._disk, self._path) == self._text
+
+    def set(self) -> None:
+        """Write it, durably."""
+        replace_file(self._disk, self._path, self._text)
+
+
+@dataclass
+class AutoJoin:
+    """`Service`: joins the voters, then watches whether the node is still one of them.
+
+    ``servers`` are the bootstrap servers; with none there is nobody to ask, which is said once.
+    """
+
+    settings: RaftSettings
+    replica: CommittedVoters
+    mark: JoinMark
+    network: Network
+    servers: Sequence[Address]
+    options: Callable[[Address], Options] = field(default=lambda address: Options())
+    name: str = "auto join"
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Ask, or rest, for ever."""
+        ready()
+        if not self.servers:
+            log.warning("auto join: controller.quorum.bootstrap.servers is empty, nobody to ask")
+        was_voter = self.mark.is_set()
+        is_removal_told = False
+        turn = 0
+        while True:
+            voters = self.replica.committed_voters()
+            is_voter = voters is not None and voters.has(self.settings.key)
+            match decide_join(is_voter=is_voter, was_voter=was_voter):
+                case Join.NOTE:
+                    self.mark.set()
+                    was_voter, is_removal_told = True, False
+                    log.info("auto join: this node is a voter")
+                case Join.ASK if self.servers:
+                    await self._ask(self.servers[turn % len(self.servers)])
+                    turn += 1
+                case Join.REMOVED if voters is not None and not is_removal_told:
+                    is_removal_told = True
+                    log.warning(
+                        "auto join: removed from the voters; delete %s to rejoin", FILE_NAME
+                    )
+                case _:
+                    was_voter = self.mark.is_set()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _ask(self, server: Address) -> None:
+        """Ask one server once, and log what came of it."""
+        request = AddVoterRequest(
+            self.settings.cluster_id, self.settings.key, self.settings.endpoints
+        )
+        try:
+            connection = await Connection.open(
+                self.network, server, client_id=CLIENT_ID, options=self.options(server)
+            )
+            try:
+                response = await connection.send(to_message(request), timeout_ms=ANSWER_MS_MAX)
+            finally:
+                await connection.close()
+        except (OSError, Fault) as error:
+            log.info("auto join: no answer server=%s reason=%s", server, error)
+            return
+        assert isinstance(response, AddRaftVoterResponse)
+        _tell(server, response)
+
+
+# Answers that are part of the way: not the leader, busy with another change, not caught up yet.
+_EXPECTED: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+
+
+def _tell(server: Address, response: AddRaftVoterResponse) -> None:
+    level = logging.INFO if response.error_code in _EXPECTED else logging.WARNING
+    message = response.error_message or ""
+    log.log(level, "auto join: server=%s error=%d %s", server, response.error_code, message)

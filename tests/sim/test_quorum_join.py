@@ -1,0 +1,166 @@
+"""Auto-join over simulated machines: who asks, who does not, and who stays removed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ottla.api.raft import RaftHandlers
+from ottla.api.routes import Routes
+from ottla.protocol.api_keys import Listener
+from ottla.protocol.errors import ErrorCode
+from ottla.raft.auto_join import AutoJoin, Join, JoinMark, decide_join
+from ottla.raft.core.effects import Role
+from ottla.raft.core.messages import RemoveVoterRequest, VoterChangeReply
+from ottla.raft.core.voters import VoterSet
+from ottla.raft.metadata_log import DIRECTORY_NAME
+from ottla.raft.snapshots import write_initial_snapshot
+from ottla.runtime.ports import Address
+from ottla.runtime.supervisor import supervise
+from ottla.server.listener import ListenerSpec, Server
+from ottla.sim.quorum_node import (
+    CLUSTER,
+    CONTROLLER,
+    FEATURES,
+    LOG_DIR,
+    PORT,
+    History,
+    Machine,
+    directory,
+    endpoint,
+    make_driver,
+)
+from ottla.sim.quorum_watch import QuorumWatch
+from ottla.sim.world import Main, Ports, World
+
+METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
+
+
+@pytest.mark.parametrize(
+    ("is_voter", "was_voter", "what"),
+    [
+        (False, False, Join.ASK),
+        (True, False, Join.NOTE),
+        (True, True, Join.REST),
+        (False, True, Join.REMOVED),
+    ],
+)
+def test_what_a_node_does(is_voter: bool, was_voter: bool, what: Join) -> None:
+    assert decide_join(is_voter=is_voter, was_voter=was_voter) is what
+
+
+class Cluster:
+    """Node 0 is the only voter; node 1 joins by itself, asking a dead server first."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.watch = QuorumWatch()
+        servers = (endpoint(0),)
+        self.machines = [Machine(i, directory(i + 1), VoterSet(), servers) for i in range(2)]
+        first, clock = VoterSet((self.machines[0].voter,)), self.world.host("n0").clock
+        write_initial_snapshot(self.world.host("n0").disk, METADATA_DIR, first, clock.now())
+
+    def main(self, machine: Machine, servers: tuple[Address, ...]) -> Main:
+        async def run(ports: Ports) -> None:
+            driver = make_driver(ports, machine, History(machine, self.watch))
+            machine.driver = driver
+            routes = Routes(Listener.CONTROLLER, RaftHandlers(driver, CONTROLLER).routes())
+            spec = ListenerSpec(
+                CONTROLLER, Address(machine.name, PORT), routes, features=lambda: FEATURES
+            )
+            mark = JoinMark(ports.disk, METADATA_DIR, machine.settings())
+            join = AutoJoin(machine.settings(), driver, mark, ports.network, servers)
+            services = [driver, Server(ports.network, ports.clock, [spec]), join]
+            await supervise(services if servers else services[:2], asyncio.Event())
+
+        return run
+
+    def start(self) -> None:
+        self.world.host("n0").start(self.main(self.machines[0], ()))
+        servers = (Address("nobody", PORT), Address("n0", PORT))
+        self.world.host("n1").start(self.main(self.machines[1], servers))
+
+    @property
+    def joiner(self) -> Machine:
+        return self.machines[1]
+
+    def is_joined(self) -> bool:
+        drivers = [machine.driver for machine in self.machines]
+        return all(
+            driver is not None
+            and (voters := driver.committed_voters()) is not None
+            and voters.has(self.joiner.key)
+            for driver in drivers
+        )
+
+    async def remove(self) -> None:
+        leader = next(
+            m.driver
+            for m in self.machines
+            if m.driver is not None and m.driver.describe().role is Role.LEADER
+        )
+        reply = await leader.request(RemoveVoterRequest(CLUSTER, self.joiner.key))
+        assert isinstance(reply, VoterChangeReply)
+        assert reply.error is ErrorCode.NONE
+
+    def play(self, story: Callable[[], Awaitable[None]]) -> None:
+        async def director() -> None:
+            self.start()
+            await story()
+
+        self.world.run(director)
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it never came")
+
+
+def test_a_node_joins_and_notes_it() -> None:
+    cluster = Cluster()
+
+    async def story() -> None:
+        await wait_until(cluster.is_joined)
+        await asyncio.sleep(1)
+        disk = cluster.world.host("n1").disk
+        assert disk.exists(f"{METADATA_DIR}/auto-joined")
+        assert not cluster.world.host("n0").disk.exists(f"{METADATA_DIR}/auto-joined")
+
+    cluster.play(story)
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_removed_node_stays_removed_until_it_is_told(is_down: bool) -> None:
+    cluster = Cluster()
+
+    async def story() -> None:
+        await wait_until(cluster.is_joined)
+        await asyncio.sleep(1)
+        host = cluster.world.host("n1")
+        await cluster.remove()
+        await asyncio.sleep(0.01 if is_down else 10)
+        host.crash()
+        host.restart()
+        await asyncio.sleep(20)
+        assert not cluster.is_joined()
+        host.disk.remove(f"{METADATA_DIR}/auto-joined")
+        await wait_until(cluster.is_joined)
+
+    cluster.play(story)
+
+
+def test_a_node_with_another_directory_is_another_one() -> None:
+    """A mark that was copied from another directory says nothing about this one."""
+    cluster = Cluster()
+    disk = cluster.world.host("n1").disk
+    disk.make_dirs(METADATA_DIR)
+    other = Machine(1, directory(9), VoterSet(), ())
+    JoinMark(disk, METADATA_DIR, other.settings()).set()
+
+    async def story() -> None:
+        await wait_until(cluster.is_joined)
+
+    cluster.play(story)
