@@ -8,8 +8,9 @@ reply may leave only when its own records are.
 
 The records of one decision are appended as one batch and hold or fall together. An operation
 that a user asked for and that would need more than `RECORDS_MAX` of them is refused, with
-POLICY_VIOLATION, as Kafka does. The controller's own work, such as fencing a broker with many
-partitions, may need more: `parts` cuts it, and each part by itself leaves a valid state.
+POLICY_VIOLATION, as Kafka does; creation is bounded by partitions instead. The controller's own
+work, such as fencing a broker with many partitions, may need more than fits one batch: `parts`
+cuts it, and each part by itself leaves a valid state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,9 @@ from ottla.protocol.schema import Message
 
 # As many as Kafka lets one operation of a user write.
 RECORDS_MAX = 10_000
+# As many as go into one batch: 10,000 partitions and the topics and configurations they belong
+# to fit, in some three megabytes.
+BATCH_RECORDS_MAX = 20_000
 
 Reply = TypeVar("Reply", bound=Message | None, covariant=True)
 
@@ -66,6 +70,6 @@ class ControllerState:
 
 
 def parts(records: Sequence[Versioned]) -> Iterator[Sequence[Versioned]]:
-    """Yield records in order, in as few batches as `RECORDS_MAX` allows."""
-    for start in range(0, len(records), RECORDS_MAX):
-        yield records[start : start + RECORDS_MAX]
+    """Yield records in order, in as few batches as `BATCH_RECORDS_MAX` allows."""
+    for start in range(0, len(records), BATCH_RECORDS_MAX):
+        yield records[start : start + BATCH_RECORDS_MAX]

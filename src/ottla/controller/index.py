@@ -1,4 +1,4 @@
-"""Which partitions want attention, kept up change by change, so that nobody searches for them.
+"""What of the image wants attention, kept up change by change, so that nobody searches for it.
 
 Immutable like the image it belongs to: the state that is thrown away with a lost leadership
 takes its index along. Which partitions a broker has is asked of the image, which knows.
@@ -15,21 +15,34 @@ from ottla.metadata.topics import PartitionRegistration, TopicIdPartition
 
 
 class PartitionIndex(msgspec.Struct, frozen=True, gc=False):
-    """Partitions by what is the matter with them; the values of the maps say nothing.
+    """Partitions by what is the matter with them; the values of these maps say nothing.
 
     ``leaderless`` have no leader, ``imbalanced`` are led by another than the first replica,
-    ``reassigning`` have replicas that are being added or removed.
+    ``reassigning`` have replicas that are being added or removed. ``alike`` has the names of
+    topics with a dot or an underscore, ascending, under what `unified` makes of them.
     """
 
     leaderless: Map[TopicIdPartition, None] = Map()
     imbalanced: Map[TopicIdPartition, None] = Map()
     reassigning: Map[TopicIdPartition, None] = Map()
+    alike: Map[str, tuple[str, ...]] = Map()
+
+
+def unified(name: str) -> str:
+    """Return what a topic is called where dots and underscores cannot be told apart: metrics."""
+    return name.replace(".", "_")
+
+
+def may_collide(name: str) -> bool:
+    """Whether there can be another name that is the same once unified."""
+    return "." in name or "_" in name
 
 
 def index_of(image: Image) -> PartitionIndex:
     """Return the index of a whole image, at the cost of a look at every partition."""
+    index = PartitionIndex(alike=_with_names(Map(), image.topics.names()))
     return _indexed(
-        PartitionIndex(),
+        index,
         (
             (TopicIdPartition(topic_id, partition_id), partition)
             for topic_id, topic in image.topics.by_id.items()
@@ -40,6 +53,11 @@ def index_of(image: Image) -> PartitionIndex:
 
 def follow(index: PartitionIndex, delta: Delta) -> PartitionIndex:
     """Return the index of ``delta.new``, given that of ``delta.old``."""
+    if not delta.topics:
+        return index
+    alike = _without_names(index.alike, (topic.name for topic in delta.deleted_topics()))
+    alike = _with_names(alike, (topic.name for topic in delta.created_topics()))
+    index = PartitionIndex(index.leaderless, index.imbalanced, index.reassigning, alike)
     return _indexed(index, ((at, change.new) for at, change in delta.partitions()))
 
 
@@ -50,14 +68,37 @@ def _indexed(
     leaderless, imbalanced = index.leaderless.mutate(), index.imbalanced.mutate()
     reassigning = index.reassigning.mutate()
     for at, now in partitions:
-        is_there = now is not None
         for found, is_in in (
-            (leaderless, is_there and not now.has_leader()),
-            (imbalanced, is_there and now.leader != now.preferred_leader()),
-            (reassigning, is_there and now.is_reassigning()),
+            (leaderless, now is not None and not now.has_leader()),
+            (imbalanced, now is not None and now.leader != now.preferred_leader()),
+            (reassigning, now is not None and now.is_reassigning()),
         ):
             if is_in:
                 found[at] = None
             elif at in found:
                 del found[at]
-    return PartitionIndex(leaderless.finish(), imbalanced.finish(), reassigning.finish())
+    return PartitionIndex(
+        leaderless.finish(), imbalanced.finish(), reassigning.finish(), index.alike
+    )
+
+
+def _with_names(
+    alike: Map[str, tuple[str, ...]], names: Iterable[str]
+) -> Map[str, tuple[str, ...]]:
+    changed = alike.mutate()
+    for name in filter(may_collide, names):
+        key = unified(name)
+        changed[key] = tuple(sorted((*changed.get(key, ()), name)))
+    return changed.finish()
+
+
+def _without_names(
+    alike: Map[str, tuple[str, ...]], names: Iterable[str]
+) -> Map[str, tuple[str, ...]]:
+    changed = alike.mutate()
+    for name in filter(may_collide, names):
+        key = unified(name)
+        changed[key] = tuple(other for other in changed[key] if other != name)
+        if not changed[key]:
+            del changed[key]
+    return changed.finish()

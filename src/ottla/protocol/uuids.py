@@ -17,9 +17,9 @@ RESERVED_LIMIT: Final = 100
 METADATA_TOPIC_ID: Final = Uuid((1).to_bytes(16))
 
 # Where a replica is, when no directory is known for it (KIP-858).
-UNASSIGNED_DIR: Final = ZERO_UUID
-LOST_DIR: Final = Uuid((1).to_bytes(16))
-MIGRATING_DIR: Final = Uuid((2).to_bytes(16))
+MIGRATING_DIR: Final = ZERO_UUID
+UNASSIGNED_DIR: Final = Uuid((1).to_bytes(16))
+LOST_DIR: Final = Uuid((2).to_bytes(16))
 
 _TEXT_LENGTH_MAX: Final = 24  # Kafka's own limit: padding is tolerated
 

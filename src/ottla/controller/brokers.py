@@ -1,0 +1,289 @@
+"""Decisions about brokers: who registers under which epoch, who is fenced, who is forgotten.
+
+A broker's epoch is the offset where its registration is to stand: higher than that of any
+incarnation before. Everything a broker asks carries it, and what carries an older one is refused.
+
+    registers (fenced) --caught up--> unfenced --silent--> fenced ...
+                                         \\--asks to go--> controlled shutdown --> fenced
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ottla.controller.config_rules import is_elr_enabled
+from ottla.controller.decision import Decision, Refusal
+from ottla.controller.draft import Draft, drop_from_isr, in_isr
+from ottla.controller.partitions import Wanted
+from ottla.controller.settings import DecisionSettings
+from ottla.metadata.cluster import BrokerRegistration
+from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import METADATA_VERSION
+from ottla.metadata.topics import TopicIdPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from ottla.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from ottla.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from ottla.protocol.types import Offset
+from ottla.protocol.uuids import RESERVED_LIMIT, uuid_text
+
+FENCE = 1
+UNFENCE = -1
+IN_CONTROLLED_SHUTDOWN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationContext:
+    """What a registration is judged by beside the image.
+
+    ``next_offset`` is where its first record will stand; ``has_session`` whether the registered
+    incarnation of the same id was heard in time.
+    """
+
+    cluster_id: str
+    next_offset: Offset
+    has_session: bool
+
+
+# -- registration ---------------------------------------------------------------------------
+
+
+def decide_broker_registration(
+    image: Image,
+    request: BrokerRegistrationRequest,
+    context: RegistrationContext,
+    settings: DecisionSettings,
+) -> Decision[BrokerRegistrationResponse]:
+    """Register a broker, or amend the registration of the same incarnation.
+
+    A new incarnation starts fenced and in no ISR: what it holds is not known to be complete.
+    One that did not shut down cleanly may have lost what it had written, and is not eligible to
+    lead by history either (KIP-966).
+    """
+    refusal = _refuse_registration(image, request, context)
+    if refusal is not None:
+        return Decision([], BrokerRegistrationResponse(error_code=int(refusal.code)))
+    existing = image.cluster.brokers.get(request.broker_id)
+    record = _registration(image, request)
+    records: list[Versioned] = []
+    if existing is not None and existing.incarnation_id == request.incarnation_id:
+        record.broker_epoch = existing.epoch
+        record.fenced = existing.fenced
+        record.in_controlled_shutdown = existing.in_controlled_shutdown
+    else:
+        is_clean = existing is not None and existing.epoch == request.previous_broker_epoch
+        records = _restarted(image, request.broker_id, is_clean, settings)
+        record.broker_epoch = context.next_offset
+    version = image.metadata_version().register_broker_record_version()
+    records.append(Versioned(record, version))
+    return Decision(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+
+def _refuse_registration(
+    image: Image, request: BrokerRegistrationRequest, context: RegistrationContext
+) -> Refusal | None:
+    if request.cluster_id != context.cluster_id:
+        return Refusal(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"cluster {request.cluster_id} is not this one, {context.cluster_id}",
+        )
+    existing = image.cluster.brokers.get(request.broker_id)
+    if (
+        existing is not None
+        and context.has_session
+        and existing.incarnation_id != request.incarnation_id
+    ):
+        return Refusal(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"another broker {request.broker_id} is alive; its session must end first",
+        )
+    if request.is_migrating_zk_broker:
+        return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no migration from ZooKeeper")
+    return _refuse_directories(image, request) or _refuse_features(image, request)
+
+
+def _refuse_directories(image: Image, request: BrokerRegistrationRequest) -> Refusal | None:
+    if not image.metadata_version().is_directory_assignment_supported():
+        return None
+    directories = request.log_dirs
+    if not directories:
+        return Refusal(ErrorCode.INVALID_REGISTRATION, "a broker has at least one directory")
+    if any(int.from_bytes(directory, "big") < RESERVED_LIMIT for directory in directories):
+        return Refusal(ErrorCode.INVALID_REGISTRATION, "a directory has a reserved id")
+    if len(set(directories)) != len(directories):
+        return Refusal(ErrorCode.INVALID_REGISTRATION, "two directories have the same id")
+    for other in image.cluster.brokers.values():
+        taken = set(other.log_dirs).intersection(directories)
+        if other.id != request.broker_id and taken:
+            return Refusal(
+                ErrorCode.INVALID_REGISTRATION,
+                f"directory {uuid_text(min(taken))} belongs to broker {other.id}",
+            )
+    return None
+
+
+def _refuse_features(image: Image, request: BrokerRegistrationRequest) -> Refusal | None:
+    """A broker must be able to run every finalized level, and say so."""
+    ranges = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
+    }
+    if METADATA_VERSION not in ranges:
+        return Refusal(ErrorCode.INVALID_REGISTRATION, f"{METADATA_VERSION} is not announced")
+    finalized = image.features.levels
+    for name in sorted({*ranges, *finalized}):
+        level = finalized.get(name, 0)
+        low, high = ranges.get(name, (0, 0))
+        if not low <= level <= high:
+            return Refusal(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{name} is finalized at {level}, the broker runs {low} to {high}",
+            )
+    return None
+
+
+def _registration(image: Image, request: BrokerRegistrationRequest) -> RegisterBrokerRecord:
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        rack=request.rack,
+        end_points=[
+            BrokerEndpoint(at.name, at.host, at.port, at.security_protocol)
+            for at in request.listeners
+        ],
+        features=[
+            BrokerFeature(f.name, f.min_supported_version, f.max_supported_version)
+            for f in request.features
+        ],
+    )
+    if image.metadata_version().is_directory_assignment_supported():
+        record.log_dirs = list(request.log_dirs)
+    return record
+
+
+def _restarted(
+    image: Image, broker_id: int, is_clean: bool, settings: DecisionSettings
+) -> list[Versioned]:
+    """Return what the end of an older incarnation means to its partitions."""
+    draft = Draft(image, settings, leaving=broker_id)
+    if is_clean or not is_elr_enabled(image):
+        drop_from_isr(draft, broker_id, in_isr(image, broker_id))
+        return draft.records
+    for at, partition in image.topics.replicas_on(broker_id):
+        if broker_id in partition.isr or broker_id in partition.elr:
+            topic = image.topics.by_id[at.topic_id]
+            isr = tuple(replica for replica in partition.isr if replica != broker_id)
+            wanted = Wanted(isr=isr, lost=broker_id, election=draft.election(topic))
+            draft.change(topic, at.partition_id, wanted)
+    return draft.records
+
+
+# -- fencing --------------------------------------------------------------------------------
+
+
+def decide_fence(
+    image: Image, broker_id: int, epoch: int, settings: DecisionSettings
+) -> Decision[None]:
+    """Fence a broker that was not heard in time; nothing if it is fenced, or another, by now."""
+    broker = image.cluster.brokers.get(broker_id)
+    if broker is None or broker.epoch != epoch or broker.fenced:
+        return Decision([], None)
+    return Decision(fence_records(image, broker, settings), None)
+
+
+def fence_records(
+    image: Image, broker: BrokerRegistration, settings: DecisionSettings
+) -> list[Versioned]:
+    """Return what fences a broker: out of every ISR first, then fenced.
+
+    In that order each part of a long list leaves no partition led by a fenced broker.
+    """
+    draft = Draft(image, settings, leaving=broker.id)
+    drop_from_isr(draft, broker.id, in_isr(image, broker.id))
+    return [*draft.records, Versioned(_change(broker, fenced=FENCE), 0)]
+
+
+def unfence_records(
+    image: Image,
+    broker: BrokerRegistration,
+    leadable: Sequence[TopicIdPartition],
+    settings: DecisionSettings,
+) -> list[Versioned]:
+    """Return what unfences a broker, and lets it lead of ``leadable`` what nobody else can."""
+    draft = Draft(image, settings, joining=broker.id)
+    for at in leadable:
+        topic = image.topics.by_id[at.topic_id]
+        draft.change(topic, at.partition_id, Wanted(election=draft.election(topic)))
+    return [Versioned(_change(broker, fenced=UNFENCE), 0), *draft.records]
+
+
+def controlled_shutdown_records(
+    image: Image, broker: BrokerRegistration, settings: DecisionSettings
+) -> list[Versioned]:
+    """Return what moves all leaderships off a broker that wants to go."""
+    draft = Draft(image, settings, leaving=broker.id)
+    drop_from_isr(draft, broker.id, in_isr(image, broker.id))
+    if broker.in_controlled_shutdown:
+        return draft.records
+    change = _change(broker)
+    change.in_controlled_shutdown = IN_CONTROLLED_SHUTDOWN
+    return [Versioned(change, 1), *draft.records]
+
+
+def _change(broker: BrokerRegistration, fenced: int = 0) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=fenced
+    )
+
+
+# -- unregistration -------------------------------------------------------------------------
+
+
+def decide_unregister_broker(
+    image: Image, request: UnregisterBrokerRequest, settings: DecisionSettings
+) -> Decision[UnregisterBrokerResponse]:
+    """Forget a broker. Partitions go on naming it as a replica until they are reassigned."""
+    broker = image.cluster.brokers.get(request.broker_id)
+    if broker is None:
+        text = f"broker {request.broker_id} is not registered"
+        code = int(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        return Decision([], UnregisterBrokerResponse(error_code=code, error_message=text))
+    draft = Draft(image, settings, leaving=broker.id)
+    drop_from_isr(draft, broker.id, in_isr(image, broker.id))
+    record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    return Decision(
+        [*draft.records, Versioned(record, 0)], UnregisterBrokerResponse(error_message=None)
+    )
+
+
+# -- who asks -------------------------------------------------------------------------------
+
+
+def refuse_broker(image: Image, broker_id: int, epoch: int) -> Refusal | None:
+    """Say why a request of a broker is not taken: its incarnation is not the registered one."""
+    known = image.cluster.broker_epoch(broker_id)
+    if known != epoch or broker_id not in image.cluster.brokers:
+        return Refusal(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker_id} is registered at epoch {known}, not {epoch}",
+        )
+    return None
+
+
+def led_by(image: Image, broker_id: int) -> Iterator[TopicIdPartition]:
+    """Yield the partitions that a broker leads."""
+    for at, partition in image.topics.replicas_on(broker_id):
+        if partition.leader == broker_id:
+            yield at

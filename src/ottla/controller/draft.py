@@ -1,0 +1,136 @@
+"""The partition changes of one decision, each made upon those before it.
+
+A request may name a partition twice, and one cause may touch it twice. The second change is
+made to what the first left, so that the records of a decision never contradict each other.
+"""
+
+from collections.abc import Iterable
+
+from ottla.controller.config_rules import is_elr_enabled
+from ottla.controller.partitions import Election, Rules, Wanted, plan_change
+from ottla.controller.settings import DecisionSettings, TopicPolicies
+from ottla.metadata.cluster import BrokerRegistration
+from ottla.metadata.image import Image
+from ottla.metadata.replay_topics import merge
+from ottla.metadata.topics import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    PartitionRegistration,
+    Topic,
+    TopicIdPartition,
+)
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.types import NO_LEADER, Uuid
+
+NOBODY = NO_LEADER
+
+
+def default_directory(image: Image, broker_id: int) -> Uuid:
+    """Return where a new replica goes: the one directory, or for the broker to say (KIP-858)."""
+    broker = image.cluster.brokers.get(broker_id)
+    if broker is None:
+        return DIRECTORY_UNASSIGNED
+    if not broker.log_dirs:
+        return DIRECTORY_MIGRATING
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else DIRECTORY_UNASSIGNED
+
+
+def is_online(broker: BrokerRegistration, directory: Uuid) -> bool:
+    """Whether a replica in this directory can be used. One that is not known yet can."""
+    if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+        return True
+    if directory == DIRECTORY_LOST:
+        return False
+    # A broker registered before directories had ids says nothing about them.
+    return not broker.log_dirs or directory in broker.log_dirs
+
+
+class Draft:
+    """Collects `records`. For the time of one decision.
+
+    ``leaving`` is a broker that can lead no longer although the image says so, ``joining`` one
+    that can although the image says not yet; their records are part of the same decision.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        settings: DecisionSettings,
+        *,
+        leaving: int = NOBODY,
+        joining: int = NOBODY,
+    ) -> None:
+        self.image = image
+        self.policies = TopicPolicies(image, settings)
+        self.records: list[Versioned] = []
+        self._leaving, self._joining = leaving, joining
+        self._level = image.metadata_version()
+        self._is_elr_enabled = is_elr_enabled(image)
+        self._changed: dict[TopicIdPartition, PartitionRegistration] = {}
+
+    def partition(self, topic: Topic, partition_id: int) -> PartitionRegistration | None:
+        """Return a partition with the changes so far."""
+        changed = self._changed.get(TopicIdPartition(topic.id, partition_id))
+        return topic.partitions.get(partition_id) if changed is None else changed
+
+    def election(self, topic: Topic) -> Election:
+        """Return how a leader of the topic is elected when nobody asked for an election."""
+        return Election.UNCLEAN if self.policies.is_unclean_enabled(topic) else Election.ONLINE
+
+    def change(
+        self, topic: Topic, partition_id: int, wanted: Wanted
+    ) -> PartitionRegistration | None:
+        """Change a partition that is there; return what it became, None if it stays."""
+        at = TopicIdPartition(topic.id, partition_id)
+        old = self.partition(topic, partition_id)
+        assert old is not None
+        record = plan_change(at, old, wanted, self._rules(topic, old, wanted))
+        if record is None:
+            return None
+        self.records.append(Versioned(record, self._level.partition_change_record_version()))
+        self._changed[at] = merge(old, record)
+        return self._changed[at]
+
+    def _rules(self, topic: Topic, old: PartitionRegistration, wanted: Wanted) -> Rules:
+        brokers = self.image.cluster.brokers
+        directories = {
+            **dict(zip(old.replicas, old.directories, strict=True)),
+            **wanted.directories,
+        }
+
+        def may_lead(broker_id: int) -> bool:
+            broker = brokers.get(broker_id)
+            if broker is None or broker_id in (self._leaving, wanted.lost):
+                return False
+            if not broker.is_active() and broker_id != self._joining:
+                return False
+            directory = directories.get(broker_id)
+            return directory is None or is_online(broker, directory)
+
+        return Rules(
+            level=self._level,
+            is_elr_enabled=self._is_elr_enabled,
+            min_isr=self.policies.min_isr(topic),
+            may_lead=may_lead,
+            default_directory=lambda broker_id: default_directory(self.image, broker_id),
+        )
+
+
+def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPartition]) -> None:
+    """Take a broker that is leaving out of ISRs, and give what it leads to others."""
+    for at in partitions:
+        topic = draft.image.topics.by_id[at.topic_id]
+        partition = draft.partition(topic, at.partition_id)
+        assert partition is not None
+        isr = tuple(replica for replica in partition.isr if replica != broker_id)
+        draft.change(topic, at.partition_id, Wanted(isr=isr, election=draft.election(topic)))
+
+
+def in_isr(image: Image, broker_id: int) -> list[TopicIdPartition]:
+    """Return the partitions that have a broker in their ISR, or for a leader."""
+    return [
+        at
+        for at, partition in image.topics.replicas_on(broker_id)
+        if broker_id in partition.isr or partition.leader == broker_id
+    ]

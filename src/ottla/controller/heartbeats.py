@@ -1,0 +1,136 @@
+"""A broker's heartbeat: what it asks for, and what it is granted.
+
+    fenced          wants to run, has read its registration  -> unfenced
+                    wants to shut down                       -> may
+    unfenced        wants to be fenced                       -> fenced
+                    wants to shut down, leads something      -> controlled shutdown
+                    wants to shut down, leads nothing        -> fenced, may shut down
+    controlled      leads nothing, and all brokers that stay
+    shutdown        have read who leads now                  -> fenced, may shut down
+
+The last rule keeps clients from being sent to a broker that is gone.
+"""
+
+import enum
+
+from ottla.controller.brokers import (
+    controlled_shutdown_records,
+    fence_records,
+    led_by,
+    refuse_broker,
+    unfence_records,
+)
+from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.liveness import UNKNOWN_OFFSET, Standing
+from ottla.controller.replica_dirs import offline_records
+from ottla.controller.settings import DecisionSettings
+from ottla.metadata.cluster import BrokerRegistration
+from ottla.metadata.image import Image
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+
+
+class BrokerState(enum.Enum):
+    """How a broker stands with the controller."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+def decide_broker_heartbeat(
+    state: ControllerState,
+    request: BrokerHeartbeatRequest,
+    standing: Standing,
+    settings: DecisionSettings,
+) -> Decision[BrokerHeartbeatResponse]:
+    """Grant what a heartbeat asks for, as far as it may be, and note directories that failed."""
+    image = state.image
+    refusal = refuse_broker(image, request.broker_id, request.broker_epoch)
+    if refusal is not None:
+        return Decision([], BrokerHeartbeatResponse(error_code=int(refusal.code)))
+    broker = image.cluster.brokers[request.broker_id]
+    current = _current_state(broker, standing)
+    granted = next_state(image, request, standing)
+    records = [] if granted is current else _transition(state, request, granted, settings)
+    if image.metadata_version().is_directory_assignment_supported():
+        # Whoever leaves every ISR anyway does not leave some of them once more.
+        is_leaving = granted is not current and granted is not BrokerState.UNFENCED
+        failed = request.offline_log_dirs
+        records += offline_records(image, broker, failed, settings, is_leaving=is_leaving)
+    return Decision(
+        records,
+        BrokerHeartbeatResponse(
+            is_caught_up=_is_caught_up(broker, request),
+            is_fenced=granted in _GONE,
+            should_shut_down=granted is BrokerState.SHUTDOWN_NOW,
+        ),
+    )
+
+
+_GONE = (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
+
+
+def next_state(image: Image, request: BrokerHeartbeatRequest, standing: Standing) -> BrokerState:
+    """Return how a registered broker stands after its heartbeat."""
+    broker = image.cluster.brokers[request.broker_id]
+    current = _current_state(broker, standing)
+    is_leading = next(led_by(image, broker.id), None) is not None
+    if current is BrokerState.FENCED:
+        return _from_fenced(broker, request)
+    if current is BrokerState.CONTROLLED_SHUTDOWN:
+        is_known = standing.shutdown_offset <= standing.lowest_active_offset
+        return current if is_leading or not is_known else BrokerState.SHUTDOWN_NOW
+    if request.want_shut_down:
+        if is_leading and not request.want_fence:
+            return BrokerState.CONTROLLED_SHUTDOWN
+        return BrokerState.SHUTDOWN_NOW
+    return BrokerState.FENCED if request.want_fence else BrokerState.UNFENCED
+
+
+def _current_state(broker: BrokerRegistration, standing: Standing) -> BrokerState:
+    # A new leader does not know the offset of a shutdown that began before it: the broker then
+    # counts as unfenced, asks again, and has what it still leads moved.
+    if broker.fenced:
+        return BrokerState.FENCED
+    if standing.shutdown_offset != UNKNOWN_OFFSET:
+        return BrokerState.CONTROLLED_SHUTDOWN
+    return BrokerState.UNFENCED
+
+
+def _from_fenced(broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> BrokerState:
+    if request.want_shut_down:
+        return BrokerState.SHUTDOWN_NOW
+    if request.want_fence or not _is_caught_up(broker, request):
+        return BrokerState.FENCED
+    return BrokerState.UNFENCED
+
+
+def _is_caught_up(broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> bool:
+    # The epoch is the offset of the batch with the registration, and a batch is read whole.
+    return request.current_metadata_offset >= broker.epoch
+
+
+def _transition(
+    state: ControllerState,
+    request: BrokerHeartbeatRequest,
+    granted: BrokerState,
+    settings: DecisionSettings,
+) -> list[Versioned]:
+    image = state.image
+    broker = image.cluster.brokers[request.broker_id]
+    if granted is BrokerState.UNFENCED:
+        leadable = [
+            at
+            for at in sorted(state.index.leaderless)
+            if image.topics.by_id[at.topic_id].partitions[at.partition_id].directory(broker.id)
+            not in (None, *request.offline_log_dirs)
+        ]
+        return unfence_records(image, broker, leadable, settings)
+    if granted is BrokerState.CONTROLLED_SHUTDOWN:
+        return controlled_shutdown_records(image, broker, settings)
+    return [] if broker.fenced else fence_records(image, broker, settings)

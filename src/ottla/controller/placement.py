@@ -1,0 +1,124 @@
+"""Where new partitions go: striped over racks, and within a rack over its brokers.
+
+    racks A, B, C with three brokers each, three replicas:
+    A0 B0 C0    B1 C1 A1    C2 A2 B2    ...
+
+Each partition starts at the next rack, each use of a rack takes its next broker, so that the
+first replicas are spread as evenly as the rest. After as many partitions as there are brokers
+all is shuffled, so that the same brokers do not always share partitions. Brokers without a rack
+are a rack of their own.
+
+A fenced broker takes a replica only when its rack has no other left, and never the first one:
+that is who leads.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from ottla.controller.decision import Refusal
+from ottla.metadata.cluster import BrokerRegistration
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.runtime.ports import Random
+
+NOBODY = -1
+
+Item = TypeVar("Item")
+
+
+def place(
+    image: Image, partitions: int, replication_factor: int, chance: Random
+) -> list[tuple[int, ...]] | Refusal:
+    """Return the replicas of each of so many new partitions, the leader first."""
+    brokers = [b for _, b in sorted(image.cluster.brokers.items()) if not b.in_controlled_shutdown]
+    unfenced = sum(not broker.fenced for broker in brokers)
+    text = None
+    if replication_factor <= 0:
+        text = "a partition has at least one replica"
+    elif not unfenced:
+        text = "all brokers are fenced"
+    elif replication_factor > len(brokers):
+        text = f"{replication_factor} replicas cannot be placed on {len(brokers)} broker(s)"
+    if text is not None:
+        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    stripes = _Stripes(brokers, chance)
+    return [stripes.place(replication_factor) for _ in range(partitions)]
+
+
+class _Ring:
+    """Brokers that are handed out in turn, each once per partition."""
+
+    def __init__(self, brokers: Iterable[int], chance: Random) -> None:
+        self.brokers = sorted(brokers)
+        self._start = chance.below(len(self.brokers)) if self.brokers else 0
+        self._taken = 0
+        self._round = 0
+
+    def take(self, round_: int) -> int:
+        """Return the next broker of a round, -1 when it has given them all."""
+        if not self.brokers:
+            return NOBODY
+        if self._round != round_:
+            self._round, self._taken = round_, 0
+            self._start = (self._start + 1) % len(self.brokers)
+        if self._taken == len(self.brokers):
+            return NOBODY
+        self._taken += 1
+        return self.brokers[(self._start + self._taken - 1) % len(self.brokers)]
+
+
+class _Rack:
+    def __init__(self, brokers: Sequence[BrokerRegistration], chance: Random) -> None:
+        self.fenced = _Ring((b.id for b in brokers if b.fenced), chance)
+        self.unfenced = _Ring((b.id for b in brokers if not b.fenced), chance)
+
+    def take(self, round_: int) -> int:
+        """Return the next broker, a fenced one only after all others."""
+        broker_id = self.unfenced.take(round_)
+        return self.fenced.take(round_) if broker_id == NOBODY else broker_id
+
+
+class _Stripes:
+    """All racks, and which of them is next."""
+
+    def __init__(self, brokers: Sequence[BrokerRegistration], chance: Random) -> None:
+        self._chance = chance
+        names = {broker.rack for broker in brokers}
+        ordered = sorted(names, key=lambda name: (name is not None, name or ""))
+        self._racks = [_Rack([b for b in brokers if b.rack == n], chance) for n in ordered]
+        self._unfenced = sum(not broker.fenced for broker in brokers)
+        self._start = chance.below(len(self._racks))
+        self._round = 0
+
+    def place(self, replication_factor: int) -> tuple[int, ...]:
+        """Return the replicas of the next partition. There are enough brokers for them."""
+        if self._round and self._round % self._unfenced == 0:
+            self._shuffle()
+        count = len(self._racks)
+        leading = self._start
+        while (leader := self._racks[leading].unfenced.take(self._round)) == NOBODY:
+            leading = (leading + 1) % count
+        replicas = [leader]
+        # From the first rack on; the leader's own is passed over once, it has its replica.
+        at, is_passed = self._start, False
+        while len(replicas) < replication_factor:
+            if at == leading and not is_passed:
+                is_passed = True
+            elif (replica := self._racks[at].take(self._round)) != NOBODY:
+                replicas.append(replica)
+            at = (at + 1) % count
+        self._round += 1
+        self._start = (self._start + 1) % count
+        return tuple(replicas)
+
+    def _shuffle(self) -> None:
+        _shuffle(self._racks, self._chance)
+        for rack in self._racks:
+            _shuffle(rack.fenced.brokers, self._chance)
+            _shuffle(rack.unfenced.brokers, self._chance)
+
+
+def _shuffle(items: list[Item], chance: Random) -> None:
+    for last in range(len(items) - 1, 0, -1):
+        other = chance.below(last + 1)
+        items[last], items[other] = items[other], items[last]

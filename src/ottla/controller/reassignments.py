@@ -1,0 +1,168 @@
+"""Moving partitions to other brokers (KIP-455): begin, cancel, list; completion is automatic.
+
+    replicas = target + those to be removed, adding, removing   until the target is in sync
+    replicas = target                                           then, by `plan_change`
+
+A reassignment completes with the ISR change that brings the last replica in sync, in the same
+record; one that only reorders or shrinks completes at once.
+"""
+
+from collections.abc import Sequence
+
+from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
+from ottla.controller.draft import Draft
+from ottla.controller.partitions import Wanted
+from ottla.controller.settings import DecisionSettings
+from ottla.metadata.image import Image
+from ottla.metadata.topics import PartitionRegistration, Topic
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def decide_alter_reassignments(
+    image: Image, request: AlterPartitionReassignmentsRequest, settings: DecisionSettings
+) -> Decision[AlterPartitionReassignmentsResponse]:
+    """Begin, change or cancel reassignments, each partition on its own."""
+    draft = Draft(image, settings)
+    may_resize = request.allow_replication_factor_change
+    reply = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_resize, error_message=None
+    )
+    for named in request.topics:
+        told = ReassignableTopicResponse(name=named.name)
+        reply.responses.append(told)
+        for asked in named.partitions:
+            refusal = _alter(draft, image.topics.named(named.name), asked, may_resize)
+            code, text = (ErrorCode.NONE, None) if refusal is None else refusal
+            told.partitions.append(
+                ReassignablePartitionResponse(asked.partition_index, int(code), text)
+            )
+    if len(draft.records) > RECORDS_MAX:
+        reply = AlterPartitionReassignmentsResponse(
+            error_code=int(ErrorCode.POLICY_VIOLATION),
+            error_message=f"more than {RECORDS_MAX} changes in one request",
+        )
+        return Decision([], reply)
+    return Decision(draft.records, reply)
+
+
+def _alter(
+    draft: Draft, topic: Topic | None, asked: ReassignablePartition, may_resize: bool
+) -> Refusal | None:
+    partition = None if topic is None else draft.partition(topic, asked.partition_index)
+    if topic is None or partition is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+    if asked.replicas is None:
+        return _cancel(draft, topic, asked.partition_index, partition)
+    refusal = refuse_assignment(draft.image, asked.replicas)
+    if refusal is None and not may_resize:
+        refusal = _refuse_resize(partition, asked.replicas)
+    if refusal is not None:
+        return refusal
+    target = tuple(asked.replicas)
+    removing = tuple(sorted(set(partition.replicas) - set(target)))
+    added = tuple(sorted(set(target) - set(partition.replicas)))
+    wanted = Wanted(
+        replicas=(*target, *removing),
+        # Of a reassignment that was under way, what it was adding is still being added.
+        adding=added or partition.adding_replicas,
+        removing=removing,
+    )
+    draft.change(topic, asked.partition_index, wanted)
+    return None
+
+
+def _cancel(
+    draft: Draft, topic: Topic, partition_id: int, partition: PartitionRegistration
+) -> Refusal | None:
+    """Go back to the replicas from before; who was being added is dropped."""
+    if not partition.is_reassigning():
+        return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing is being reassigned")
+    adding = partition.adding_replicas
+    replicas = tuple(replica for replica in partition.replicas if replica not in adding)
+    isr = tuple(replica for replica in partition.isr if replica not in adding)
+    if not replicas:
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica was there before")
+    if not isr:
+        if not draft.policies.is_unclean_enabled(topic):
+            text = "only replicas that were added are in sync: going back would lose records"
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        isr = replicas[:1]
+    wanted = Wanted(
+        isr=isr, replicas=replicas, adding=(), removing=(), election=draft.election(topic)
+    )
+    draft.change(topic, partition_id, wanted)
+    return None
+
+
+def refuse_assignment(
+    image: Image, replicas: Sequence[int], replication_factor: int | None = None
+) -> Refusal | None:
+    """Say what is wrong with replicas that somebody named for a partition."""
+    text = None
+    unknown = [replica for replica in replicas if replica not in image.cluster.brokers]
+    if not replicas:
+        text = "a partition has at least one replica"
+    elif unknown:
+        text = f"broker {min(unknown)} is not registered"
+    elif len(set(replicas)) != len(replicas):
+        text = f"a broker is named twice in {list(replicas)}"
+    elif replication_factor not in (None, len(replicas)):
+        text = f"{len(replicas)} replicas where other partitions have {replication_factor}"
+    return None if text is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _refuse_resize(partition: PartitionRegistration, target: Sequence[int]) -> Refusal | None:
+    """KIP-860: somebody who only moves replicas does not change how many there are by mistake."""
+    now = len(set(partition.replicas) - set(partition.removing_replicas))
+    if now == len(target):
+        return None
+    text = f"the replication factor would go from {now} to {len(target)}"
+    return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+
+
+def list_reassignments(
+    state: ControllerState, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """Return what is being reassigned, of the partitions named or of all."""
+    reply = ListPartitionReassignmentsResponse(error_message=None)
+    topics = state.image.topics
+    asked: dict[str, list[int]] = {}
+    if request.topics is None:
+        for at in sorted(state.index.reassigning):
+            asked.setdefault(topics.by_id[at.topic_id].name, []).append(at.partition_id)
+    else:
+        for named in request.topics:
+            asked.setdefault(named.name, []).extend(named.partition_indexes)
+    for name in sorted(asked):
+        topic = topics.named(name)
+        ongoing = [] if topic is None else _ongoing(topic, asked[name])
+        if ongoing:
+            reply.topics.append(OngoingTopicReassignment(name, ongoing))
+    return reply
+
+
+def _ongoing(topic: Topic, partition_ids: Sequence[int]) -> list[OngoingPartitionReassignment]:
+    partitions = ((i, topic.partitions.get(i)) for i in partition_ids)
+    return [
+        OngoingPartitionReassignment(
+            partition_index=i,
+            replicas=list(partition.replicas),
+            adding_replicas=list(partition.adding_replicas),
+            removing_replicas=list(partition.removing_replicas),
+        )
+        for i, partition in partitions
+        if partition is not None and partition.is_reassigning()
+    ]

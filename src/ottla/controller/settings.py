@@ -1,0 +1,70 @@
+"""What configuration says about topics and brokers, as far as decisions need it."""
+
+from dataclasses import dataclass
+
+from ottla.config.key import Scope
+from ottla.config.layers import Layers, effective_broker_value, effective_value
+from ottla.config.values import Value
+from ottla.controller.config_rules import ConfigContext
+from ottla.metadata.configs import ConfigResource, ConfigResourceType
+from ottla.metadata.image import Image
+from ottla.metadata.topics import Topic
+from ottla.protocol.types import Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSettings:
+    """What the controller's own configuration says; topics inherit from ``configs``."""
+
+    configs: ConfigContext
+    partitions_default: int = 1
+    replication_factor_default: int = 1
+    is_topic_deletion_enabled: bool = True
+
+
+def settings_of(configs: ConfigContext) -> DecisionSettings:
+    """Return the settings that a node's own configuration amounts to."""
+    layers = Layers(static=configs.static)
+    return DecisionSettings(
+        configs,
+        partitions_default=_int(effective_broker_value(layers, "num.partitions")),
+        replication_factor_default=_int(
+            effective_broker_value(layers, "default.replication.factor")
+        ),
+        is_topic_deletion_enabled=bool(effective_broker_value(layers, "delete.topic.enable")),
+    )
+
+
+class TopicPolicies:
+    """What is configured for the topics of one image, each looked up once.
+
+    For the time of one decision: it holds on to the image it was made for.
+    """
+
+    def __init__(self, image: Image, settings: DecisionSettings) -> None:
+        self._image = image
+        self._layers = settings.configs.layers(image)
+        self._found: dict[tuple[Uuid, str], Value | None] = {}
+
+    def min_isr(self, topic: Topic) -> int:
+        """Return min.insync.replicas, bounded by how many replicas the topic has."""
+        wanted = _int(self._value(topic, "min.insync.replicas"))
+        first = topic.partitions.get(0)
+        return wanted if first is None else min(wanted, len(first.replicas))
+
+    def is_unclean_enabled(self, topic: Topic) -> bool:
+        """Whether a replica that lacks records may lead if no other is there."""
+        return bool(self._value(topic, "unclean.leader.election.enable"))
+
+    def _value(self, topic: Topic, name: str) -> Value | None:
+        key = (topic.id, name)
+        if key not in self._found:
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic.name)
+            own = self._image.configs.of(resource)
+            self._found[key] = effective_value(Scope.TOPIC, name, own, self._layers)
+        return self._found[key]
+
+
+def _int(value: Value | None) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,173 @@
+"""Topics that are there: more partitions for them, and their deletion."""
+
+from collections import Counter
+
+from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
+from ottla.controller.placement import place
+from ottla.controller.topics import (
+    PARTITIONS_MAX,
+    TopicContext,
+    new_partitions,
+    partition_records,
+    refuse_assignments,
+)
+from ottla.metadata.image import Image
+from ottla.metadata.topics import Topic
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_topics import RemoveTopicRecord
+from ottla.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from ottla.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.protocol.types import ZERO_UUID, Uuid
+
+# -- more partitions ------------------------------------------------------------------------
+
+
+def decide_create_partitions(
+    image: Image, request: CreatePartitionsRequest, context: TopicContext
+) -> Decision[CreatePartitionsResponse]:
+    """Add partitions to topics; with validate-only, say whether they could be."""
+    times = Counter(topic.name for topic in request.topics)
+    records: list[Versioned] = []
+    reply = CreatePartitionsResponse()
+    for name, asked in {asked.name: asked for asked in request.topics}.items():
+        outcome: list[Versioned] | Refusal
+        if times[name] > 1:
+            outcome = Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} is named twice")
+        else:
+            outcome = _grow(image, asked, context)
+        if isinstance(outcome, list) and len(records) + len(outcome) > RECORDS_MAX:
+            text = f"at most {PARTITIONS_MAX} partitions are created for one request"
+            outcome = Refusal(ErrorCode.POLICY_VIOLATION, text)
+        if isinstance(outcome, list):
+            records += outcome
+            reply.results.append(CreatePartitionsTopicResult(name))
+        else:
+            result = CreatePartitionsTopicResult(name, int(outcome.code), outcome.message)
+            reply.results.append(result)
+    return Decision([] if request.validate_only else records, reply)
+
+
+def _grow(
+    image: Image, asked: CreatePartitionsTopic, context: TopicContext
+) -> list[Versioned] | Refusal:
+    topic = image.topics.named(asked.name)
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    count = len(topic.partitions)
+    more = asked.count - count
+    if more <= 0:
+        text = f"topic {topic.name} has {count} partition(s); {asked.count} would not be more"
+        return Refusal(ErrorCode.INVALID_PARTITIONS, text)
+    if more > PARTITIONS_MAX:
+        text = f"{more} partitions at once; at most {PARTITIONS_MAX} are created"
+        return Refusal(ErrorCode.POLICY_VIOLATION, text)
+    replicas = _more_replicas(image, topic, asked, context)
+    if isinstance(replicas, Refusal):
+        return replicas
+    partitions = new_partitions(image, replicas)
+    if isinstance(partitions, Refusal):
+        return partitions
+    return context.quota(more) or partition_records(image, topic.id, count, partitions)
+
+
+def _more_replicas(
+    image: Image, topic: Topic, asked: CreatePartitionsTopic, context: TopicContext
+) -> list[tuple[int, ...]] | Refusal:
+    more = asked.count - len(topic.partitions)
+    factor = len(topic.partitions[min(topic.partitions)].replicas)
+    if asked.assignments is None:
+        return place(image, more, factor, context.chance)
+    replicas = [tuple(given.broker_ids) for given in asked.assignments]
+    if len(replicas) != more:
+        text = f"replicas are named for {len(replicas)} of {more} new partition(s)"
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return refuse_assignments(image, replicas, factor) or replicas
+
+
+# -- deletion -------------------------------------------------------------------------------
+
+
+def decide_delete_topics(
+    state: ControllerState, request: DeleteTopicsRequest, context: TopicContext, version: int
+) -> Decision[DeleteTopicsResponse]:
+    """Delete topics by name or id, each on its own.
+
+    ``version`` is that of the request: one before 3 does not know that deletion can be off.
+    """
+    asked = [DeleteTopicState(name=name) for name in request.topic_names] + request.topics
+    reply = DeleteTopicsResponse()
+    records: list[Versioned] = []
+    chosen = Counter(_chosen(state.image, item) for item in asked)
+    for item in asked:
+        topic = _find(state.image, item)
+        refusal = _refuse_off(context, version) or _refuse_item(item, chosen, state.image)
+        if refusal is None and topic is None:
+            is_by_name = item.name is not None
+            refusal = _unknown(is_by_name)
+        if refusal is None and topic is not None:
+            refusal = context.quota(len(topic.partitions))
+        if refusal is None and len(records) >= RECORDS_MAX:
+            refusal = Refusal(ErrorCode.POLICY_VIOLATION, "the request asks for too much at once")
+        reply.responses.append(_result(item, topic, refusal))
+        if refusal is None and topic is not None:
+            records.append(Versioned(RemoveTopicRecord(topic.id), 0))
+    return Decision(records, reply)
+
+
+def _refuse_off(context: TopicContext, version: int) -> Refusal | None:
+    if context.settings.is_topic_deletion_enabled:
+        return None
+    code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+    return Refusal(code, "delete.topic.enable is false")
+
+
+def _refuse_item(
+    item: DeleteTopicState, chosen: Counter[Uuid | str | None], image: Image
+) -> Refusal | None:
+    if item.name is None and item.topic_id == ZERO_UUID:
+        return Refusal(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
+    if item.name is not None and item.topic_id != ZERO_UUID:
+        return Refusal(ErrorCode.INVALID_REQUEST, "both a name and an id are given")
+    if chosen[_chosen(image, item)] > 1:
+        return Refusal(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+    return None
+
+
+def _find(image: Image, item: DeleteTopicState) -> Topic | None:
+    if item.name is not None:
+        return image.topics.named(item.name)
+    return image.topics.by_id.get(item.topic_id)
+
+
+def _chosen(image: Image, item: DeleteTopicState) -> Uuid | str | None:
+    """Return what tells one topic from another, whichever way it is named."""
+    topic = _find(image, item)
+    if topic is not None:
+        return topic.id
+    return item.topic_id if item.name is None else item.name
+
+
+def _unknown(is_by_name: bool) -> Refusal:
+    if is_by_name:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic of this name")
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+
+
+def _result(
+    item: DeleteTopicState, topic: Topic | None, refusal: Refusal | None
+) -> DeletableTopicResult:
+    if refusal is None and topic is not None:
+        return DeletableTopicResult(topic.name, topic.id)
+    assert refusal is not None
+    return DeletableTopicResult(item.name, item.topic_id, int(refusal.code), refusal.message)

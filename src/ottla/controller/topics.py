@@ -1,0 +1,272 @@
+"""Topics: creation and deletion. Each topic of a request stands for itself.
+
+A topic is created by its record, then its configurations, then its partitions, all in one
+batch. Replicas are placed (`placement.py`) or named by whoever asks; those alive are in sync
+from the start, and the first of them leads.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+from ottla.config.describe import describe_topic
+from ottla.controller.config_rules import refuse_long_value, refuse_topic_configs
+from ottla.controller.decision import (
+    BATCH_RECORDS_MAX,
+    ControllerState,
+    Decision,
+    Refusal,
+)
+from ottla.controller.draft import default_directory
+from ottla.controller.index import may_collide, unified
+from ottla.controller.placement import place
+from ottla.controller.reassignments import refuse_assignment
+from ottla.controller.settings import DecisionSettings
+from ottla.metadata.configs import ConfigResourceType
+from ottla.metadata.image import Image
+from ottla.metadata.snapshot import partition_record
+from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration, TopicIdPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_topics import ConfigRecord, TopicRecord
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.types import Uuid
+from ottla.runtime.ports import Random
+from ottla.storage.partition_names import is_topic_name
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+# By default, for the one who asks to leave it to us.
+DEFAULT = -1
+# As many as Kafka creates for one request.
+PARTITIONS_MAX = 10_000
+
+Quota = Callable[[int], Refusal | None]
+"""Charges so many partition changes to whoever asks (KIP-599); a refusal if that is too many."""
+
+
+def unlimited(changes: int) -> Refusal | None:
+    """Charge nothing."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicContext:
+    """What decisions about topics need beside the state.
+
+    ``describable`` are the topics whose configurations the asker may see, None for all.
+    """
+
+    settings: DecisionSettings
+    chance: Random
+    quota: Quota = unlimited
+    describable: Container[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Created:
+    """A topic that can be created: its records, and what to tell about it."""
+
+    records: list[Versioned]
+    result: CreatableTopicResult
+
+
+def decide_create_topics(
+    state: ControllerState, request: CreateTopicsRequest, context: TopicContext
+) -> Decision[CreateTopicsResponse]:
+    """Create what can be created; with validate-only, say what would be."""
+    names = Counter(topic.name for topic in request.topics)
+    too_many = _refuse_size(request, context)
+    records: list[Versioned] = []
+    reply = CreateTopicsResponse()
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        refusal = too_many or _refuse_name(state, name, names[name])
+        outcome = refusal or _create(state.image, topic, context)
+        if (
+            isinstance(outcome, _Created)
+            and len(records) + len(outcome.records) > BATCH_RECORDS_MAX
+        ):
+            outcome = Refusal(ErrorCode.POLICY_VIOLATION, "the request asks for too much at once")
+        if isinstance(outcome, _Created):
+            records += outcome.records
+            reply.topics.append(outcome.result)
+        else:
+            reply.topics.append(
+                CreatableTopicResult(
+                    name=name, error_code=int(outcome.code), error_message=outcome.message
+                )
+            )
+    return Decision([] if request.validate_only else records, reply)
+
+
+def _refuse_size(request: CreateTopicsRequest, context: TopicContext) -> Refusal | None:
+    total = sum(_partition_count(topic, context.settings) for topic in request.topics)
+    if total > PARTITIONS_MAX:
+        text = f"{total} partitions in one request; at most {PARTITIONS_MAX} are created"
+        return Refusal(ErrorCode.POLICY_VIOLATION, text)
+    return None
+
+
+def _partition_count(topic: CreatableTopic, settings: DecisionSettings) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions == DEFAULT:
+        return settings.partitions_default
+    return max(topic.num_partitions, 0)
+
+
+def _refuse_name(state: ControllerState, name: str, times: int) -> Refusal | None:
+    if times > 1:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} is named {times} times")
+    if name == CLUSTER_METADATA_TOPIC:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own and not a topic")
+    if not is_topic_name(name):
+        text = (
+            f"'{name[:300]}' is no topic name: 1 to 249 of letters, digits, dot, underscore and "
+            "dash, and neither '.' nor '..'"
+        )
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    if name in state.image.topics.ids:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is there already")
+    alike = state.index.alike.get(unified(name), ()) if may_collide(name) else ()
+    if alike:
+        text = f"in metrics, topic {name} could not be told from topic {alike[0]}"
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    return None
+
+
+def _create(image: Image, topic: CreatableTopic, context: TopicContext) -> _Created | Refusal:
+    configs = _configs(image, topic, context)
+    if isinstance(configs, Refusal):
+        return configs
+    replicas = _replicas(image, topic, context)
+    if isinstance(replicas, Refusal):
+        return replicas
+    partitions = new_partitions(image, replicas)
+    if isinstance(partitions, Refusal):
+        return partitions
+    refusal = context.quota(len(partitions))
+    if refusal is not None:
+        return refusal
+    topic_id = context.chance.uuid()
+    records = [Versioned(TopicRecord(topic.name, topic_id), 0)]
+    records += [
+        Versioned(ConfigRecord(int(ConfigResourceType.TOPIC), topic.name, key, value), 0)
+        for key, value in configs.items()
+    ]
+    records += partition_records(image, topic_id, 0, partitions)
+    result = CreatableTopicResult(name=topic.name, topic_id=topic_id, error_message=None)
+    if context.describable is None or topic.name in context.describable:
+        result.num_partitions = len(partitions)
+        result.replication_factor = len(partitions[0].replicas)
+        result.configs = _described(image, configs, context)
+    else:
+        result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return _Created(records, result)
+
+
+def _configs(
+    image: Image, topic: CreatableTopic, context: TopicContext
+) -> dict[str, str] | Refusal:
+    missing = [config.name for config in topic.configs if config.value is None]
+    if missing:
+        text = f"a new topic has no value to unset: {', '.join(missing)}"
+        return Refusal(ErrorCode.INVALID_CONFIG, text)
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    layers = context.settings.configs.layers(image)
+    return refuse_long_value(configs) or refuse_topic_configs(configs, {}, layers) or configs
+
+
+def _described(
+    image: Image, configs: dict[str, str], context: TopicContext
+) -> list[CreatableTopicConfigs]:
+    entries = describe_topic(configs, context.settings.configs.layers(image))
+    return [
+        CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.is_read_only,
+            config_source=int(entry.source),
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in sorted(entries, key=lambda entry: entry.name)
+    ]
+
+
+def _replicas(
+    image: Image, topic: CreatableTopic, context: TopicContext
+) -> list[tuple[int, ...]] | Refusal:
+    if topic.assignments:
+        return _named_replicas(image, topic)
+    settings = context.settings
+    if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
+        text = "the replication factor is at least 1, or -1 for the default"
+        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    if topic.num_partitions < DEFAULT or topic.num_partitions == 0:
+        text = "the number of partitions is at least 1, or -1 for the default"
+        return Refusal(ErrorCode.INVALID_PARTITIONS, text)
+    factor = topic.replication_factor
+    if factor == DEFAULT:
+        factor = settings.replication_factor_default
+    return place(image, _partition_count(topic, settings), factor, context.chance)
+
+
+def _named_replicas(image: Image, topic: CreatableTopic) -> list[tuple[int, ...]] | Refusal:
+    if topic.replication_factor != DEFAULT or topic.num_partitions != DEFAULT:
+        text = "with replicas named, both the number of partitions and of replicas must be -1"
+        return Refusal(ErrorCode.INVALID_REQUEST, text)
+    named = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
+    if len(named) != len(topic.assignments) or sorted(named) != list(range(len(named))):
+        text = "replicas must be named for partitions 0, 1, 2 and so on, once for each"
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    replicas = [named[partition_id] for partition_id in range(len(named))]
+    return refuse_assignments(image, replicas, len(replicas[0])) or replicas
+
+
+def refuse_assignments(
+    image: Image, assignments: Sequence[Sequence[int]], replication_factor: int
+) -> Refusal | None:
+    """Say what is wrong with replicas that somebody named for new partitions."""
+    for replicas in assignments:
+        refusal = refuse_assignment(image, replicas, replication_factor)
+        if refusal is not None:
+            return refusal
+        if not any(image.cluster.is_active(replica) for replica in replicas):
+            text = f"none of the brokers {list(replicas)} is alive"
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return None
+
+
+def new_partitions(
+    image: Image, assignments: Sequence[tuple[int, ...]]
+) -> list[PartitionRegistration] | Refusal:
+    """Return partitions in their first state."""
+    has_directories = image.metadata_version().is_directory_assignment_supported()
+    partitions: list[PartitionRegistration] = []
+    for replicas in assignments:
+        isr = tuple(replica for replica in replicas if image.cluster.is_active(replica))
+        if not isr:
+            text = f"none of the brokers {list(replicas)} is alive"
+            return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+        directories = tuple(
+            default_directory(image, replica) if has_directories else DIRECTORY_MIGRATING
+            for replica in replicas
+        )
+        partitions.append(PartitionRegistration(replicas, isr, isr[0], 0, 0, directories))
+    return partitions
+
+
+def partition_records(
+    image: Image, topic_id: Uuid, first: int, partitions: Sequence[PartitionRegistration]
+) -> list[Versioned]:
+    """Return the records of new partitions, numbered from ``first`` on."""
+    level = image.metadata_version()
+    return [
+        partition_record(TopicIdPartition(topic_id, partition_id), partition, level)
+        for partition_id, partition in enumerate(partitions, first)
+    ]

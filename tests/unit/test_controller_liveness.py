@@ -1,0 +1,137 @@
+"""Who is alive, by when it was last heard."""
+
+from controller_world import World
+
+from ottla.controller.liveness import (
+    OFFSET_MAX,
+    ChangeCounter,
+    Liveness,
+    Standing,
+    Transition,
+    Turn,
+)
+from ottla.protocol.types import Millis, Offset
+
+TIMEOUT = 9000
+
+
+def seeded(world: World, now: int = 0) -> Liveness:
+    liveness = Liveness(TIMEOUT)
+    liveness.seed(world.image, Millis(now))
+    return liveness
+
+
+def touch(liveness: Liveness, world: World, broker_id: int, now: int, offset: int = 0) -> None:
+    epoch = world.image.cluster.broker_epoch(broker_id)
+    liveness.touch(broker_id, epoch, Offset(offset), Millis(now))
+
+
+def test_a_broker_is_alive_while_it_is_heard_in_time() -> None:
+    world = World(1)
+    liveness = seeded(world)
+    assert liveness.tick(Millis(TIMEOUT)) == []
+    touch(liveness, world, 0, TIMEOUT)
+    assert liveness.tick(Millis(2 * TIMEOUT)) == []
+    epoch = world.image.cluster.broker_epoch(0)
+    assert liveness.has_session(0, epoch, Millis(2 * TIMEOUT))
+    assert not liveness.has_session(0, epoch, Millis(2 * TIMEOUT + 1))
+
+
+def test_a_death_is_told_once_and_so_is_a_return() -> None:
+    world = World(2)
+    liveness = seeded(world)
+    touch(liveness, world, 1, 5000)
+    epoch = world.image.cluster.broker_epoch(0)
+    assert liveness.tick(Millis(TIMEOUT + 1)) == [Turn(0, epoch, Transition.ALIVE_TO_DEAD)]
+    assert liveness.tick(Millis(TIMEOUT + 2)) == []
+    assert liveness.alive_snapshot(Millis(TIMEOUT + 2)) == (1,)
+    touch(liveness, world, 0, TIMEOUT + 3)
+    assert liveness.tick(Millis(TIMEOUT + 4)) == [Turn(0, epoch, Transition.DEAD_TO_ALIVE)]
+    assert liveness.tick(Millis(TIMEOUT + 5)) == []
+    assert (liveness.deaths, liveness.returns) == (1, 1)
+    assert liveness.alive_snapshot(Millis(TIMEOUT + 5)) == (0, 1)
+
+
+def test_a_new_leader_counts_from_its_own_beginning() -> None:
+    """A broker that only ever spoke to the old leader must be able to time out."""
+    world = World(2)
+    liveness = seeded(world, now=50_000)
+    assert liveness.tick(Millis(50_000 + TIMEOUT)) == []
+    dead = [turn.broker_id for turn in liveness.tick(Millis(50_001 + TIMEOUT))]
+    assert dead == [0, 1]
+
+
+def test_a_fenced_broker_has_no_session_to_lose() -> None:
+    world = World(1)
+    world.kill(0)
+    liveness = seeded(world)
+    assert not liveness.has_session(0, world.image.cluster.broker_epoch(0), Millis(0))
+    assert liveness.tick(Millis(10**6)) == []
+
+
+def test_a_heartbeat_of_an_older_incarnation_counts_nothing() -> None:
+    world = World(1)
+    liveness = seeded(world)
+    liveness.touch(0, world.image.cluster.broker_epoch(0) - 1, Offset(0), Millis(TIMEOUT))
+    assert len(liveness.tick(Millis(TIMEOUT + 1))) == 1
+    assert liveness.heartbeats == 0
+
+
+def test_a_session_begins_with_the_first_heartbeat() -> None:
+    liveness = Liveness(TIMEOUT)
+    liveness.register(4, 10, Millis(0))
+    assert not liveness.has_session(4, 10, Millis(0))
+    liveness.touch(4, 10, Offset(10), Millis(1))
+    assert liveness.has_session(4, 10, Millis(1))
+    liveness.register(4, 20, Millis(2))
+    assert not liveness.has_session(4, 10, Millis(2))
+    assert not liveness.has_session(4, 20, Millis(2))
+
+
+def test_an_amended_registration_keeps_its_session() -> None:
+    liveness = Liveness(TIMEOUT)
+    liveness.register(4, 10, Millis(0))
+    liveness.touch(4, 10, Offset(10), Millis(1))
+    liveness.register(4, 10, Millis(TIMEOUT))
+    assert liveness.has_session(4, 10, Millis(2 * TIMEOUT))
+
+
+def test_a_fenced_and_a_forgotten_broker_have_no_session() -> None:
+    world = World(2)
+    liveness = seeded(world)
+    epochs = [world.image.cluster.broker_epoch(i) for i in range(2)]
+    liveness.fence(0)
+    liveness.forget(1)
+    assert not liveness.has_session(0, epochs[0], Millis(0))
+    assert not liveness.has_session(1, epochs[1], Millis(0))
+    # It was fenced by a record: the registry has nothing to tell about it.
+    assert liveness.tick(Millis(10**6)) == []
+
+
+def test_shutdown_waits_for_the_slowest_of_those_that_stay() -> None:
+    world = World(3)
+    liveness = seeded(world)
+    for broker_id, offset in ((0, 1), (1, 50), (2, 70)):
+        touch(liveness, world, broker_id, 1, offset)
+    assert liveness.standing(0, world.image) == Standing(Offset(-1), Offset(1))
+    liveness.enter_shutdown(0, Offset(60))
+    liveness.enter_shutdown(0, Offset(99))
+    assert liveness.standing(0, world.image) == Standing(Offset(60), Offset(50))
+    world.kill(1)
+    assert liveness.standing(0, world.image) == Standing(Offset(60), Offset(70))
+
+
+def test_the_last_broker_waits_for_nobody() -> None:
+    world = World(1)
+    liveness = seeded(world)
+    liveness.enter_shutdown(0, Offset(5))
+    assert liveness.standing(0, world.image) == Standing(Offset(5), OFFSET_MAX)
+    liveness.fence(0)
+    assert liveness.standing(0, world.image).shutdown_offset == -1
+
+
+def test_only_real_changes_are_counted() -> None:
+    counter = ChangeCounter()
+    seen = [counter.see(leader) for leader in (None, None, 1, 1, 2, 1, 1)]
+    assert seen == [False, False, True, False, True, True, False]
+    assert counter.count == 3

@@ -1,0 +1,437 @@
+"""Creation and deletion of topics, and more partitions for them."""
+
+from dataclasses import replace
+
+import pytest
+from controller_world import World, directory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.controller.decision import Refusal
+from ottla.controller.topic_changes import decide_create_partitions, decide_delete_topics
+from ottla.controller.topics import decide_create_topics
+from ottla.metadata.configs import ConfigResource
+from ottla.metadata.metadata_versions import MetadataVersion
+from ottla.metadata.topics import DIRECTORY_UNASSIGNED
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.types import ZERO_UUID, Uuid
+
+QUOTA = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much")
+
+
+def asked(name: str = "t", partitions: int = 1, factor: int = 1, **more: object) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **more)
+
+
+def create(world: World, *topics: CreatableTopic, context=None, **more: object) -> list:
+    request = CreateTopicsRequest(topics=list(topics), **more)
+    decision = decide_create_topics(world.state, request, context or world.topics)
+    return world.take(decision).topics
+
+
+def refused(world: World, topic: CreatableTopic, context=None) -> ErrorCode:
+    before = world.image
+    (result,) = create(world, topic, context=context)
+    assert world.image is before or world.image == before
+    assert result.error_code and result.error_message
+    return ErrorCode(result.error_code)
+
+
+# -- creation -------------------------------------------------------------------------------
+
+
+def test_a_topic_is_created_with_everybody_alive_in_sync() -> None:
+    world = World(3)
+    (result,) = create(world, asked("t", 4, 2))
+    topic = world.topic("t")
+    assert (result.error_code, result.error_message) == (0, None)
+    assert (result.num_partitions, result.replication_factor) == (4, 2)
+    assert result.topic_id == topic.id != ZERO_UUID
+    assert topic.partition_ids() == [0, 1, 2, 3]
+    for partition in topic.partitions.values():
+        assert partition.isr == partition.replicas
+        assert partition.leader == partition.replicas[0]
+        assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
+        assert partition.directories == tuple(directory(i) for i in partition.replicas)
+
+
+def test_minus_one_asks_for_the_defaults() -> None:
+    world = World(3)
+    world.settings = replace(world.settings, partitions_default=5, replication_factor_default=3)
+    (result,) = create(world, asked("t", -1, -1))
+    assert (result.num_partitions, result.replication_factor) == (5, 3)
+
+
+def test_where_a_broker_has_several_directories_it_chooses_itself() -> None:
+    world = World()
+    world.start(0, directories=2)
+    create(world, asked())
+    assert world.partition().directories == (DIRECTORY_UNASSIGNED,)
+
+
+def test_below_directories_partitions_have_none() -> None:
+    world = World(level=MetadataVersion.IBP_3_6_IV2)
+    world.start(0)
+    create(world, asked())
+    assert world.partition().directories == (ZERO_UUID,)
+
+
+def test_validate_only_answers_alike_and_writes_nothing() -> None:
+    world = World(3)
+    before = world.image
+    good, bad = create(world, asked("t", 2, 3), asked("u", 1, 9), validate_only=True)
+    assert good.error_code == 0 and good.num_partitions == 2
+    assert bad.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert world.image == before
+
+
+def test_one_bad_topic_does_not_keep_another_from_being_created() -> None:
+    world = World(1)
+    results = create(world, asked("bad", 0), asked("good"))
+    assert [r.name for r in results] == ["bad", "good"]
+    assert [bool(r.error_code) for r in results] == [True, False]
+    assert world.image.topics.names() == ["good"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a b", "a/b", "ä", "a\n", "a:b"])
+def test_bad_names_are_refused(name: str) -> None:
+    assert refused(World(1), asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_longest_name_is_accepted() -> None:
+    world = World(1)
+    assert create(world, asked("a" * 249))[0].error_code == 0
+
+
+def test_a_name_that_metrics_could_not_tell_apart_is_refused() -> None:
+    world = World(1)
+    create(world, asked("a.b_c"), asked("plain"))
+    for name in ("a_b.c", "a_b_c", "a.b.c"):
+        assert refused(world, asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert refused(world, asked("a.b_c")) is ErrorCode.TOPIC_ALREADY_EXISTS
+    delete(world, names=["a.b_c"])
+    assert create(world, asked("a_b.c"))[0].error_code == 0
+
+
+def test_a_topic_that_is_there_is_not_created_again() -> None:
+    world = World(1)
+    create(world, asked("t"))
+    assert refused(world, asked("t")) is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_topic_named_twice_is_not_created_at_all() -> None:
+    world = World(1)
+    results = create(world, asked("t"), asked("u"), asked("t", 2))
+    assert [(r.name, r.error_code) for r in results] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", 0),
+    ]
+    assert world.image.topics.names() == ["u"]
+
+
+def test_the_log_of_the_cluster_is_no_topic() -> None:
+    assert refused(World(1), asked("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("partitions", "factor", "code"),
+    [
+        (0, 1, ErrorCode.INVALID_PARTITIONS),
+        (-2, 1, ErrorCode.INVALID_PARTITIONS),
+        (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, -2, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (1, 3, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_impossible_sizes_are_refused(partitions: int, factor: int, code: ErrorCode) -> None:
+    assert refused(World(2), asked("t", partitions, factor)) is code
+
+
+def test_without_a_live_broker_nothing_is_created() -> None:
+    world = World(1)
+    world.kill(0)
+    assert refused(world, asked()) is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole() -> None:
+    world = World(1)
+    for result in create(world, asked("t", 9_999), asked("u", 2)):
+        assert result.error_code == ErrorCode.POLICY_VIOLATION
+    assert world.image.topics.names() == []
+
+
+def test_ten_thousand_partitions_are_created_in_one_batch() -> None:
+    world = World(3)
+    (result,) = create(world, asked("t", 10_000, 1))
+    assert result.error_code == 0
+    assert world.image.topics.partition_count == 10_000
+
+
+def test_configurations_are_written_and_told() -> None:
+    world = World(1)
+    configs = [CreatableTopicConfig("retention.ms", "5000")]
+    (result,) = create(world, asked("t", configs=configs))
+    assert world.image.configs.of(ConfigResource(2, "t"))["retention.ms"] == "5000"
+    told = {entry.name: entry for entry in result.configs}
+    assert told["retention.ms"].value == "5000" and told["retention.ms"].config_source == 1
+    assert told["cleanup.policy"].config_source == 5
+    assert list(told) == sorted(told)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("retention.ms", "-5"), ("no.such.key", "1"), ("retention.ms", None), ("retention.ms", "x")],
+)
+def test_bad_configurations_are_refused(key: str, value: str | None) -> None:
+    topic = asked("t", configs=[CreatableTopicConfig(key, value)])
+    assert refused(World(1), topic) is ErrorCode.INVALID_CONFIG
+
+
+def test_configurations_that_contradict_each_other_are_refused() -> None:
+    configs = [
+        CreatableTopicConfig("min.compaction.lag.ms", "9"),
+        CreatableTopicConfig("max.compaction.lag.ms", "8"),
+    ]
+    assert refused(World(1), asked("t", configs=configs)) is ErrorCode.INVALID_CONFIG
+
+
+def test_who_may_not_see_configurations_is_not_told() -> None:
+    world = World(1)
+    (result,) = create(world, asked(), context=replace(world.topics, describable=()))
+    assert result.error_code == 0
+    assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (result.num_partitions, result.configs) == (-1, [])
+
+
+def test_creation_is_charged_by_the_partition() -> None:
+    world = World(1)
+    charged: list[int] = []
+
+    def quota(changes: int) -> Refusal | None:
+        charged.append(changes)
+        return QUOTA if changes > 3 else None
+
+    context = replace(world.topics, quota=quota)
+    assert refused(world, asked("t", 4), context) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert create(world, asked("t", 3), context=context)[0].error_code == 0
+    assert charged == [4, 3]
+
+
+# -- replicas by name -----------------------------------------------------------------------
+
+
+def by_name(*replicas: list[int], **more: object) -> CreatableTopic:
+    assignments = [CreatableReplicaAssignment(i, r) for i, r in enumerate(replicas)]
+    return CreatableTopic(
+        **{
+            "name": "t",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": assignments,
+            **more,
+        }
+    )
+
+
+def test_named_replicas_are_taken_and_those_alive_are_in_sync() -> None:
+    world = World(3)
+    world.kill(2)
+    create(world, by_name([2, 0], [1, 2]))
+    assert [p.replicas for p in map(world.topic("t").partitions.get, (0, 1))] == [(2, 0), (1, 2)]
+    assert [p.isr for p in map(world.topic("t").partitions.get, (0, 1))] == [(0,), (1,)]
+    assert world.partition("t", 0).leader == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (by_name([0], num_partitions=1), ErrorCode.INVALID_REQUEST),
+        (by_name([0], replication_factor=1), ErrorCode.INVALID_REQUEST),
+        (by_name([]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_name([0, 0]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_name([0, 9]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_name([0], [0, 1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_name([2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (
+            by_name(assignments=[CreatableReplicaAssignment(1, [0])]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (
+            by_name(assignments=[CreatableReplicaAssignment(0, [0])] * 2),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+    ],
+)
+def test_bad_named_replicas_are_refused(topic: CreatableTopic, code: ErrorCode) -> None:
+    world = World(3)
+    world.kill(2)
+    assert refused(world, topic) is code
+
+
+# -- more partitions ------------------------------------------------------------------------
+
+
+def grow(world: World, name: str, count: int, named=None, **more: object) -> int:
+    assignments = None if named is None else [CreatePartitionsAssignment(r) for r in named]
+    topics = [CreatePartitionsTopic(name, count, assignments)]
+    request = CreatePartitionsRequest(topics=topics, **more)
+    decision = decide_create_partitions(world.image, request, world.topics)
+    (result,) = world.take(decision).results
+    assert bool(result.error_code) == bool(result.error_message)
+    return result.error_code
+
+
+def test_a_topic_grows_with_its_replication_factor() -> None:
+    world = World(3)
+    create(world, asked("t", 2, 2))
+    old = dict(world.topic("t").partitions)
+    assert grow(world, "t", 5) == 0
+    partitions = world.topic("t").partitions
+    assert sorted(partitions) == [0, 1, 2, 3, 4]
+    assert all(len(p.replicas) == 2 for p in partitions.values())
+    assert all(partitions[i] == old[i] for i in old)
+    assert grow(world, "t", 6, [[2, 0]]) == 0
+    assert world.partition("t", 5).replicas == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "named", "code"),
+    [
+        ("t", 2, None, ErrorCode.INVALID_PARTITIONS),
+        ("t", 1, None, ErrorCode.INVALID_PARTITIONS),
+        ("none", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 4, [[0, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 3, [[0, 1], [1, 0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 3, [[0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 3, [[0, 0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 3, [[0, 7]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 3, [[2, 3]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 20_000, None, ErrorCode.POLICY_VIOLATION),
+        ("t", 2**31 - 1, None, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_bad_growth_is_refused(name: str, count: int, named: list | None, code: ErrorCode) -> None:
+    world = World(4)
+    create(world, by_name([0, 1], [1, 0]))
+    world.kill(2)
+    world.kill(3)
+    before = world.image
+    assert grow(world, name, count, named) == code
+    assert world.image == before
+
+
+def test_growth_can_be_tried() -> None:
+    world = World(1)
+    create(world, asked("t"))
+    assert grow(world, "t", 3, validate_only=True) == 0
+    assert world.topic("t").partition_ids() == [0]
+
+
+def test_a_topic_named_twice_does_not_grow() -> None:
+    world = World(1)
+    create(world, asked("t"))
+    topics = [CreatePartitionsTopic("t", n, None) for n in (2, 3)]
+    decision = decide_create_partitions(
+        world.image, CreatePartitionsRequest(topics=topics), world.topics
+    )
+    assert decision.records == []
+    assert [r.error_code for r in decision.reply.results] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_growth_is_charged_and_so_is_deletion() -> None:
+    world = World(1)
+    create(world, asked("t", 3))
+    charged: list[int] = []
+
+    def quota(changes: int) -> Refusal | None:
+        charged.append(changes)
+        return QUOTA
+
+    context = replace(world.topics, quota=quota)
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 5, None)])
+    grown = decide_create_partitions(world.image, request, context)
+    gone = decide_delete_topics(world.state, DeleteTopicsRequest(topic_names=["t"]), context, 5)
+    assert grown.records == gone.records == []
+    assert charged == [2, 3]
+    assert gone.reply.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+# -- deletion -------------------------------------------------------------------------------
+
+
+def delete(world: World, names=(), items=(), version: int = 6) -> list[ErrorCode]:
+    request = DeleteTopicsRequest(topic_names=list(names), topics=list(items))
+    decision = decide_delete_topics(world.state, request, world.topics, version)
+    return [ErrorCode(r.error_code) for r in world.take(decision).responses]
+
+
+def test_topics_are_deleted_by_name_and_by_id_with_their_configurations() -> None:
+    world = World(1)
+    create(world, asked("a", configs=[CreatableTopicConfig("retention.ms", "1")]), asked("b"))
+    by_id = DeleteTopicState(topic_id=world.topic("a").id)
+    assert delete(world, items=[by_id, DeleteTopicState("b")]) == [ErrorCode.NONE] * 2
+    assert world.image.topics.names() == []
+    assert not world.image.configs.by_resource
+
+
+def test_the_reply_to_a_deletion_names_both_name_and_id() -> None:
+    world = World(1)
+    topic_id = create(world, asked("a"))[0].topic_id
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
+    (result,) = decide_delete_topics(world.state, request, world.topics, 6).reply.responses
+    assert (result.name, result.topic_id) == ("a", topic_id)
+
+
+def test_what_is_not_there_cannot_be_deleted() -> None:
+    world = World(1)
+    unknown = DeleteTopicState(topic_id=Uuid(b"x" * 16))
+    assert delete(world, items=[DeleteTopicState("a"), unknown]) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+
+
+def test_a_topic_named_in_two_ways_is_not_deleted() -> None:
+    world = World(1)
+    create(world, asked("a"), asked("b"), asked("c"))
+    twice = [DeleteTopicState("a"), DeleteTopicState(topic_id=world.topic("a").id)]
+    both = DeleteTopicState("b", world.topic("b").id)
+    assert (
+        delete(world, items=[*twice, both, DeleteTopicState()]) == [ErrorCode.INVALID_REQUEST] * 4
+    )
+    assert delete(world, names=["c", "c"], version=5) == [ErrorCode.INVALID_REQUEST] * 2
+    assert world.image.topics.names() == ["a", "b", "c"]
+
+
+def test_deletion_can_be_turned_off() -> None:
+    world = World(1)
+    create(world, asked("a"))
+    world.settings = replace(world.settings, is_topic_deletion_enabled=False)
+    assert delete(world, names=["a"], version=5) == [ErrorCode.TOPIC_DELETION_DISABLED]
+    assert delete(world, names=["a"], version=2) == [ErrorCode.INVALID_REQUEST]
+    assert world.image.topics.names() == ["a"]
+
+
+@given(st.lists(st.sampled_from(["a.b", "a_b", "ab", "c.", "c_", "_c"]), max_size=12))
+def test_the_index_of_similar_names_follows_any_history(names: list[str]) -> None:
+    world = World(1)
+    for name in names:
+        # Every write compares the index with one made from scratch.
+        if name in world.image.topics.ids:
+            delete(world, names=[name])
+        else:
+            create(world, asked(name))
+    alike = [name.replace(".", "_") for name in world.image.topics.names()]
+    assert len(alike) == len(set(alike))
