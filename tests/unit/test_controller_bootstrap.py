@@ -160,6 +160,10 @@ def test_a_user_by_salted_password() -> None:
     assert record == credential_record(ScramUser(1, "a"), b"some salt", b"salted", 4096)
 
 
+def test_commas_at_the_end_do_not_count() -> None:
+    assert parse_scram("SCRAM-SHA-256=[name=a,password=b,,]", Chance()).name == "a"
+
+
 def test_a_salt_is_drawn_where_none_is_given() -> None:
     chance = Chance()
     text = "SCRAM-SHA-256=[name=a,password=b]"

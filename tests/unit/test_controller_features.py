@@ -167,8 +167,11 @@ def test_validate_only_writes_nothing() -> None:
     decision = update(image_of(), (GROUP_VERSION, 1, UP), validate_only=True)
     assert decision.reply.error_code == ErrorCode.NONE
     assert decision.records == []
-    decision = update(image_of(), (KRAFT_VERSION, 1, UP), validate_only=True)
-    assert decision.kraft_version is None
+    within = context(kraft_version=0)
+    decision = update(image_of(), (KRAFT_VERSION, 1, UP), within=within, validate_only=True)
+    assert decision.records == []
+    # The voters are asked all the same, whether they would.
+    assert decision.kraft_version == 1
 
 
 @pytest.mark.parametrize(("version", "results"), [(1, 1), (2, 0)])
@@ -211,6 +214,12 @@ def test_kraft_version_is_for_the_voters() -> None:
     decision = update(image_of(), (KRAFT_VERSION, 1, UP), within=context(kraft_version=0))
     assert decision.kraft_version == 1
     assert messages(decision) == [NoOpRecord()]
+
+
+def test_kraft_version_as_it_is_asks_nothing_of_the_voters() -> None:
+    decision = update(image_of(), (KRAFT_VERSION, 1, UP))
+    assert decision.reply.error_code == ErrorCode.NONE
+    assert decision.kraft_version is None
 
 
 @pytest.mark.parametrize("way", [UP, DOWN, UNSAFE])

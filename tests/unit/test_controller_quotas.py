@@ -84,6 +84,12 @@ def test_entities_that_cannot_be(entity: Entity) -> None:
     assert one(entity) is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("key", [RATE, "connection_creation_rate"])
+@pytest.mark.parametrize("other", ["user", "client-id"])
+def test_an_address_stands_alone(other: str, key: str) -> None:
+    assert one({"ip": "10.0.0.1", other: "a"}, key) is ErrorCode.INVALID_REQUEST
+
+
 def test_a_part_may_be_there_once() -> None:
     parts = [RequestEntityData("user", "a"), RequestEntityData("user", "b")]
     decision = alter(IMAGE, RequestEntryData(entity=parts, ops=[OpData(RATE, 1.0)]))

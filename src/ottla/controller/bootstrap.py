@@ -191,7 +191,7 @@ def _split_mechanism(text: str) -> tuple[ScramMechanism, str]:
 
 def _values(inner: str) -> dict[str, str]:
     values = {}
-    for component in inner.split(","):
+    for component in inner.rstrip(",").split(","):
         key, equals, value = component.partition("=")
         if not equals:
             raise BadBootstrap("each part of a SCRAM user is key=value, and no value has a comma")

@@ -56,7 +56,10 @@ class UpgradeType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeaturesDecision(Decision[UpdateFeaturesResponse]):
-    """A decision that may also ask the voters for another kraft.version."""
+    """A decision that may also ask the voters for another kraft.version.
+
+    So it does for a request that only validates: the voters know more that speaks against it.
+    """
 
     kraft_version: int | None = None
 
@@ -86,16 +89,15 @@ def decide_update_features(
             reply = UpdateFeaturesResponse(error_code=refusal.code, error_message=message)
             return FeaturesDecision([], reply)
     reply = _accepted(request, version)
+    wanted = after[KRAFT_VERSION]
+    kraft_version = wanted if wanted != context.kraft_version else None
     if request.validate_only:
-        return FeaturesDecision([], reply)
+        return FeaturesDecision([], reply, kraft_version)
     records = [_record(update) for update in updates.values()]
-    if after.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) and (
-        ELIGIBLE_LEADER_REPLICAS_VERSION in updates
-    ):
+    if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and after[ELIGIBLE_LEADER_REPLICAS_VERSION]:
         static = effective_broker_value(Layers(static=context.configs.static), MIN_INSYNC_REPLICAS)
         records += elr_safety_records(image, int(str(static)))
-    kraft = updates.get(KRAFT_VERSION)
-    return FeaturesDecision(records, reply, None if kraft is None else kraft.max_version_level)
+    return FeaturesDecision(records, reply, kraft_version)
 
 
 def _accepted(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
