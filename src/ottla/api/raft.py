@@ -35,6 +35,8 @@ from ottla.raft.wire import PARTITION, TOPIC, TOPIC_ID
 
 # A request for more bytes gets these; what a batch may have at most.
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
+# One that asks to wait longer is answered, empty, after these: nobody holds a place for ever.
+FETCH_WAIT_MS_MAX: Final = 30_000
 FETCH_BY_ID_SINCE: Final = 13
 
 _TOP_LEVEL: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
@@ -205,7 +207,7 @@ class RaftHandlers:
                     LeaderEpoch(part.last_fetched_epoch), Offset(part.fetch_offset)
                 ),
                 high_watermark=Offset(known) if known >= 0 else None,
-                wait_ms_max=request.max_wait_ms,
+                wait_ms_max=min(request.max_wait_ms, FETCH_WAIT_MS_MAX),
                 bytes_max=max(1, min(request.max_bytes, part.partition_max_bytes, FETCH_BYTES_MAX)),
             )
         )

@@ -301,7 +301,8 @@ class MetadataLog:
     def trim(self, retention: Retention, committed: Offset) -> None:
         """Delete what the newest snapshots make unneeded, oldest first (KIP-630).
 
-        A snapshot goes once there is a newer one and the whole is too large, or it too old;
+        A snapshot goes once there is a newer one and the whole is too large, or its newest record
+        too old;
         the log then begins at the snapshot that is the oldest. The newest one always stays.
         """
         while (plan := self._oldest_to_drop(retention)) is not None:
@@ -321,8 +322,12 @@ class MetadataLog:
     def _is_due(self, snapshot: LogPosition, retention: Retention) -> bool:
         if self._is_too_large(retention):
             return True
-        written = self.snapshots.disk.modified(self.snapshots.path(snapshot))
-        return 0 <= retention.age_ms_max < self._clock.now() - written
+        reader = self.snapshots.open(snapshot)
+        try:
+            newest = reader.head().last_timestamp
+        finally:
+            reader.close()
+        return 0 <= retention.age_ms_max < self._clock.now() - newest
 
     def _is_too_large(self, retention: Retention) -> bool:
         sizes = [self.snapshots.size(snapshot) or 0 for snapshot in self.snapshots.all]

@@ -69,11 +69,12 @@ class WirePeers:
         address = Address(endpoint.host, endpoint.port)
         line = self._lines.setdefault(address, _Line(asyncio.Lock()))
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                connection = await self._connect(address, line)
-                response: Message = await connection.send(
-                    to_message(request), timeout_ms=self._timeout_ms
-                )
+            # Either may take its time out; a request that does costs the connection, so that a
+            # peer that vanished is dialled anew.
+            connection = await self._connect(address, line)
+            response: Message = await connection.send(
+                to_message(request), timeout_ms=self._timeout_ms
+            )
             reply = to_reply(response, endpoint.listener)
         except (OSError, Fault) as error:
             self._note_down(address, line, error)

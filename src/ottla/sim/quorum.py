@@ -200,8 +200,7 @@ class QuorumTorment:
         for machine in machines:
             host = self.host(machine)
             lost = Keep.NOTHING if self.world.random.chance(0.3) else Keep.SEEDED
-            if host.is_up:
-                host.crash(keep or lost)
+            host.crash(keep or lost)  # one that is down loses its page cache
             self._suspect.discard(machine.name)
 
     def _kill_then_crash(self, machine: Machine) -> None:
