@@ -132,8 +132,10 @@ def test_a_broker_that_goes_changes_a_partition_once() -> None:
 
 
 def test_the_ids_that_stand_for_no_directory_are_kafkas() -> None:
-    assert (MIGRATING_DIR, UNASSIGNED_DIR, LOST_DIR) == tuple(
-        Uuid(value.to_bytes(16)) for value in (0, 1, 2)
+    assert tuple(Uuid(value.to_bytes(16)) for value in (0, 1, 2)) == (
+        MIGRATING_DIR,
+        UNASSIGNED_DIR,
+        LOST_DIR,
     )
     assert (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST) == (
         MIGRATING_DIR,

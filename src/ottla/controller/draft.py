@@ -103,7 +103,7 @@ class Draft:
             broker = brokers.get(broker_id)
             if broker is None or broker_id in (self._leaving, wanted.lost):
                 return False
-            if not broker.is_active() and broker_id != self._joining:
+            if broker.in_controlled_shutdown or (broker.fenced and broker_id != self._joining):
                 return False
             directory = directories.get(broker_id)
             return directory is None or is_online(broker, directory)
