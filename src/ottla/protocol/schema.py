@@ -31,7 +31,7 @@ Python types: integers ``int``, ``STRING`` ``str``, ``BYTES`` ``bytes``, ``RECOR
 """
 
 import enum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -58,6 +58,12 @@ class Kind(enum.Enum):
     STRUCT = "struct"
 
 
+SECRET_FIELDS: Final = frozenset(
+    {"auth_bytes", "hmac", "salt", "salted_password", "server_key", "stored_key"}
+)
+"""Names of fields, in any message, that let whoever reads them pose as somebody."""
+
+
 class Message(msgspec.Struct, gc=False):
     """Base of every message and nested struct. Mutable; equal when all fields are.
 
@@ -67,6 +73,14 @@ class Message(msgspec.Struct, gc=False):
     """
 
     SCHEMA: ClassVar["Schema"]
+
+    def __repr__(self) -> str:
+        """Show every field but the secret ones: a message may end up in a log."""
+        shown = (
+            f"{name}={'[hidden]' if name in SECRET_FIELDS else repr(getattr(self, name))}"
+            for name in self.__struct_fields__
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class Type(msgspec.Struct, frozen=True):

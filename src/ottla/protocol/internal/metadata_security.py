@@ -94,10 +94,6 @@ class UserScramCredentialRecord(Message):
         ),
     )
 
-    def __repr__(self) -> str:
-        # The keys are as good as the password to whoever can pose as the server.
-        return f"UserScramCredentialRecord(name={self.name!r}, mechanism={self.mechanism}, hidden)"
-
 
 class RemoveUserScramCredentialRecord(Message):
     """A user has no SCRAM credential of this mechanism any more.
