@@ -46,7 +46,7 @@ class TcpNetwork:
         An empty host is every address of both families. One listener is one socket, so
         that port 0 means one port.
         """
-        bound = await self._bind(address)
+        bound = await self.bind(address)
         try:
             return await self.listen_on(bound, accept)
         except BaseException:
@@ -76,7 +76,12 @@ class TcpNetwork:
             self._set_options(connected)
         return transport, protocol
 
-    async def _bind(self, address: Address) -> socket.socket:
+    async def bind(self, address: Address) -> socket.socket:
+        """Bind without accepting, so that the port is known, and taken, before it is served.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
         if not address.host:
             return self._bind_everywhere(address.port)
         found = await asyncio.get_running_loop().getaddrinfo(

@@ -68,6 +68,64 @@ async def supervise(
         raise supervision.first_error
 
 
+class Running:
+    """Services that run behind whoever started them. Made by `start`."""
+
+    def __init__(self, task: "asyncio.Task[None]", stop: asyncio.Event) -> None:
+        self._task = task
+        self._stop = stop
+
+    async def wait_stopped(self) -> None:
+        """Return once all have ended because they were stopped; raise what made them fail.
+
+        Being cancelled here does not stop them.
+        """
+        await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """Stop all, last started first, and raise as `supervise` does. Stopping twice is fine."""
+        self._stop.set()
+        await self.wait_stopped()
+
+
+async def start(services: Sequence[Service], *, grace_s: float = GRACE_S) -> Running:
+    """Run ``services`` in the background; return once every one of them is ready.
+
+    Raises:
+        Whatever kept one from becoming ready. All are stopped then, as they are when the
+        caller is cancelled before that.
+    """
+    stop = asyncio.Event()
+    last = _AllReady()
+    task = asyncio.create_task(supervise([*services, last], stop, grace_s=grace_s), name="node")
+    ready = asyncio.create_task(last.ready.wait(), name="ready")
+    try:
+        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([task])
+        raise
+    finally:
+        ready.cancel()
+    if not last.ready.is_set():
+        await task
+    return Running(task, stop)
+
+
+class _AllReady:
+    """The service behind all others: when it starts, they are ready."""
+
+    name = "all-ready"
+
+    def __init__(self) -> None:
+        self.ready = asyncio.Event()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        ready()
+        self.ready.set()
+        await asyncio.get_running_loop().create_future()
+
+
 class _Supervision:
     """One run of a list of services."""
 
