@@ -24,7 +24,12 @@ from ottla.metadata.image import Image
 from ottla.metadata.replay import apply
 from ottla.protocol.faults import Fault, NotController, RequestTimedOut
 from ottla.protocol.internal.framing import Versioned
-from ottla.protocol.internal.metadata_cluster import AbortTransactionRecord, NoOpRecord
+from ottla.protocol.internal.metadata_cluster import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+)
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.raft.core.effects import Role, RoleChanged
@@ -38,6 +43,9 @@ PENDING_MAX: Final = 10_000
 
 NOTHING: Final = Offset(-1)
 LONG_AGO: Final = Millis(0)
+
+# Records that bracket a transaction: they mean nothing by themselves.
+_BRACKETS: Final = (AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord)
 
 Reply = TypeVar("Reply", bound=Message | None)
 
@@ -108,7 +116,7 @@ class Duty(Protocol):
         ...
 
     def decide(self, moment: Moment) -> Decision[None]:
-        """Return what there is to write now."""
+        """Return what there is to write now; asked again at once as long as there is something."""
         ...
 
 
@@ -356,7 +364,12 @@ class Controller:
         reign.state = ControllerState.of(image)
         if image.features.metadata_version() is None and self._parts.bootstrap:
             log.info("first records of a new cluster count=%d", len(self._parts.bootstrap))
-            await self._append(reign, self._parts.bootstrap)
+            messages = [record.message for record in self._parts.bootstrap]
+            counting = [message for message in messages if not isinstance(message, _BRACKETS)]
+            _, delta = apply(image, counting)
+            await self._propose(reign, self._parts.bootstrap)
+            self._moment(reign)
+            reign.state = reign.state.after(delta)
 
     async def _do(self, reign: _Reign, duty: Duty) -> None:
         now = self._parts.clock.monotonic()
@@ -364,9 +377,19 @@ class Controller:
             return
         reign.due[duty.name] = Millis(now + duty.interval_ms)
         try:
-            await self.submit(duty.decide)
+            while await self._has_written(reign, duty):
+                pass
         except (RequestTimedOut, NotController) as error:
             log.info("controller duty put off duty=%s reason=%s", duty.name, error)
+
+    async def _has_written(self, reign: _Reign, duty: Duty) -> bool:
+        """Do one round of a duty; say whether there was something to write.
+
+        A round is what one decision can be about; the next one is made upon it.
+        """
+        before = reign.last_offset
+        await self.submit(duty.decide)
+        return reign.last_offset != before
 
     async def _stay_heard(self, reign: _Reign) -> None:
         """Write a record that says nothing, so that followers can tell a quiet leader's age."""

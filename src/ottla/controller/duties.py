@@ -1,0 +1,103 @@
+"""What the active controller does by itself: fence the silent, rebalance, elect, forget.
+
+Each duty is one decision, made again and again while a reign lasts. Pure apart from the registry
+of who was heard when, which dies with a reign.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.controller.brokers import decide_fence
+from ottla.controller.decision import Decision
+from ottla.controller.elections import decide_unclean_elections
+from ottla.controller.liveness import Liveness
+from ottla.controller.rebalance import decide_rebalance
+from ottla.controller.service import Moment
+from ottla.controller.settings import DecisionSettings
+from ottla.controller.tokens import decide_sweep_delegation_tokens
+
+# Kafka looks as often for the next session to end.
+TICK_MS: Final = 1_000
+NOTHING: Final[Decision[None]] = Decision([], None)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceSilentBrokers:
+    """Every second, and at once while there is more to do: fences brokers whose session ended.
+
+    On becoming active every broker of the image is taken for just heard: one that
+    only ever spoke to the leader before must be able to time out here.
+    """
+
+    liveness: Liveness
+    settings: DecisionSettings
+    name: str = "fence-silent-brokers"
+    interval_ms: int = TICK_MS
+
+    def begin(self, moment: Moment) -> None:
+        """Seed the registry."""
+        self.liveness.seed(moment.image, moment.now)
+
+    def decide(self, moment: Moment) -> Decision[None]:
+        """Fence one broker that is silent; another one in the next round, on top of that.
+
+        What one death means to a partition depends on who else has died before.
+        """
+        self.liveness.tick(moment.now)
+        brokers = moment.image.cluster.brokers
+        for broker_id in sorted(brokers):
+            broker = brokers[broker_id]
+            if not broker.fenced and not self.liveness.has_session(
+                broker_id, broker.epoch, moment.now
+            ):
+                self.liveness.fence(broker_id)
+                return decide_fence(moment.image, broker_id, broker.epoch, self.settings)
+        return NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Gives leadership back to preferred replicas where too much of it has drifted (KIP-460)."""
+
+    interval_ms: int
+    imbalance_percent_max: int
+    settings: DecisionSettings
+    name: str = "rebalance"
+
+    def begin(self, moment: Moment) -> None:
+        """Nothing to forget."""
+
+    def decide(self, moment: Moment) -> Decision[None]:
+        """Elect some preferred leaders."""
+        return decide_rebalance(moment.state, self.imbalance_percent_max, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectUnclean:
+    """Finds leaders for partitions without one, where a topic prefers any leader to none."""
+
+    interval_ms: int
+    settings: DecisionSettings
+    name: str = "elect-unclean"
+
+    def begin(self, moment: Moment) -> None:
+        """Nothing to forget."""
+
+    def decide(self, moment: Moment) -> Decision[None]:
+        """Elect some."""
+        return decide_unclean_elections(moment.state, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetEndedTokens:
+    """Removes delegation tokens that have ended."""
+
+    interval_ms: int
+    name: str = "forget-ended-tokens"
+
+    def begin(self, moment: Moment) -> None:
+        """Nothing to forget."""
+
+    def decide(self, moment: Moment) -> Decision[None]:
+        """Remove some."""
+        return decide_sweep_delegation_tokens(moment.image, moment.wall)
