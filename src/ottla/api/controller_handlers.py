@@ -1,0 +1,104 @@
+"""The controller listener's own requests: each is submitted as a decision of the one table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ottla.api.controller_table import DECISIONS, Ask, Desk
+from ottla.api.routes import Caller, Route
+from ottla.controller import features
+from ottla.controller.decision import Decision
+from ottla.controller.service import Decide, Moment
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from ottla.protocol.schema import Message
+from ottla.raft.core.messages import VoterChangeReply
+
+
+class ActiveController(Protocol):
+    """What the handlers need of the controller."""
+
+    async def submit(self, decide: Decide[Any]) -> Any:  # noqa: ANN401 - the decision's own reply
+        """Decide, write, and return the reply once it is committed and applied."""
+        ...
+
+
+class KRaftVersion(Protocol):
+    """The one feature that the voters keep themselves."""
+
+    def kraft_version(self) -> int:
+        """Return the level in force."""
+        ...
+
+    async def upgrade_kraft_version(
+        self, level: int, *, is_validate_only: bool = False
+    ) -> VoterChangeReply:
+        """Raise it, or say why not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerHandlers:
+    """The handlers; ``table`` is which decision answers what."""
+
+    controller: ActiveController
+    quorum: KRaftVersion
+    desk: Desk
+    table: Mapping[ApiKey, Any]
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the controller's part of the controller listener's routes."""
+        return (
+            *(Route(key, self._handler(key)) for key in self.table),
+            Route(ApiKey.UPDATE_FEATURES, self.on_update_features),
+        )
+
+    def _handler(self, key: ApiKey) -> Any:  # noqa: ANN401 - a handler of that key's classes
+        decider = self.table[key]
+
+        async def handle(caller: Caller, request: Message, version: int) -> Message:
+            def decide(moment: Moment) -> Decision[Message]:
+                found: Decision[Message] = decider(Ask(self.desk, caller, request, version, moment))
+                return found
+
+            reply: Message = await self.controller.submit(decide)
+            return reply
+
+        return handle
+
+    async def on_update_features(
+        self, caller: Caller, request: UpdateFeaturesRequest, version: int
+    ) -> UpdateFeaturesResponse:
+        """Finalize levels; kraft.version is asked of the voters, behind all others."""
+        asked: list[int] = []
+
+        def decide(moment: Moment) -> features.FeaturesDecision:
+            context = features.FeatureContext(self.desk.configs, self.quorum.kraft_version())
+            found = features.decide_update_features(moment.image, request, version, context)
+            if found.kraft_version is not None:
+                asked.append(found.kraft_version)
+            return found
+
+        response: UpdateFeaturesResponse = await self.controller.submit(decide)
+        for level in asked:
+            if level == self.quorum.kraft_version():
+                continue
+            reply = await self.quorum.upgrade_kraft_version(
+                level, is_validate_only=request.validate_only
+            )
+            if reply.error is not ErrorCode.NONE:
+                return UpdateFeaturesResponse(
+                    error_code=reply.error, error_message=reply.message or reply.error.name
+                )
+        return response
+
+
+def controller_handlers(
+    controller: ActiveController, quorum: KRaftVersion, desk: Desk
+) -> ControllerHandlers:
+    """Return the handlers of the whole table."""
+    return ControllerHandlers(controller, quorum, desk, DECISIONS)

@@ -1,0 +1,219 @@
+"""Which decision answers which request of the controller listener: one row each.
+
+A row says how a request, with what the active controller knows beside the image, becomes a
+decision. What it touches of soft state (who was heard when) it touches here: the decision is
+made exactly once, in its turn.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from ottla.api.routes import Caller
+from ottla.config.values import Password
+from ottla.controller import (
+    acls,
+    brokers,
+    configs,
+    controllers,
+    elections,
+    heartbeats,
+    isr,
+    producer_ids,
+    quotas,
+    reassignments,
+    replica_dirs,
+    scram,
+    tokens,
+    topic_changes,
+    topics,
+)
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.liveness import Liveness
+from ottla.controller.service import Moment
+from ottla.controller.settings import DecisionSettings
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Offset
+from ottla.runtime.ports import Random
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """The ``delegation.token.*`` keys; without a secret there are no tokens."""
+
+    secret: Password | None = None
+    lifetime_ms_max: int = 604_800_000
+    renewal_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What the active controller knows beside the image."""
+
+    cluster_id: str
+    settings: DecisionSettings
+    configs: ConfigContext
+    liveness: Liveness
+    random: Random
+    tokens: TokenSettings = TokenSettings()
+    # How many changes of partitions a caller may still make (KIP-599).
+    quota: Callable[[Caller], topics.Quota] = lambda caller: topics.unlimited
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request in its turn. ``request`` is of the class that its row is for."""
+
+    desk: Desk
+    caller: Caller
+    # Each row names its own request class, which no annotation of the table can say.
+    request: Any
+    version: int
+    moment: Moment
+
+    @property
+    def image(self) -> Image:
+        """The newest image."""
+        return self.moment.image
+
+    @property
+    def state(self) -> ControllerState:
+        """The newest image and its index."""
+        return self.moment.state
+
+    @property
+    def settings(self) -> DecisionSettings:
+        """The controller's own configuration."""
+        return self.desk.settings
+
+    @property
+    def topics(self) -> topics.TopicContext:
+        """What decisions about topics are made upon."""
+        desk = self.desk
+        return topics.TopicContext(desk.settings, desk.random, desk.quota(self.caller))
+
+    @property
+    def tokens(self) -> tokens.TokenContext:
+        """What decisions about delegation tokens are made upon."""
+        held = self.desk.tokens
+        return tokens.TokenContext(
+            tokens.parse_principal(self.caller.principal),
+            self.moment.wall,
+            held.secret,
+            held.lifetime_ms_max,
+            held.renewal_ms,
+        )
+
+
+def _register_broker(ask: Ask) -> Decision[Message]:
+    request, moment, live = ask.request, ask.moment, ask.desk.liveness
+    known = moment.image.cluster.brokers.get(request.broker_id)
+    has_session = known is not None and live.has_session(known.id, known.epoch, moment.now)
+    context = brokers.RegistrationContext(ask.desk.cluster_id, moment.next_offset, has_session)
+    decision = brokers.decide_broker_registration(moment.image, request, context, ask.desk.settings)
+    if decision.reply.error_code == ErrorCode.NONE:
+        live.register(request.broker_id, decision.reply.broker_epoch, moment.now)
+    return decision
+
+
+def _heartbeat(ask: Ask) -> Decision[Message]:
+    request, moment, live = ask.request, ask.moment, ask.desk.liveness
+    broker_id = request.broker_id
+    if brokers.refuse_broker(moment.image, broker_id, request.broker_epoch) is None:
+        read = Offset(request.current_metadata_offset)
+        live.touch(broker_id, request.broker_epoch, read, moment.now)
+    standing = live.standing(broker_id, moment.image)
+    decision = heartbeats.decide_broker_heartbeat(
+        moment.state, request, standing, ask.desk.settings
+    )
+    reply = decision.reply
+    if reply.error_code == ErrorCode.NONE:
+        is_leaving = request.want_shut_down and not reply.should_shut_down and not reply.is_fenced
+        if is_leaving:
+            live.enter_shutdown(broker_id, Offset(moment.next_offset + len(decision.records) - 1))
+        elif reply.is_fenced and reply.should_shut_down:
+            live.fence(broker_id)
+    return decision
+
+
+def _unregister_broker(ask: Ask) -> Decision[Message]:
+    decision = brokers.decide_unregister_broker(ask.moment.image, ask.request, ask.desk.settings)
+    if decision.reply.error_code == ErrorCode.NONE:
+        ask.desk.liveness.forget(ask.request.broker_id)
+    return decision
+
+
+Decider = Callable[[Ask], Decision[Any]]
+
+DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
+    {
+        # brokers and controllers
+        ApiKey.BROKER_REGISTRATION: _register_broker,
+        ApiKey.BROKER_HEARTBEAT: _heartbeat,
+        ApiKey.UNREGISTER_BROKER: _unregister_broker,
+        ApiKey.CONTROLLER_REGISTRATION: lambda ask: controllers.decide_controller_registration(
+            ask.image, ask.request
+        ),
+        ApiKey.ALLOCATE_PRODUCER_IDS: lambda ask: producer_ids.decide_allocate_producer_ids(
+            ask.image, ask.request
+        ),
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS: lambda ask: replica_dirs.decide_assign_replicas(
+            ask.image, ask.request, ask.settings
+        ),
+        # topics and partitions
+        ApiKey.CREATE_TOPICS: lambda ask: topics.decide_create_topics(
+            ask.state, ask.request, ask.topics
+        ),
+        ApiKey.DELETE_TOPICS: lambda ask: topic_changes.decide_delete_topics(
+            ask.state, ask.request, ask.topics, ask.version
+        ),
+        ApiKey.CREATE_PARTITIONS: lambda ask: topic_changes.decide_create_partitions(
+            ask.image, ask.request, ask.topics
+        ),
+        ApiKey.ALTER_PARTITION: lambda ask: isr.decide_alter_partition(
+            ask.image, ask.request, ask.settings
+        ),
+        ApiKey.ELECT_LEADERS: lambda ask: elections.decide_elect_leaders(
+            ask.image, ask.request, ask.settings
+        ),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda ask: reassignments.decide_alter_reassignments(
+            ask.image, ask.request, ask.settings
+        ),
+        # Only read, and yet in its turn: whoever just began one finds it.
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda ask: Decision(
+            [], reassignments.list_reassignments(ask.state, ask.request)
+        ),
+        # configuration and quotas
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda ask: configs.decide_incremental_alter_configs(
+            ask.image, ask.request, ask.desk.configs
+        ),
+        ApiKey.ALTER_CONFIGS: lambda ask: configs.decide_alter_configs(
+            ask.image, ask.request, ask.desk.configs
+        ),
+        ApiKey.ALTER_CLIENT_QUOTAS: lambda ask: quotas.decide_alter_client_quotas(
+            ask.image, ask.request
+        ),
+        # who may
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda ask: scram.decide_alter_user_scram_credentials(
+            ask.image, ask.request
+        ),
+        ApiKey.CREATE_ACLS: lambda ask: acls.decide_create_acls(
+            ask.image, ask.request, ask.desk.random
+        ),
+        ApiKey.DELETE_ACLS: lambda ask: acls.decide_delete_acls(ask.image, ask.request),
+        ApiKey.CREATE_DELEGATION_TOKEN: lambda ask: tokens.decide_create_delegation_token(
+            ask.image, ask.request, ask.desk.random.uuid(), ask.tokens
+        ),
+        ApiKey.RENEW_DELEGATION_TOKEN: lambda ask: tokens.decide_renew_delegation_token(
+            ask.image, ask.request, ask.tokens
+        ),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: lambda ask: tokens.decide_expire_delegation_token(
+            ask.image, ask.request, ask.tokens
+        ),
+    }
+)

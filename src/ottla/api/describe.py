@@ -1,0 +1,149 @@
+"""What brokers answer about the cluster's settings from the image alone: Describe*."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.api.routes import Caller, Route
+from ottla.config.describe import (
+    Entry,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
+from ottla.config.layers import Layers, Texts
+from ottla.controller.acls import describe_acls
+from ottla.controller.config_rules import ALL_BROKERS
+from ottla.controller.quotas import describe_client_quotas
+from ottla.controller.scram import describe_user_scram_credentials
+from ottla.metadata.configs import ConfigResource, ConfigResourceType
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import describe_configs as wire
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+
+class NotDescribed(Exception):
+    """A resource that cannot be described here; says why."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeHandlers:
+    """The handlers of one broker. ``static`` is its own configuration as written."""
+
+    node_id: int
+    image: Callable[[], Image]
+    static: Texts
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.DESCRIBE_CONFIGS, self.on_describe_configs),
+            Route(ApiKey.DESCRIBE_ACLS, self.on_describe_acls),
+            Route(ApiKey.DESCRIBE_CLIENT_QUOTAS, self.on_describe_client_quotas),
+            Route(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self.on_describe_scram),
+        )
+
+    def on_describe_acls(
+        self, caller: Caller, request: DescribeAclsRequest, version: int
+    ) -> DescribeAclsResponse:
+        """List the access control entries that a filter matches."""
+        return describe_acls(self.image(), request)
+
+    def on_describe_client_quotas(
+        self, caller: Caller, request: DescribeClientQuotasRequest, version: int
+    ) -> DescribeClientQuotasResponse:
+        """List the quotas that a filter matches."""
+        return describe_client_quotas(self.image(), request)
+
+    def on_describe_scram(
+        self, caller: Caller, request: DescribeUserScramCredentialsRequest, version: int
+    ) -> DescribeUserScramCredentialsResponse:
+        """List who has which SCRAM credentials."""
+        return describe_user_scram_credentials(self.image(), request)
+
+    def on_describe_configs(
+        self, caller: Caller, request: wire.DescribeConfigsRequest, version: int
+    ) -> wire.DescribeConfigsResponse:
+        """Describe the configuration of each resource that is named."""
+        return wire.DescribeConfigsResponse(
+            results=[self._described(resource, request) for resource in request.resources]
+        )
+
+    def _described(
+        self, resource: wire.DescribeConfigsResource, request: wire.DescribeConfigsRequest
+    ) -> wire.DescribeConfigsResult:
+        result = wire.DescribeConfigsResult(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            entries = self._entries(resource.resource_type, resource.resource_name)
+        except NotDescribed as error:
+            result.error_code, result.error_message = error.code, str(error)
+            return result
+        wanted = resource.configuration_keys
+        result.configs = [
+            _result(entry, request) for entry in entries if not wanted or entry.name in wanted
+        ]
+        return result
+
+    def _entries(self, kind: int, name: str) -> list[Entry]:
+        image = self.image()
+        layers = self._layers(image)
+        try:
+            resource = ConfigResource(ConfigResourceType(kind), name)
+        except ValueError:
+            raise NotDescribed(ErrorCode.INVALID_REQUEST, f"no resource type {kind}") from None
+        overrides = image.configs.of(resource)
+        match resource.type:
+            case ConfigResourceType.TOPIC:
+                if image.topics.named(name) is None:
+                    raise NotDescribed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+                return describe_topic(overrides, layers)
+            case ConfigResourceType.GROUP:
+                return describe_group(overrides, layers)
+            case ConfigResourceType.CLIENT_METRICS:
+                return describe_client_metrics(overrides)
+            case ConfigResourceType.BROKER if not name:
+                return describe_cluster_default(layers)
+            case ConfigResourceType.BROKER if name == str(self.node_id):
+                return describe_broker(layers)
+            case _:
+                text = f"only broker {self.node_id} can be described here, not {name!r}"
+                raise NotDescribed(ErrorCode.INVALID_REQUEST, text)
+
+    def _layers(self, image: Image) -> Layers:
+        own = ConfigResource(ConfigResourceType.BROKER, str(self.node_id))
+        return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), self.static)
+
+
+def _result(
+    entry: Entry, request: wire.DescribeConfigsRequest
+) -> wire.DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return wire.DescribeConfigsResourceResult(
+        entry.name,
+        entry.value,
+        entry.is_read_only,
+        entry.source,
+        entry.is_sensitive,
+        [wire.DescribeConfigsSynonym(s.name, s.value, s.source) for s in synonyms],
+        entry.type,
+        entry.doc if request.include_documentation else None,
+    )

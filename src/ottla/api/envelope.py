@@ -1,0 +1,242 @@
+"""Forwarding: a broker hands a client's request to the active controller, in an Envelope (KIP-590).
+
+    client --request--> broker --Envelope(request, principal, address)--> active controller
+    client <--response- broker <--Envelope(response)--------------------- active controller
+
+    request_data          request header and body, as the client sent them, without length
+    request_principal     a DefaultPrincipalData
+    client_host_address   4 or 16 bytes, an IP address
+    response_data         response header and body, without length
+
+An error of the Envelope itself is one of the way: NOT_CONTROLLER makes the broker look for the
+new one. What the request itself came to is in the response inside.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from ottla.api.error_reply import error_reply
+from ottla.api.replies import Body, Result
+from ottla.api.routes import Caller, Route, Routes
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, NotController, ProtocolFault, RequestTimedOut
+from ottla.protocol.frames import (
+    LENGTH_SIZE,
+    Request,
+    UnsupportedRequest,
+    parse_request_header,
+    parse_response_header,
+    response_frame,
+)
+from ottla.protocol.headers import RequestHeader, request_header_version
+from ottla.protocol.internal.principal import (
+    DefaultPrincipalData,
+    decode_principal,
+    encode_principal,
+)
+from ottla.protocol.messages import request_class
+from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.schema import Message, covers
+from ottla.runtime.ports import Address
+
+log = logging.getLogger(__name__)
+
+# What Kafka's brokers forward. Anything else inside an Envelope is refused: a broker serves it.
+FORWARDED: Final = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+)
+# Where a request names how long its sender waits; the others get the node's request timeout.
+_TIMEOUTS: Final[Mapping[ApiKey, str]] = MappingProxyType(
+    {
+        ApiKey.CREATE_TOPICS: "timeout_ms",
+        ApiKey.DELETE_TOPICS: "timeout_ms",
+        ApiKey.CREATE_PARTITIONS: "timeout_ms",
+        ApiKey.ELECT_LEADERS: "timeout_ms",
+    }
+)
+_NOT_LEADING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+# -- the controller's side ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeHandler:
+    """Opens envelopes and answers what is inside by the controller listener's own routes."""
+
+    routes: Callable[[], Routes]
+
+    async def handle(
+        self, caller: Caller, request: EnvelopeRequest, version: int
+    ) -> EnvelopeResponse:
+        """Answer the request inside."""
+        try:
+            inner = parse_request_header(request.request_data)
+            sender = _sender(caller, request)
+        except ProtocolFault as fault:
+            log.info("envelope refused peer=%s reason=%s", caller.peer, fault)
+            return EnvelopeResponse(None, _envelope_error(fault))
+        if isinstance(inner, UnsupportedRequest):
+            return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
+        found = self.routes().find(inner.key) if inner.key in FORWARDED else None
+        if found is None:
+            return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
+        route, versions = found
+        if not covers(versions, inner.version):
+            return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
+        return await _answer(route, inner, sender)
+
+
+class BadPrincipal(ProtocolFault):
+    """The principal inside an Envelope cannot be read."""
+
+    code = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+
+
+def _envelope_error(fault: ProtocolFault) -> ErrorCode:
+    return fault.code if isinstance(fault, BadPrincipal) else ErrorCode.INVALID_REQUEST
+
+
+def _sender(caller: Caller, request: EnvelopeRequest) -> Caller:
+    """Return who sent the request inside: not the broker, the client."""
+    try:
+        principal = decode_principal(request.request_principal or b"")
+    except ProtocolFault as fault:
+        raise BadPrincipal(str(fault)) from fault
+    try:
+        host = str(ipaddress.ip_address(bytes(request.client_host_address)))
+    except ValueError as error:
+        raise ProtocolFault(f"client address: {error}") from error
+    inner = parse_request_header(request.request_data)
+    client_id = inner.client_id if isinstance(inner, Request) else None
+    return Caller(
+        f"{principal.type}:{principal.name}", client_id, Address(host, 0), caller.listener
+    )
+
+
+async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeResponse:
+    try:
+        message: Message = decode(request_class(inner.key), inner.version, inner.body)
+    except ProtocolFault:
+        return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
+    try:
+        reply = route.handle(sender, message, inner.version)
+        result: Result = await reply if isawaitable(reply) else reply
+        body: Body | None = result if isinstance(result, Message) else None
+    except NotController:
+        return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
+    except Fault as fault:
+        body = error_reply(inner.key, inner.version, message, fault.code, str(fault))
+    if not isinstance(body, Message):
+        return EnvelopeResponse(None, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if getattr(body, "error_code", 0) in _NOT_LEADING:
+        return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
+    frame = response_frame(inner.key, inner.version, inner.correlation_id, body)
+    return EnvelopeResponse(bytes(frame[LENGTH_SIZE:]))
+
+
+# -- the broker's side -------------------------------------------------------------
+
+
+class ActiveController(Protocol):
+    """The way to whoever is the active controller."""
+
+    async def ask(self, request: Message, timeout_ms: int) -> Message:
+        """Send a request, to the next one where leadership moved; return the response.
+
+        Raises:
+            RequestTimedOut: none was found, or none answered, in time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarder:
+    """Hands requests to the active controller as they are."""
+
+    controller: ActiveController
+    request_timeout_ms: int
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the part of a client listener's table that is forwarded."""
+        return tuple(Route(key, self.forward, raw=True) for key in FORWARDED)
+
+    async def forward(self, caller: Caller, request: Request, body: memoryview) -> Result:
+        """Forward one request and return the response's body as it came."""
+        message: Message = decode(request_class(request.key), request.version, body)
+        envelope = EnvelopeRequest(
+            request_data=_request_data(request, body),
+            request_principal=encode_principal(_principal(caller.principal)),
+            client_host_address=_packed(caller.peer.host),
+        )
+        try:
+            response = await self.controller.ask(envelope, self._timeout_ms(request.key, message))
+        except RequestTimedOut:
+            return _refused(request, message, ErrorCode.REQUEST_TIMED_OUT)
+        assert isinstance(response, EnvelopeResponse)
+        if response.error_code or response.response_data is None:
+            code = ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
+            return _refused(request, message, code)
+        correlation_id, answer = parse_response_header(
+            request.key, request.version, response.response_data
+        )
+        if correlation_id != request.correlation_id:
+            raise ProtocolFault(f"forwarded {request.correlation_id}, answered {correlation_id}")
+        return [bytes(answer)]
+
+    def _timeout_ms(self, key: ApiKey, message: Message) -> int:
+        asked = getattr(message, _TIMEOUTS.get(key, ""), None)
+        if isinstance(asked, int) and asked > 0:
+            return min(asked, self.request_timeout_ms)
+        return self.request_timeout_ms
+
+
+def _request_data(request: Request, body: memoryview) -> bytes:
+    header = RequestHeader(request.key, request.version, request.correlation_id, request.client_id)
+    return encode(header, request_header_version(request.key, request.version)) + bytes(body)
+
+
+def _principal(text: str) -> DefaultPrincipalData:
+    kind, _, name = text.partition(":")
+    return DefaultPrincipalData(kind, name)
+
+
+def _packed(host: str) -> bytes:
+    """Return an address as bytes; of a peer that has none, such as a simulated one, any."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes(4)
+
+
+def _refused(request: Request, message: Message, code: ErrorCode) -> Message:
+    reply = error_reply(request.key, request.version, message, code)
+    if reply is None:
+        raise ProtocolFault(f"{request.key.title} v{request.version} cannot tell of {code.name}")
+    return reply
