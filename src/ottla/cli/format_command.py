@@ -1,0 +1,83 @@
+"""``ottla format``: makes a node's directories its own, before its first start.
+
+The options are those of Kafka's ``kafka-storage format``.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.settings_file import fail, load_settings
+from ottla.config.settings import Loaded
+from ottla.node.directories import all_directories
+from ottla.node.format_plan import (
+    BadFormatOptions,
+    FormatOptions,
+    Quorum,
+    plan_format,
+)
+from ottla.node.formatting import FormatRefused, described, format_node
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.randomness import SystemRandom
+
+
+def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
+    *,
+    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The cluster's id.")],
+    config: Annotated[Path, typer.Option("--config", "-c", help="The server.properties.")],
+    standalone: Annotated[
+        bool, typer.Option("--standalone", "-s", help="This controller is the only voter.")
+    ] = False,
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option(
+            "--initial-controllers", "-I", help="The first voters: id@host:port:directory,..."
+        ),
+    ] = None,
+    no_initial_controllers: Annotated[
+        bool, typer.Option("--no-initial-controllers", "-N", help="Join a quorum later.")
+    ] = False,
+    feature: Annotated[
+        list[str] | None, typer.Option("--feature", "-f", help="A level: name=level.")
+    ] = None,
+    release_version: Annotated[
+        str | None, typer.Option("--release-version", "-r", help="Levels of this release.")
+    ] = None,
+    add_scram: Annotated[
+        list[str] | None,
+        typer.Option("--add-scram", "-S", help="SCRAM-SHA-256=[name=...,password=...]"),
+    ] = None,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories alone.")
+    ] = False,
+) -> None:
+    """Make the directories of a node its own; it cannot start without."""
+    loaded = load_settings(config, [])
+    quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
+    options = FormatOptions(
+        cluster_id=cluster_id,
+        quorum=quorum,
+        features=tuple(feature or ()),
+        release_version=release_version,
+        scram=tuple(add_scram or ()),
+        is_formatted_ignored=ignore_formatted,
+    )
+    _carry_out(loaded, options)
+
+
+def _carry_out(loaded: Loaded, options: FormatOptions) -> None:
+    random = SystemRandom()
+    try:
+        plan = plan_format(loaded, options, random)
+        formatted = format_node(RealDisk(), random, SystemClock().now(), plan)
+    except (BadFormatOptions, FormatRefused, OSError) as error:
+        fail(str(error))
+    for path in formatted.ignored:
+        typer.echo(f"already formatted: {path}")
+    for path in formatted.made:
+        typer.echo(f"formatted: {path}")
+    if formatted.made:
+        typer.echo("\n".join(described(plan)))
+    assert set(all_directories(loaded.broker)) == {*formatted.ignored, *formatted.made}

@@ -1,0 +1,19 @@
+"""Entry point of ``ottla``. Says its version without loading anything else."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.argv[1:] == ["--version"]:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"ottla {version('ottla')}\n")
+        return
+    from ottla.cli.app import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

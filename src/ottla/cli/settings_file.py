@@ -1,0 +1,31 @@
+"""Reading a ``server.properties`` for a command, or ending it with what is wrong."""
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from ottla.config.errors import ConfigError
+from ottla.config.settings import Loaded, load
+
+
+def load_settings(path: Path, overrides: list[str]) -> Loaded:
+    """Return the settings of a file, the environment and overrides; exit 1 on any problem."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{path}: {error}")
+    try:
+        loaded = load(text, os.environ, overrides)
+    except ConfigError as error:
+        fail("\n".join(f"{path}: {problem}" for problem in error.problems))
+    for warning in loaded.warnings:
+        typer.echo(f"{path}: warning: {warning}", err=True)
+    return loaded
+
+
+def fail(message: str) -> NoReturn:
+    """Say what is wrong and end with exit code 1."""
+    typer.echo(message, err=True)
+    raise typer.Exit(1)

@@ -1,0 +1,307 @@
+"""The composition root: from settings and ports to the parts of one node.
+
+Nothing here waits or talks; whatever can fail because of the disk fails here, before a service
+runs. Which parts there are follows from the roles:
+
+    controller   quorum replica (voter), controller, controller listener, registration of both
+    broker       quorum replica (observer unless combined), lifecycle, client listeners
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers
+from ottla.api.controller_handlers import controller_handlers
+from ottla.api.controller_table import Desk, TokenSettings
+from ottla.api.describe import DescribeHandlers
+from ottla.api.envelope import EnvelopeHandler, Forwarder
+from ottla.api.raft import RaftHandlers
+from ottla.api.routes import Route, Routes
+from ottla.config.generated import BrokerConfig
+from ottla.config.settings import Loaded
+from ottla.controller.bootstrap import (
+    bootstrap_records,
+    feature_levels,
+    records_for_empty_log,
+)
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.duties import (
+    ElectUnclean,
+    FenceSilentBrokers,
+    ForgetEndedTokens,
+    Rebalance,
+)
+from ottla.controller.liveness import Liveness
+from ottla.controller.service import Controller, ControllerParts, ControllerSettings, Duty
+from ottla.controller.settings import DecisionSettings, settings_of
+from ottla.metadata.metadata_versions import LATEST_PRODUCTION
+from ottla.metadata.snapshot_policy import SnapshotLimits
+from ottla.metadata.watch import ImageWatch
+from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
+from ottla.node.controller_channel import ControllerChannel, leader_address
+from ottla.node.controller_registration import ControllerRegistering
+from ottla.node.image_loader import Followers, ImageLoader
+from ottla.node.incarnation import load_incarnation
+from ottla.node.listening import Bound, listener_specs, node_features
+from ottla.node.ports import NodePorts
+from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
+from ottla.node.registrations import broker_registration, controller_registration
+from ottla.node.snapshotter import Snapshotter
+from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.types import NodeId, Uuid
+from ottla.raft.auto_join import AutoJoin
+from ottla.raft.snapshots import read_bootstrap
+from ottla.runtime.ports import Address, Committer
+from ottla.server.listener import ListenerSpec, Server, Shared
+from ottla.storage.log_dir import LogDirectory
+
+CLIENT_ID: Final = "ottla-node-{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a node stands on: its settings, its world, its directories, its bound sockets.
+
+    ``directories`` begins with that of the metadata log.
+    """
+
+    loaded: Loaded
+    ports: NodePorts
+    directories: list[LogDirectory]
+    bound: Bound
+    committer: Committer
+
+    @property
+    def node_id(self) -> NodeId:
+        """This node's id."""
+        return NodeId(self.loaded.broker.node_id)
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster it is formatted for."""
+        return self.directories[0].meta.cluster_id
+
+    @property
+    def metadata_directory(self) -> LogDirectory:
+        """Where its metadata log is."""
+        return self.directories[0]
+
+    def has_role(self, role: str) -> bool:
+        """Say whether it is a broker, or a controller."""
+        return role in self.loaded.broker.process_roles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """Everything that runs in a node; None for what its roles do not have."""
+
+    quorum: NodeQuorum
+    watch: ImageWatch
+    snapshotter: Snapshotter
+    channel: ControllerChannel
+    controller: Controller | None
+    controller_listener: Server | None
+    controller_registration: ControllerRegistering | None
+    auto_join: AutoJoin | None
+    lifecycle: BrokerLifecycle | None
+    client_listener: Server | None
+
+
+def build_node(ground: Ground) -> NodeParts:
+    """Put a node together.
+
+    Raises:
+        UnreadableQuorumState, CorruptSnapshot, UnusableMetadataLog, UnreadableIncarnation: the
+            disk holds what a node must not start with. StorageFailed, OSError: it failed.
+    """
+    loader, watch = ImageLoader(), ImageWatch()
+    quorum = build_quorum(ground, loader)
+    config = ground.loaded.broker
+    limits = SnapshotLimits(
+        config.metadata_log_max_record_bytes_between_snapshots,
+        config.metadata_log_max_snapshot_interval_ms,
+        config.ottla_metadata_snapshot_interval_records,
+    )
+    clock = ground.ports.clock
+    snapshotter = Snapshotter(quorum.driver, lambda: watch.image, limits, clock)
+    channel = _channel(ground, quorum, watch)
+    liveness = Liveness(config.broker_session_timeout_ms)
+    is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")
+    controller = _controller(ground, quorum, loader, liveness) if is_controller else None
+    on_role = [] if controller is None else [controller.on_role]
+    on_applied = [] if controller is None else [controller.on_applied]
+    loader.follow_with(Followers([watch], on_role, on_applied, snapshotter))
+    shared = Shared()
+    lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
+    return NodeParts(
+        quorum=quorum,
+        watch=watch,
+        snapshotter=snapshotter,
+        channel=channel,
+        controller=controller,
+        controller_listener=(
+            None
+            if controller is None
+            else _server(
+                ground, _controller_specs(ground, quorum, watch, controller, liveness), shared
+            )
+        ),
+        controller_registration=(_registering(ground, channel, watch) if is_controller else None),
+        auto_join=build_auto_join(ground, quorum),
+        lifecycle=lifecycle,
+        client_listener=(
+            _server(ground, _client_specs(ground, quorum, watch, channel), shared)
+            if is_broker
+            else None
+        ),
+    )
+
+
+def _channel(ground: Ground, quorum: NodeQuorum, watch: ImageWatch) -> ControllerChannel:
+    listener = quorum.listener
+
+    def leader() -> Address | None:
+        return leader_address(
+            quorum.driver.describe(),
+            watch.image,
+            listener,
+            lambda node_id: voter_address(ground.loaded, node_id),
+        )
+
+    return ControllerChannel(ground.ports.network, leader, CLIENT_ID.format(ground.node_id))
+
+
+# -- controller --------------------------------------------------------------------
+
+
+def _controller(
+    ground: Ground, quorum: NodeQuorum, loader: ImageLoader, liveness: Liveness
+) -> Controller:
+    config = ground.loaded.broker
+    settings = settings_of(_config_context(ground, quorum))
+    return Controller(
+        ControllerParts(
+            quorum=quorum,
+            committed=loader,
+            clock=ground.ports.clock,
+            bootstrap=_first_records(ground),
+            duties=_duties(config, settings, liveness),
+            settings=ControllerSettings(idle_ms=config.metadata_max_idle_interval_ms),
+        )
+    )
+
+
+def _duties(
+    config: BrokerConfig, settings: DecisionSettings, liveness: Liveness
+) -> tuple[Duty, ...]:
+    """Return what the controller does by itself; silent brokers come first."""
+    duties: tuple[Duty, ...] = (
+        FenceSilentBrokers(liveness, settings),
+        ElectUnclean(config.unclean_leader_election_interval_ms, settings),
+        ForgetEndedTokens(config.delegation_token_expiry_check_interval_ms),
+    )
+    if not config.auto_leader_rebalance_enable:
+        return duties
+    return (
+        *duties,
+        Rebalance(
+            config.leader_imbalance_check_interval_seconds * 1000,
+            config.ottla_leader_imbalance_per_broker_percentage,
+            settings,
+        ),
+    )
+
+
+def _config_context(ground: Ground, quorum: NodeQuorum) -> ConfigContext:
+    return ConfigContext(ground.node_id, ground.loaded.static, frozenset(quorum.voter_ids()))
+
+
+def _first_records(ground: Ground) -> list[Versioned]:
+    """Return what a log without records begins with: what formatting left, else the defaults."""
+    random = ground.ports.random
+    written = read_bootstrap(ground.ports.disk, ground.metadata_directory.path)
+    if written is None:
+        written = bootstrap_records(feature_levels(LATEST_PRODUCTION, {}), random=random)
+    return records_for_empty_log(written, ground.loaded.broker.min_insync_replicas, False)
+
+
+def _controller_specs(
+    ground: Ground,
+    quorum: NodeQuorum,
+    watch: ImageWatch,
+    controller: Controller,
+    liveness: Liveness,
+) -> list[ListenerSpec]:
+    config = ground.loaded.broker
+    context = _config_context(ground, quorum)
+    desk = Desk(
+        cluster_id=ground.cluster_id,
+        settings=settings_of(context),
+        configs=context,
+        liveness=liveness,
+        random=ground.ports.random,
+        tokens=TokenSettings(
+            config.delegation_token_secret_key,
+            config.delegation_token_max_lifetime_ms,
+            config.delegation_token_expiry_time_ms,
+        ),
+    )
+    cluster = ClusterHandlers(ground.cluster_id, lambda: watch.image, quorum.leader_id, CONTROLLERS)
+    found: list[Routes] = []
+    found.append(
+        Routes(
+            Listener.CONTROLLER,
+            (
+                *RaftHandlers(quorum.driver, quorum.listener).routes(),
+                *controller_handlers(controller, quorum, desk).routes(),
+                Route(ApiKey.DESCRIBE_CLUSTER, cluster.on_describe_cluster),
+                Route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: found[0]).handle),
+            ),
+        )
+    )
+    features = node_features(watch, quorum)
+    return listener_specs(ground.loaded, ground.bound, found[0], features, is_controller=True)
+
+
+def _registering(
+    ground: Ground, channel: ControllerChannel, watch: ImageWatch
+) -> ControllerRegistering:
+    request = controller_registration(ground.loaded, ground.bound, ground.ports.random.uuid())
+    return ControllerRegistering(channel, watch, request)
+
+
+# -- broker ------------------------------------------------------------------------
+
+
+def _lifecycle(ground: Ground, channel: ControllerChannel, watch: ImageWatch) -> BrokerLifecycle:
+    config, ports = ground.loaded.broker, ground.ports
+    incarnation = load_incarnation(ports.disk, ground.metadata_directory.path, ports.random)
+    registration = broker_registration(
+        ground.loaded, ground.bound, ground.cluster_id, incarnation, ground.directories
+    )
+    timing = Timing(config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms // 2)
+
+    def offline() -> list[Uuid]:
+        return [each.directory_id for each in ground.directories if each.is_failed]
+
+    return BrokerLifecycle(
+        channel, registration, lambda: watch.image.provenance.offset, offline, timing
+    )
+
+
+def _client_specs(
+    ground: Ground, quorum: NodeQuorum, watch: ImageWatch, channel: ControllerChannel
+) -> list[ListenerSpec]:
+    cluster = ClusterHandlers(
+        ground.cluster_id, lambda: watch.image, lambda: int(ground.node_id), BROKERS
+    )
+    forwarder = Forwarder(channel, ground.loaded.broker.request_timeout_ms)
+    described = DescribeHandlers(ground.node_id, lambda: watch.image, ground.loaded.static)
+    routes = Routes(Listener.BROKER, (*cluster.routes(), *described.routes(), *forwarder.routes()))
+    features = node_features(watch, quorum)
+    return listener_specs(ground.loaded, ground.bound, routes, features, is_controller=False)
+
+
+def _server(ground: Ground, specs: list[ListenerSpec], shared: Shared) -> Server:
+    return Server(ground.ports.network, ground.ports.clock, specs, shared)

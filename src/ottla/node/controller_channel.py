@@ -1,0 +1,120 @@
+"""The way from this node to whoever is the active controller.
+
+One connection to one controller, opened when needed, dropped when it fails or when the
+controller says that it leads no longer. A request is tried until it is answered or its time is
+up; it may then have been served more than once, or once without an answer, as with any client.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ottla.client.connection import Connection, Options
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, RequestTimedOut
+from ottla.protocol.schema import Message
+from ottla.raft.core.view import QuorumView
+from ottla.runtime.ports import Address, Network
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 50
+CONNECT_MS_MAX: Final = 2_000
+_MOVED: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+
+class LeaderView(Protocol):
+    """Who leads the quorum, and where it is."""
+
+    def __call__(self) -> Address | None:
+        """Return the controller listener of the leader; None while there is none."""
+        ...
+
+
+def leader_address(
+    view: QuorumView, image: Image, listener: str, static: Callable[[int], Address | None]
+) -> Address | None:
+    """Return where the leader is: by the voters, else by its registration, else by ``static``."""
+    if view.leader_id is None:
+        return None
+    voter = view.voters.get(view.leader_id)
+    endpoint = None if voter is None else voter.endpoint(listener)
+    if endpoint is not None:
+        return Address(endpoint.host, endpoint.port)
+    registered = image.cluster.controllers.get(view.leader_id)
+    at = None if registered is None else registered.listeners.get(listener)
+    return static(view.leader_id) if at is None else Address(at.host, at.port)
+
+
+@dataclass(slots=True)
+class _Line:
+    address: Address
+    connection: Connection
+
+
+class ControllerChannel:
+    """Asks the active controller. Many may ask at once over the one connection."""
+
+    def __init__(
+        self, network: Network, leader: LeaderView, client_id: str, options: Options | None = None
+    ) -> None:
+        self._network = network
+        self._leader = leader
+        self._client_id = client_id
+        self._options = options or Options(connect_timeout_ms=CONNECT_MS_MAX)
+        self._line: _Line | None = None
+        self._opening = asyncio.Lock()
+
+    async def ask(self, request: Message, timeout_ms: int) -> Message:
+        """Return the response of the active controller.
+
+        Raises:
+            RequestTimedOut: none was found, or none answered, in time.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        reason = "no active controller is known"
+        while (left_ms := int((deadline - loop.time()) * 1000)) > 0:
+            try:
+                async with asyncio.timeout(left_ms / 1000):
+                    line = await self._connect()
+                    if line is not None:
+                        response: Message = await line.connection.send(request, timeout_ms=left_ms)
+                        if getattr(response, "error_code", 0) not in _MOVED:
+                            return response
+                        reason = f"{line.address} is not the active controller"
+            except (OSError, Fault) as error:
+                reason = str(error)
+                self._drop()
+            await asyncio.sleep(min(RETRY_MS, max(1, left_ms)) / 1000)
+        raise RequestTimedOut(f"active controller: {reason}")
+
+    async def _connect(self) -> _Line | None:
+        """Return a connection to the leader known now; one to an older leader is closed."""
+        async with self._opening:
+            address = self._leader()
+            line = self._line
+            if line is not None and (line.address != address or not line.connection.is_open):
+                self._line = None
+                await line.connection.close()
+            if address is not None and self._line is None:
+                connection = await Connection.open(
+                    self._network, address, client_id=self._client_id, options=self._options
+                )
+                self._line = _Line(address, connection)
+            return self._line
+
+    def _drop(self) -> None:
+        """Let the next attempt look for the leader anew; who else waits is told by the close."""
+        line = self._line
+        if line is not None and not line.connection.is_open:
+            self._line = None
+
+    async def close(self) -> None:
+        """Hang up."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.connection.close()

@@ -1,0 +1,148 @@
+"""Makes directories a node's own, once, before its first start (``ottla format``).
+
+    <each directory>/meta.properties                        node, cluster, id of the directory
+    <metadata directory>/bootstrap.checkpoint               first records of a new cluster
+    <metadata directory>/__cluster_metadata-0/
+        00000000000000000000-0000000000.checkpoint          voters, of a quorum that may change
+
+``meta.properties`` is written last in each directory: one that has it is whole. A directory that
+belongs to somebody else is never touched, and then nothing is written anywhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.protocol.internal.framing import Versioned, encode_framed
+from ottla.protocol.types import Millis, NodeId, Offset, Uuid
+from ottla.protocol.uuids import uuid_text
+from ottla.raft.control_batches import snapshot_foot, snapshot_head
+from ottla.raft.core.log_view import BOOTSTRAP_SNAPSHOT, LogPosition
+from ottla.raft.core.voters import VoterSet
+from ottla.raft.metadata_log import DIRECTORY_NAME
+from ottla.raft.snapshots import BOOTSTRAP_NAME, data_batch, snapshot_name
+from ottla.runtime.atomic_file import replace_file
+from ottla.runtime.ports import Disk, Random
+from ottla.storage.meta_properties import (
+    MetaProperties,
+    MetaPropertiesRefused,
+    read_meta_properties,
+    write_meta_properties,
+)
+
+KRAFT_VERSION_DYNAMIC: Final = 1
+
+
+class FormatRefused(Exception):
+    """Formatting would harm something, or make no sense; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatPlan:
+    """What to make. ``directories`` begins with that of the metadata log, whose id is
+    ``metadata_directory_id``; ``voters`` is None unless the quorum's first voters are written.
+    """
+
+    node_id: NodeId
+    cluster_id: str
+    directories: Sequence[str]
+    metadata_directory_id: Uuid
+    bootstrap: Sequence[Versioned]
+    voters: VoterSet | None = None
+    is_formatted_ignored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    """What was done: which directories were made, and which were so already."""
+
+    made: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def format_node(disk: Disk, random: Random, now: Millis, plan: FormatPlan) -> Formatted:
+    """Carry a plan out.
+
+    Raises:
+        FormatRefused: a directory has an owner. Nothing was written.
+        OSError: the disk failed; running it again is safe.
+    """
+    ignored = [path for path in plan.directories if _is_formatted(disk, path, plan)]
+    if ignored and not plan.is_formatted_ignored:
+        raise FormatRefused(
+            f"{ignored[0]}: is formatted already; --ignore-formatted leaves such directories "
+            "as they are and formats the others"
+        )
+    made = [path for path in plan.directories if path not in ignored]
+    for path in made:
+        disk.make_dirs(path)
+        if path == plan.directories[0]:
+            _write_beginning(disk, path, now, plan)
+            directory_id = plan.metadata_directory_id
+        else:
+            directory_id = random.uuid()
+        meta = MetaProperties(plan.node_id, plan.cluster_id, directory_id)
+        write_meta_properties(disk, path, meta)
+    return Formatted(tuple(made), tuple(ignored))
+
+
+def _is_formatted(disk: Disk, path: str, plan: FormatPlan) -> bool:
+    """Say whether a directory is this node's already.
+
+    Raises:
+        FormatRefused: it is somebody else's.
+    """
+    if not disk.exists(path):
+        return False
+    try:
+        meta = read_meta_properties(disk, path)
+    except MetaPropertiesRefused as error:
+        raise FormatRefused(str(error)) from error
+    if meta is None:
+        return False
+    if meta.cluster_id != plan.cluster_id:
+        raise FormatRefused(
+            f"{path}: belongs to cluster {meta.cluster_id!r}, not to {plan.cluster_id!r}"
+        )
+    if meta.node_id != plan.node_id:
+        raise FormatRefused(f"{path}: belongs to node {meta.node_id}, not to node {plan.node_id}")
+    return True
+
+
+def _write_beginning(disk: Disk, path: str, now: Millis, plan: FormatPlan) -> None:
+    replace_file(disk, f"{path}/{BOOTSTRAP_NAME}", bootstrap_file(plan.bootstrap, now))
+    if plan.voters is not None:
+        directory = f"{path}/{DIRECTORY_NAME}"
+        disk.make_dirs(directory)
+        target = f"{directory}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}"
+        replace_file(disk, target, voters_file(plan.voters, now))
+
+
+def bootstrap_file(records: Sequence[Versioned], now: Millis) -> bytes:
+    """Return a ``bootstrap.checkpoint``: the records between the head and end of a snapshot."""
+    epoch = BOOTSTRAP_SNAPSHOT.epoch
+    head = snapshot_head(epoch, now, now, 0, VoterSet())
+    body = b""
+    if records:
+        values = [encode_framed(record) for record in records]
+        body = data_batch(LogPosition(epoch, Offset(1)), now, values)
+    return head + body + snapshot_foot(LogPosition(epoch, Offset(1 + len(records))), now)
+
+
+def voters_file(voters: VoterSet, now: Millis) -> bytes:
+    """Return the snapshot before the first record: who votes, and that this may change."""
+    epoch = BOOTSTRAP_SNAPSHOT.epoch
+    head = snapshot_head(epoch, now, now, KRAFT_VERSION_DYNAMIC, voters)
+    return head + snapshot_foot(LogPosition(epoch, Offset(3)), now)
+
+
+def described(plan: FormatPlan) -> list[str]:
+    """Return a plan in words, for whoever asked for it."""
+    lines = [f"node {plan.node_id} of cluster {plan.cluster_id}"]
+    if plan.voters is not None:
+        lines += [
+            f"voter {voter.key.node_id} directory {uuid_text(voter.key.directory_id)} "
+            f"at {', '.join(f'{e.host}:{e.port}' for e in voter.endpoints)}"
+            for voter in plan.voters
+        ]
+    return lines

@@ -1,0 +1,229 @@
+"""A running node, as whoever started it sees it.
+
+    node = await start_node(loaded)
+    ...
+    await node.controlled_shutdown(30)      # hand leaderships over, then stop; or just
+    await node.shutdown()
+
+Two nodes in one process do not know of each other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.config.listeners import Listener
+from ottla.config.settings import Loaded
+from ottla.metadata.cluster import Endpoint
+from ottla.metadata.image import Image
+from ottla.node.build import Ground, NodeParts, build_node
+from ottla.node.directories import all_directories
+from ottla.node.listening import bind_listeners
+from ottla.node.ports import NodePorts, system_ports
+from ottla.node.security import check_listeners
+from ottla.node.services import services_of
+from ottla.protocol.types import NodeId
+from ottla.raft.core.view import QuorumView
+from ottla.runtime.ports import Address
+from ottla.runtime.supervisor import Running, start
+from ottla.storage.log_dir import LogDirectory, World, open_directories
+
+log = logging.getLogger(__name__)
+
+# A broker that has no leader to register with by then gives up.
+START_S_MAX = 120.0
+
+
+class ShutdownTimeout(Exception):
+    """No leave to stop was given in time; the node still runs."""
+
+
+class StartFailed(Exception):
+    """A node could not be started; the text says why."""
+
+
+class Node:
+    """A node that runs. Made by `start_node`."""
+
+    def __init__(self, ground: Ground, parts: NodeParts, running: Running) -> None:
+        self._ground = ground
+        self._parts = parts
+        self._running = running
+        self._closing: asyncio.Lock = asyncio.Lock()
+        self._is_closed = False
+
+    # -- what can be seen ------------------------------------------------------
+
+    @property
+    def node_id(self) -> NodeId:
+        """This node's id."""
+        return self._ground.node_id
+
+    @property
+    def listen_addr(self) -> Address | None:
+        """Where clients reach it: the inter-broker listener, else the first; None if no broker."""
+        clients = [each for each in self._ground.loaded.listeners.all if not each.is_controller]
+        wanted = self._ground.loaded.listeners.inter_broker
+        chosen = next((each for each in clients if each.name == wanted), next(iter(clients), None))
+        return None if chosen is None else self._ground.bound.address(chosen)
+
+    @property
+    def controller_addr(self) -> Address | None:
+        """Where other controllers reach it; None if it is no controller."""
+        return self._first_address(lambda listener: listener.is_controller)
+
+    def _first_address(self, wanted: Callable[[Listener], bool]) -> Address | None:
+        found = next(filter(wanted, self._ground.loaded.listeners.all), None)
+        return None if found is None else self._ground.bound.address(found)
+
+    @property
+    def controller_leader_id(self) -> NodeId | None:
+        """Who leads the quorum, as far as known here; never blocks."""
+        return self.describe_quorum().leader_id
+
+    @property
+    def image(self) -> Image:
+        """The newest image that all of the node has seen."""
+        return self._parts.watch.image
+
+    @property
+    def broker_count(self) -> int:
+        """How many brokers are registered."""
+        return len(self.image.cluster.brokers)
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Say whether this node is a replica of a partition."""
+        found = self.image.topics.named(topic)
+        at = None if found is None else found.partitions.get(partition)
+        return at is not None and self.node_id in at.replicas
+
+    @property
+    def self_registration_endpoints(self) -> dict[str, Endpoint]:
+        """Where the cluster was told that this broker is; empty while it is not registered."""
+        broker = self.image.cluster.brokers.get(self.node_id)
+        return {} if broker is None else dict(broker.listeners)
+
+    def describe_quorum(self) -> QuorumView:
+        """Return the quorum as this node sees it."""
+        return self._parts.quorum.driver.describe()
+
+    @property
+    def is_active_controller(self) -> bool:
+        """Whether this node decides at the moment."""
+        return self._parts.controller is not None and self._parts.controller.is_active
+
+    def request_snapshot(self) -> None:
+        """Ask for a snapshot of the metadata; it is written later."""
+        self._parts.snapshotter.request()
+
+    async def wait_image(self, condition: Callable[[Image], bool]) -> Image:
+        """Return the first image that fulfils a condition."""
+        return await self._parts.watch.wait_image(condition)
+
+    # -- stopping --------------------------------------------------------------
+
+    @property
+    def should_shut_down(self) -> bool:
+        """Whether the controller has given this broker leave to stop."""
+        return self._parts.lifecycle is not None and self._parts.lifecycle.should_shut_down.is_set()
+
+    async def controlled_shutdown(self, timeout_s: float) -> None:
+        """Have all leaderships moved away, then stop. Asking twice is fine.
+
+        Raises:
+            ShutdownTimeout: no leave was given in time. The node runs on, and still wants to go.
+        """
+        lifecycle = self._parts.lifecycle
+        if lifecycle is not None:
+            lifecycle.want_shutdown()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await lifecycle.should_shut_down.wait()
+            except TimeoutError:
+                raise ShutdownTimeout(f"no leave to stop after {timeout_s} s") from None
+        await self.shutdown()
+
+    async def shutdown(self) -> None:
+        """Stop everything in order; raise what failed on the way. Stopping twice is fine."""
+        async with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                await self._running.stop()
+            finally:
+                epoch = -1 if self._parts.lifecycle is None else self._parts.lifecycle.epoch
+                await _close(self._ground, self._parts, epoch)
+
+    async def wait_stopped(self) -> None:
+        """Return when the node has stopped; raise what it failed of."""
+        await self._running.wait_stopped()
+
+
+async def start_node(
+    loaded: Loaded, ports: NodePorts | None = None, *, start_s_max: float = START_S_MAX
+) -> Node:
+    """Bring a node up; return once it is.
+
+    Raises:
+        ConfigError, DirectoryInUse, MetaPropertiesRefused: nothing was opened.
+        StartFailed: it did not come up in time. OSError, Fault: something it needs failed.
+    """
+    for warning in check_listeners(loaded):
+        log.warning("%s", warning)
+    ports = ports or system_ports()
+    ground = await _prepare(loaded, ports)
+    parts: NodeParts | None = None
+    try:
+        parts = build_node(ground)
+        try:
+            async with asyncio.timeout(start_s_max):
+                running = await start(services_of(parts))
+        except TimeoutError:
+            leader = parts.quorum.driver.describe().leader_id
+            reason = "no leader elected" if leader is None else f"node {leader} leads"
+            raise StartFailed(f"not up within {start_s_max} s: {reason}") from None
+    except BaseException:
+        await _close(ground, parts, -1)
+        raise
+    log.info("node started node_id=%d cluster_id=%s", ground.node_id, ground.cluster_id)
+    return Node(ground, parts, running)
+
+
+async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
+    """Lock the directories and bind the listeners; on failure neither is held."""
+    world = World(ports.disk, ports.clock, ports.random)
+    paths = all_directories(loaded.broker)
+    opened = open_directories(world, paths, node_id=NodeId(loaded.broker.node_id))
+    try:
+        for path, reason in opened.offline.items():
+            if path == paths[0]:
+                raise StartFailed(f"{path}: the metadata log's directory is offline: {reason}")
+            log.error("log directory offline path=%s reason=%s", path, reason)
+        bound = await bind_listeners(loaded, ports)
+    except BaseException:
+        _close_directories(opened.online, -1)
+        raise
+    return Ground(
+        loaded=loaded,
+        ports=ports,
+        directories=opened.online,
+        bound=bound,
+        committer=ports.committer(paths[0]),
+    )
+
+
+async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> None:
+    if parts is not None:
+        await parts.channel.close()
+        parts.quorum.log.close()
+    ground.bound.close()
+    close_committer = getattr(ground.committer, "close", None)
+    if close_committer is not None:
+        await close_committer()
+    _close_directories(ground.directories, broker_epoch)
+
+
+def _close_directories(directories: list[LogDirectory], broker_epoch: int) -> None:
+    for directory in directories:
+        directory.close(broker_epoch)

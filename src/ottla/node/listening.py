@@ -1,0 +1,128 @@
+"""A node's listeners: bound early, so that their real ports are known, and served late."""
+
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ottla.api.routes import Routes
+from ottla.config.listeners import Listener
+from ottla.config.settings import Loaded
+from ottla.metadata.features import KRAFT_VERSION, supported_features
+from ottla.metadata.watch import ImageWatch
+from ottla.node.ports import NodePorts
+from ottla.runtime.ports import Address
+from ottla.server.api_versions import Features
+from ottla.server.listener import ListenerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The sockets of a node by listener name; none where ports need no resolving."""
+
+    sockets: Mapping[str, socket.socket] = field(default_factory=dict)
+
+    def port(self, listener: Listener) -> int:
+        """Return the port really bound."""
+        sock = self.sockets.get(listener.name)
+        return listener.bind.port if sock is None else int(sock.getsockname()[1])
+
+    def address(self, listener: Listener) -> Address:
+        """Return the address really bound."""
+        sock = self.sockets.get(listener.name)
+        host = listener.bind.host if sock is None else str(sock.getsockname()[0])
+        return Address(host, self.port(listener))
+
+    def close(self) -> None:
+        """Let go of sockets that were never served."""
+        for sock in self.sockets.values():
+            sock.close()
+
+
+async def bind_listeners(loaded: Loaded, ports: NodePorts) -> Bound:
+    """Bind every listener, or take over the sockets that were handed in.
+
+    Raises:
+        OSError: an address cannot be bound; none stays bound.
+    """
+    sockets: dict[str, socket.socket] = {}
+    if ports.bind is None:
+        return Bound()
+    try:
+        for listener in loaded.listeners.all:
+            given = ports.sockets.get(listener.name)
+            where = Address(listener.bind.host, listener.bind.port)
+            sockets[listener.name] = await ports.bind(where) if given is None else given
+    except OSError:
+        Bound(sockets).close()
+        raise
+    return Bound(sockets)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where others are told that a listener is. ``protocol`` is Kafka's number."""
+
+    name: str
+    host: str
+    port: int
+    protocol: int
+
+
+def endpoints_of(loaded: Loaded, bound: Bound, *, is_controller: bool) -> Iterator[Told]:
+    """Yield the listeners of one kind as others are told of them, with really bound ports."""
+    for listener in loaded.listeners.all:
+        told = listener.advertised
+        if listener.is_controller is not is_controller or (told is None and not is_controller):
+            continue
+        at = told or listener.bind
+        host = at.host or socket.getfqdn()
+        yield Told(listener.name, host, at.port or bound.port(listener), listener.protocol.value)
+
+
+def listener_specs(
+    loaded: Loaded,
+    bound: Bound,
+    routes: Routes,
+    features: Callable[[], Features],
+    *,
+    is_controller: bool,
+) -> list[ListenerSpec]:
+    """Return what a server needs for all listeners of one kind."""
+    return [
+        ListenerSpec(
+            listener.name,
+            Address(listener.bind.host, listener.bind.port),
+            routes,
+            features=features,
+            handed_over=bound.sockets.get(listener.name),
+        )
+        for listener in loaded.listeners.all
+        if listener.is_controller is is_controller
+    ]
+
+
+class KRaftLevel(Protocol):
+    """Who knows the finalized kraft.version."""
+
+    def kraft_version(self) -> int:
+        """Return the level in force."""
+        ...
+
+
+def node_features(watch: ImageWatch, quorum: KRaftLevel) -> Callable[[], Features]:
+    """Return who tells what ApiVersions says of features, as of the newest image."""
+    supported = tuple(
+        (name, levels.min, levels.max) for name, levels in sorted(supported_features().items())
+    )
+
+    def features() -> Features:
+        image = watch.image
+        finalized = dict(image.features.levels)
+        if (kraft := quorum.kraft_version()) > 0:
+            finalized[KRAFT_VERSION] = kraft
+        if image.features.metadata_version() is None:
+            return Features(supported)
+        return Features(supported, tuple(sorted(finalized.items())), image.provenance.offset)
+
+    return features

@@ -1,0 +1,47 @@
+"""The outside world of one node, all of it in one place."""
+
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from ottla.protocol.faults import StorageFailed
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.group_commit import GroupCommit
+from ottla.runtime.network import TcpNetwork
+from ottla.runtime.ports import Address, Clock, Committer, Disk, Network, Random
+from ottla.runtime.randomness import SystemRandom
+
+Bind = Callable[[Address], Awaitable[socket.socket]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePorts:
+    """What a node is given. ``bind`` is None where ports are known before they are bound."""
+
+    disk: Disk
+    clock: Clock
+    random: Random
+    network: Network
+    committer: Callable[[str], Committer]
+    bind: Bind | None = None
+    sockets: dict[str, socket.socket] = field(default_factory=dict)
+    """Sockets that somebody else has bound, by listener name; the node takes them over."""
+
+
+def system_ports() -> NodePorts:
+    """Return the machine's own."""
+    network = TcpNetwork()
+    return NodePorts(
+        disk=RealDisk(),
+        clock=SystemClock(),
+        random=SystemRandom(),
+        network=network,
+        committer=lambda directory: GroupCommit(directory, _failed),
+        bind=network.bind,
+    )
+
+
+def _failed(error: Exception) -> None:
+    """A failed sync ends whoever waits for it with `StorageFailed`; nothing more to do here."""
+    assert isinstance(error, Exception | StorageFailed)

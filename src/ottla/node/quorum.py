@@ -1,0 +1,132 @@
+"""This node's replica of the metadata quorum: a voter, or an observer on a broker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.config.addresses import parse_host_port, parse_voter
+from ottla.config.settings import Loaded
+from ottla.node.listening import endpoints_of
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.types import NO_LEADER, LeaderEpoch, NodeId, Offset
+from ottla.raft.applier import MetadataListener
+from ottla.raft.auto_join import AutoJoin, JoinMark
+from ottla.raft.configuration import log_config, raft_settings, retention, static_voters
+from ottla.raft.core.messages import VoterChangeReply
+from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.voters import Endpoint
+from ottla.raft.driver import RaftDriver, RaftParts
+from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
+from ottla.raft.peers import WirePeers
+from ottla.raft.quorum_state import QuorumStateFile
+from ottla.runtime.ports import Address
+
+if TYPE_CHECKING:
+    from ottla.node.build import Ground
+
+
+@dataclass(frozen=True, slots=True)
+class NodeQuorum:
+    """The replica as the rest of the node sees it."""
+
+    driver: RaftDriver
+    log: MetadataLog
+    settings: RaftSettings
+
+    @property
+    def listener(self) -> str:
+        """What controllers speak on."""
+        return self.settings.listener
+
+    async def propose(self, records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
+        """Append one batch as the leader of an epoch."""
+        return await self.driver.propose(records, epoch)
+
+    def end_offset(self) -> Offset:
+        """Return where the next record will stand."""
+        return self.driver.describe().log_end_offset
+
+    def resign(self, epoch: LeaderEpoch) -> None:
+        """Give leadership of an epoch up."""
+        self.driver.resign(epoch)
+
+    def kraft_version(self) -> int:
+        """Return the level in force."""
+        return self.driver.describe().kraft_version
+
+    async def upgrade_kraft_version(
+        self, level: int, *, is_validate_only: bool = False
+    ) -> VoterChangeReply:
+        """Raise kraft.version, or say why not."""
+        return await self.driver.upgrade_kraft_version(level, is_validate_only=is_validate_only)
+
+    def leader_id(self) -> int:
+        """Return who leads, -1 while nobody is known to."""
+        leader = self.driver.describe().leader_id
+        return NO_LEADER if leader is None else leader
+
+    def voter_ids(self) -> tuple[NodeId, ...]:
+        """Return the voters known now."""
+        return self.driver.describe().voters.ids
+
+
+def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
+    """Open the log and make the replica. Raises as `build_node`."""
+    config, ports = ground.loaded.broker, ground.ports
+    directory = ground.metadata_directory
+    log = MetadataLog.open(ports.disk, directory.path, ports.clock, log_config(config))
+    settings = raft_settings(
+        config,
+        ground.cluster_id,
+        directory.directory_id,
+        tuple(
+            Endpoint(at.name, at.host, at.port)
+            for at in endpoints_of(ground.loaded, ground.bound, is_controller=True)
+        ),
+    )
+    driver = RaftDriver(
+        RaftParts(
+            settings=settings,
+            log=log,
+            state=QuorumStateFile(ports.disk, _log_path(ground), settings.key),
+            committer=ground.committer,
+            peers=WirePeers(
+                ports.network,
+                f"ottla-quorum-{ground.node_id}",
+                config.controller_quorum_request_timeout_ms,
+            ),
+            clock=ports.clock,
+            random=ports.random,
+            listener=listener,
+            static=static_voters(config, settings.key),
+            retention=retention(config),
+        )
+    )
+    return NodeQuorum(driver, log, settings)
+
+
+def build_auto_join(ground: "Ground", quorum: NodeQuorum) -> AutoJoin | None:
+    """Return who adds this controller to the voters; None where it is not to add itself."""
+    config = ground.loaded.broker
+    if not config.controller_quorum_auto_join_enable or not ground.has_role("controller"):
+        return None
+    servers = map(parse_host_port, config.controller_quorum_bootstrap_servers)
+    return AutoJoin(
+        quorum.settings,
+        quorum.driver,
+        JoinMark(ground.ports.disk, _log_path(ground), quorum.settings),
+        ground.ports.network,
+        [Address(server.host, server.port) for server in servers],
+    )
+
+
+def _log_path(ground: "Ground") -> str:
+    return f"{ground.metadata_directory.path}/{DIRECTORY_NAME}"
+
+
+def voter_address(loaded: Loaded, node_id: int) -> Address | None:
+    """Return where the configuration says that a voter is."""
+    for voter in map(parse_voter, loaded.broker.controller_quorum_voters):
+        if voter.id == node_id:
+            return Address(voter.address.host, voter.address.port)
+    return None

@@ -1,0 +1,59 @@
+"""What a node says of itself to the active controller."""
+
+from collections.abc import Sequence
+
+from ottla.config.settings import Loaded
+from ottla.metadata.features import supported_features
+from ottla.node.listening import Bound, endpoints_of
+from ottla.protocol.messages import broker_registration as broker
+from ottla.protocol.messages import controller_registration as controller
+from ottla.protocol.types import Uuid
+from ottla.storage.log_dir import LogDirectory
+
+
+def broker_registration(
+    loaded: Loaded,
+    bound: Bound,
+    cluster_id: str,
+    incarnation: Uuid,
+    directories: Sequence[LogDirectory],
+) -> broker.BrokerRegistrationRequest:
+    """Return a broker's registration, with the ports really bound.
+
+    A clean shutdown before this start is told by the epoch that its marker holds (KIP-966).
+    """
+    marker = directories[0].last_shutdown
+    return broker.BrokerRegistrationRequest(
+        broker_id=loaded.broker.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation,
+        listeners=[
+            broker.Listener(told.name, told.host, told.port, told.protocol)
+            for told in endpoints_of(loaded, bound, is_controller=False)
+        ],
+        features=[
+            broker.Feature(name, levels.min, levels.max)
+            for name, levels in sorted(supported_features().items())
+        ],
+        rack=loaded.broker.broker_rack,
+        log_dirs=[each.directory_id for each in directories],
+        previous_broker_epoch=-1 if marker is None else marker.broker_epoch,
+    )
+
+
+def controller_registration(
+    loaded: Loaded, bound: Bound, incarnation: Uuid
+) -> controller.ControllerRegistrationRequest:
+    """Return a controller's registration."""
+    return controller.ControllerRegistrationRequest(
+        controller_id=loaded.broker.node_id,
+        incarnation_id=incarnation,
+        listeners=[
+            controller.Listener(told.name, told.host, told.port, told.protocol)
+            for told in endpoints_of(loaded, bound, is_controller=True)
+        ],
+        features=[
+            controller.Feature(name, levels.min, levels.max)
+            for name, levels in sorted(supported_features().items())
+        ],
+    )

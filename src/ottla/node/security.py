@@ -1,0 +1,58 @@
+"""What a node refuses to open: doors that would let anybody rewrite the cluster.
+
+Whoever reaches a controller listener without encryption and login can inject metadata. On the
+machine itself that is warned about loudly; on any other address the node does not start, unless
+``ottla.allow.insecure.controller.listener`` says that somebody thought about it.
+"""
+
+import ipaddress
+from collections.abc import Iterator
+
+from ottla.config.addresses import SecurityProtocol
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.listeners import Listener
+from ottla.config.settings import Loaded
+
+ALLOW_KEY = "ottla.allow.insecure.controller.listener"
+
+
+def check_listeners(loaded: Loaded) -> list[str]:
+    """Return warnings for the operator.
+
+    Raises:
+        ConfigError: a listener may not be opened so.
+    """
+    problems = list(_problems(loaded))
+    if problems:
+        raise ConfigError(problems)
+    return [
+        f"controller listener {listener.name} at {listener.bind} is {listener.protocol.name}: "
+        "ANYBODY WHO REACHES IT CAN CHANGE THE CLUSTER'S METADATA"
+        for listener in loaded.listeners.all
+        if listener.is_controller and not listener.protocol.uses_tls
+    ]
+
+
+def _problems(loaded: Loaded) -> Iterator[Problem]:
+    is_allowed = loaded.broker.ottla_allow_insecure_controller_listener
+    for listener in loaded.listeners.all:
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            rule = f"{listener.protocol.name} is not served yet; only PLAINTEXT is"
+            yield Problem("listeners", listener.name, rule)
+        elif listener.is_controller and not is_allowed and not is_loopback(listener):
+            rule = (
+                f"is a PLAINTEXT controller listener that other machines can reach; secure it, "
+                f"bind it to a loopback address, or set {ALLOW_KEY}=true"
+            )
+            yield Problem("listeners", f"{listener.name}://{listener.bind}", rule)
+
+
+def is_loopback(listener: Listener) -> bool:
+    """Say whether only this machine can reach a listener."""
+    host = listener.bind.host
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
