@@ -23,6 +23,7 @@ from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
 from ottla.node.services import services_of
 from ottla.protocol.types import NodeId
+from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
@@ -116,6 +117,11 @@ class Node:
         """Ask for a snapshot of the metadata; it is written later."""
         self._parts.snapshotter.request()
 
+    @property
+    def snapshot_written(self) -> LogPosition | None:
+        """The snapshot that this run of the node wrote last."""
+        return self._parts.snapshotter.written
+
     async def wait_image(self, condition: Callable[[Image], bool]) -> Image:
         """Return the first image that fulfils a condition."""
         return await self._parts.watch.wait_image(condition)
@@ -194,6 +200,8 @@ async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
     """Lock the directories and bind the listeners; on failure neither is held."""
     world = World(ports.disk, ports.clock, ports.random)
     paths = all_directories(loaded.broker)
+    if not ports.disk.exists(paths[0]):
+        raise StartFailed(f"{paths[0]}: there is no such directory; format it before starting")
     opened = open_directories(world, paths, node_id=NodeId(loaded.broker.node_id))
     try:
         for path, reason in opened.offline.items():

@@ -1,0 +1,185 @@
+"""Forwarding: what a client sends reaches the controller and its answer the client, unchanged."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ottla.api.controller_table import DECISIONS
+from ottla.api.envelope import FORWARDED, EnvelopeHandler, Forwarder
+from ottla.api.routes import Caller, Route, Routes
+from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotController, RequestTimedOut, UnknownTopicOrPartition
+from ottla.protocol.frames import LENGTH_SIZE, Request, parse_request_header, request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.internal.principal import DefaultPrincipalData, encode_principal
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.messages.describe_quorum import DescribeQuorumResponse
+from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.schema import Message
+from ottla.runtime.ports import Address
+
+CLIENT = Caller("User:alice", "my-app", Address("192.0.2.7", 55), "PLAINTEXT")
+BROKER = Caller("User:broker", "ottla-node-1", Address("192.0.2.1", 77), "CONTROLLER")
+ASKED = CreateTopicsRequest([CreatableTopic("t", 3, 1)], 5000)
+
+
+@dataclass
+class Answering:
+    """The controller's handler of CreateTopics."""
+
+    error: Exception | None = None
+    reply: Message = field(
+        default_factory=lambda: CreateTopicsResponse(topics=[CreatableTopicResult("t")])
+    )
+    seen: list[tuple[Caller, Message, int]] = field(default_factory=list)
+
+    async def handle(self, caller: Caller, request: Message, version: int) -> Message:
+        self.seen.append((caller, request, version))
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+    def envelopes(self) -> EnvelopeHandler:
+        routes = Routes(
+            Listener.CONTROLLER,
+            (
+                Route(ApiKey.CREATE_TOPICS, self.handle),
+                Route(ApiKey.DESCRIBE_QUORUM, self.handle),
+                Route(ApiKey.FETCH, self.handle),
+            ),
+        )
+        return EnvelopeHandler(lambda: routes)
+
+
+@dataclass
+class Direct:
+    """The way to the controller, without a network."""
+
+    handler: EnvelopeHandler
+    error: Exception | None = None
+    timeouts: list[int] = field(default_factory=list)
+
+    async def ask(self, request: Message, timeout_ms: int) -> Message:
+        self.timeouts.append(timeout_ms)
+        if self.error is not None:
+            raise self.error
+        assert isinstance(request, EnvelopeRequest)
+        wire = decode(EnvelopeRequest, 0, encode(request, 0))
+        return await self.handler.handle(BROKER, wire, 0)
+
+
+def request_of(message: Message, key: ApiKey, version: int, correlation_id: int = 99) -> Request:
+    header = RequestHeader(key, version, correlation_id, "my-app")
+    frame = memoryview(request_frame(header, message))[LENGTH_SIZE:]
+    parsed = parse_request_header(frame)
+    assert isinstance(parsed, Request)
+    return parsed
+
+
+def forward(direct: Direct, message: Message = ASKED, version: int = 7) -> Any:
+    request = request_of(message, ApiKey.CREATE_TOPICS, version)
+    result = asyncio.run(Forwarder(direct, 30_000).forward(CLIENT, request, request.body))
+    if isinstance(result, list):
+        return decode(CreateTopicsResponse, version, result[0])
+    return result
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_request_and_answer_pass_unchanged_in_every_version(version: int) -> None:
+    answering = Answering()
+    answer = forward(Direct(answering.envelopes()), version=version)
+    assert answer.topics[0].name == "t"
+    caller, request, seen = answering.seen[0]
+    assert request == ASKED and seen == version
+    assert (caller.principal, caller.client_id) == ("User:alice", "my-app")
+    assert caller.peer.host == "192.0.2.7"
+
+
+def test_a_client_waits_no_longer_than_it_asked_to() -> None:
+    direct = Direct(Answering().envelopes())
+    forward(direct)
+    assert direct.timeouts == [5000]
+
+
+def test_an_error_of_the_request_is_told_in_its_own_answer() -> None:
+    answer = forward(Direct(Answering(UnknownTopicOrPartition("t")).envelopes()))
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_lost_leadership_is_told_in_the_envelope() -> None:
+    answering = Answering(NotController("gone"))
+    response = asyncio.run(answering.envelopes().handle(BROKER, envelope(), 0))
+    assert response == EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
+
+
+def test_an_answer_of_one_that_does_not_lead_is_none() -> None:
+    answering = Answering(reply=DescribeQuorumResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    data = request_frame(
+        RequestHeader(ApiKey.DESCRIBE_QUORUM, 2, 1, None), decode_empty(ApiKey.DESCRIBE_QUORUM)
+    )
+    asked = envelope(request_data=bytes(data[LENGTH_SIZE:]))
+    response = asyncio.run(answering.envelopes().handle(BROKER, asked, 0))
+    assert response.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def decode_empty(key: ApiKey) -> Message:
+    from ottla.protocol.messages import request_class
+
+    return request_class(key)()
+
+
+def test_no_controller_in_time_is_told_as_a_timeout() -> None:
+    direct = Direct(Answering().envelopes(), RequestTimedOut("nobody"))
+    assert forward(direct).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def envelope(**changes: Any) -> EnvelopeRequest:
+    data = request_frame(RequestHeader(ApiKey.CREATE_TOPICS, 7, 1, "x"), ASKED)
+    fields = {
+        "request_data": bytes(data[LENGTH_SIZE:]),
+        "request_principal": encode_principal(DefaultPrincipalData("User", "alice")),
+        "client_host_address": bytes([192, 0, 2, 7]),
+    }
+    return EnvelopeRequest(**{**fields, **changes})
+
+
+def fetch_data() -> bytes:
+    frame = request_frame(RequestHeader(ApiKey.FETCH, 12, 1, "x"), FetchRequest())
+    return bytes(frame[LENGTH_SIZE:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        (lambda: {"request_data": b"\x00"}, ErrorCode.INVALID_REQUEST),
+        (lambda: {"request_data": fetch_data()}, ErrorCode.INVALID_REQUEST),
+        (lambda: {"request_data": b"\x00\x13\x00\x63" + bytes(6)}, ErrorCode.UNSUPPORTED_VERSION),
+        (lambda: {"request_data": envelope().request_data[:-3]}, ErrorCode.INVALID_REQUEST),
+        (lambda: {"request_principal": b"\x00"}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (lambda: {"request_principal": None}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (lambda: {"client_host_address": b"\x01\x02\x03"}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_bad_envelope_gets_its_error_and_nobody_is_called(
+    changes: Callable[[], dict[str, Any]], code: ErrorCode
+) -> None:
+    answering = Answering()
+    response = asyncio.run(answering.envelopes().handle(BROKER, envelope(**changes()), 0))
+    assert response == EnvelopeResponse(None, code)
+    assert answering.seen == []
+
+
+def test_whatever_is_forwarded_is_answered_by_the_controller() -> None:
+    by_quorum = {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}
+    assert set(FORWARDED) - set(DECISIONS) - by_quorum == {ApiKey.UPDATE_FEATURES}

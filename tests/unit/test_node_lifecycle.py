@@ -1,0 +1,204 @@
+"""A broker's life with its controller, against a controller that says what a test wants."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.node.broker_lifecycle import (
+    NOT_REGISTERED,
+    BrokerLifecycle,
+    RegistrationRefused,
+    Timing,
+    Unfencing,
+)
+from ottla.node.incarnation import UnreadableIncarnation, load_incarnation
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import RequestTimedOut
+from ottla.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from ottla.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Offset, Uuid
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.randomness import SystemRandom
+from ottla.sim.loop import run_simulated
+
+
+class Scripted:
+    """A controller that registers at epoch 7, 8, ...; what it refuses is set by the test."""
+
+    def __init__(self) -> None:
+        self.registrations: list[BrokerRegistrationRequest] = []
+        self.beats: list[BrokerHeartbeatRequest] = []
+        self.refuse: list[ErrorCode | Exception] = []
+        self.beat_errors: list[ErrorCode] = []
+        self.epoch = 6
+        self.is_gone_allowed = False
+
+    async def ask(self, request: Message, timeout_ms: int) -> Message:
+        await asyncio.sleep(0.001)
+        if isinstance(request, BrokerRegistrationRequest):
+            return self._register(request)
+        assert isinstance(request, BrokerHeartbeatRequest)
+        self.beats.append(request)
+        if self.beat_errors:
+            return BrokerHeartbeatResponse(error_code=self.beat_errors.pop(0))
+        return BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= self.epoch,
+            is_fenced=request.want_fence,
+            should_shut_down=request.want_shut_down and self.is_gone_allowed,
+        )
+
+    def _register(self, request: BrokerRegistrationRequest) -> Message:
+        self.registrations.append(request)
+        if self.refuse:
+            refusal = self.refuse.pop(0)
+            if isinstance(refusal, Exception):
+                raise refusal
+            return BrokerRegistrationResponse(error_code=refusal)
+        self.epoch += 1
+        return BrokerRegistrationResponse(broker_epoch=self.epoch)
+
+
+class World:
+    def __init__(self) -> None:
+        self.controller = Scripted()
+        self.offset = 0
+        self.offline: list[Uuid] = []
+        self.lifecycle = BrokerLifecycle(
+            self.controller,
+            BrokerRegistrationRequest(broker_id=1),
+            lambda: Offset(self.offset),
+            lambda: self.offline,
+            Timing(heartbeat_ms=2000),
+        )
+        self.ready = asyncio.Event()
+        self.task = asyncio.create_task(self.lifecycle.run(self.ready.set))
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+def simulated(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def main() -> None:
+            world = World()
+            try:
+                await test(world)
+            finally:
+                await world.end()
+
+        run_simulated(main())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@simulated
+async def test_ready_only_when_accepted_and_caught_up(world: World) -> None:
+    await asyncio.sleep(1)
+    assert world.lifecycle.epoch == 7 and not world.ready.is_set()
+    world.offset = 7
+    await asyncio.sleep(1)
+    assert world.ready.is_set()
+    assert all(beat.want_fence for beat in world.controller.beats)
+
+
+@simulated
+async def test_unfencing_is_asked_for_once_the_node_is_ready(world: World) -> None:
+    world.offset = 100
+    await world.ready.wait()
+    assert world.lifecycle.is_fenced
+    task = asyncio.create_task(Unfencing(world.lifecycle).run(lambda: None))
+    await asyncio.sleep(0.1)
+    assert not world.lifecycle.is_fenced
+    task.cancel()
+
+
+@simulated
+async def test_registration_is_tried_until_it_is_accepted(world: World) -> None:
+    world.controller.refuse = [
+        RequestTimedOut("nobody"),
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.NOT_CONTROLLER,
+    ]
+    await asyncio.sleep(5)
+    assert len(world.controller.registrations) == 4
+    assert world.lifecycle.epoch == 7
+
+
+@simulated
+async def test_a_broker_that_can_never_be_accepted_stops(world: World) -> None:
+    world.controller.refuse = [ErrorCode.INCONSISTENT_CLUSTER_ID]
+    await asyncio.wait([world.task])
+    with pytest.raises(RegistrationRefused):
+        world.task.result()
+
+
+@simulated
+async def test_a_broker_that_is_not_known_any_more_registers_again(world: World) -> None:
+    world.offset = 100
+    await world.ready.wait()
+    world.controller.beat_errors = [ErrorCode.STALE_BROKER_EPOCH]
+    await asyncio.sleep(5)
+    assert world.lifecycle.epoch == 8
+    again = world.controller.registrations[-1]
+    assert again.previous_broker_epoch == 7
+    assert world.controller.beats[-1].broker_epoch == 8
+
+
+@simulated
+async def test_another_error_of_a_heartbeat_does_not_end_the_registration(world: World) -> None:
+    world.offset = 100
+    await world.ready.wait()
+    world.controller.beat_errors = [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR]
+    await asyncio.sleep(10)
+    assert world.lifecycle.epoch == 7 and len(world.controller.registrations) == 1
+
+
+@simulated
+async def test_leave_is_asked_for_and_given(world: World) -> None:
+    world.offset = 100
+    await world.ready.wait()
+    world.lifecycle.become_ready()
+    world.lifecycle.want_shutdown()
+    await asyncio.sleep(5)
+    assert world.controller.beats[-1].want_shut_down
+    assert not world.lifecycle.should_shut_down.is_set()
+    world.controller.is_gone_allowed = True
+    await asyncio.sleep(3)
+    assert world.lifecycle.should_shut_down.is_set()
+
+
+@simulated
+async def test_heartbeats_tell_lost_directories_and_keep_their_rhythm(world: World) -> None:
+    world.offset = 100
+    world.offline = [Uuid(bytes(15) + b"\x09")]
+    await world.ready.wait()
+    world.lifecycle.become_ready()
+    await asyncio.sleep(0.5)
+    count = len(world.controller.beats)
+    await asyncio.sleep(10)
+    assert 4 <= len(world.controller.beats) - count <= 6
+    assert world.controller.beats[-1].offline_log_dirs == world.offline
+
+
+def test_before_the_first_answer_there_is_no_epoch() -> None:
+    assert BrokerHeartbeatRequest().broker_epoch == NOT_REGISTERED
+
+
+def test_the_incarnation_survives_a_restart_and_damage_is_told(tmp_path: Any) -> None:
+    disk, random = RealDisk(), SystemRandom()
+    made = load_incarnation(disk, str(tmp_path), random)
+    assert load_incarnation(disk, str(tmp_path), random) == made
+    (tmp_path / "incarnation_id").write_text("nonsense\n")
+    with pytest.raises(UnreadableIncarnation, match="incarnation_id"):
+        load_incarnation(disk, str(tmp_path), random)
