@@ -1,0 +1,143 @@
+"""Apache Kafka's own admin tools against a node of ours, and its dump tool on the node's files."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import CLUSTER_ID, SECONDS_MAX, Kafka, free_ports
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+class Ottla:
+    """A combined node of ours in a process of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.port, self.controller_port = free_ports(2)
+        self.properties = root / "server.properties"
+        self.process: subprocess.Popen[str] | None = None
+        self.properties.write_text(
+            f"""process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{self.controller_port}
+listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}
+controller.listener.names=CONTROLLER
+log.dirs={root / "data"}
+"""
+        )
+
+    @property
+    def brokers(self) -> tuple[str, str]:
+        return ("--bootstrap-server", f"127.0.0.1:{self.port}")
+
+    @property
+    def controllers(self) -> tuple[str, str]:
+        return ("--bootstrap-controller", f"127.0.0.1:{self.controller_port}")
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "ottla.cli.main", *arguments]
+
+    def format(self) -> None:
+        command = self.command(
+            *("format", "-t", CLUSTER_ID, "-c", str(self.properties), "--standalone")
+        )
+        subprocess.run(command, check=True, capture_output=True)
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command("server", str(self.properties)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith("started node 1")
+
+    def stop(self) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        process.terminate()
+        code = process.wait(SECONDS_MAX)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
+    def log_file(self, name: str) -> str:
+        return str(self.root / "data" / "__cluster_metadata-0" / name)
+
+
+@pytest.fixture
+def ottla(kafka: Kafka, tmp_path: Path) -> Iterator[Ottla]:
+    node = Ottla(tmp_path)
+    node.format()
+    node.start()
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+def test_topics_are_made_described_and_deleted(kafka: Kafka, ottla: Ottla) -> None:
+    made = kafka.run(
+        *(TOPICS, *ottla.brokers, "--create", "--topic", "orders", "--partitions", "3"),
+        *("--replication-factor", "1", "--config", "retention.ms=100000"),
+    )
+    assert "Created topic orders." in made
+    told = kafka.run(TOPICS, *ottla.brokers, "--describe", "--topic", "orders")
+    assert "PartitionCount: 3" in told and "retention.ms=100000" in told
+    assert len(re.findall(r"Leader: 1\tReplicas: 1\tIsr: 1", told)) == 3
+    altered = kafka.run(
+        *(CONFIGS, *ottla.brokers, "--alter", "--entity-type", "topics"),
+        *("--entity-name", "orders", "--add-config", "max.message.bytes=2000"),
+    )
+    assert "Completed updating config" in altered
+    told = kafka.run(
+        *(CONFIGS, *ottla.brokers, "--describe", "--entity-type", "topics"),
+        *("--entity-name", "orders"),
+    )
+    assert "max.message.bytes=2000" in told and "retention.ms=100000" in told
+    kafka.run(TOPICS, *ottla.brokers, "--delete", "--topic", "orders")
+    assert "orders" not in kafka.run(TOPICS, *ottla.brokers, "--list")
+
+
+def test_quorum_features_and_cluster_are_described_by_both_ways(kafka: Kafka, ottla: Ottla) -> None:
+    for way in (ottla.brokers, ottla.controllers):
+        status = kafka.run(QUORUM, *way, "describe", "--status")
+        assert CLUSTER_ID in status and re.search(r"LeaderId:\s+1\n", status)
+        assert f"CONTROLLER://127.0.0.1:{ottla.controller_port}" in status
+    replication = kafka.run(QUORUM, *ottla.brokers, "describe", "--replication")
+    assert re.search(r"^1\s.*Leader", replication, re.M)
+    features = kafka.run(FEATURES, *ottla.brokers, "describe")
+    assert re.search(r"metadata\.version\t.*FinalizedVersionLevel: 4\.2-IV1", features)
+    assert re.search(r"kraft\.version\t.*FinalizedVersionLevel: 1", features)
+    downgraded = kafka.run(FEATURES, *ottla.brokers, "downgrade", "--feature", "share.version=0")
+    assert "share.version was downgraded to 0." in downgraded
+    assert CLUSTER_ID in kafka.run(CLUSTER, "cluster-id", *ottla.brokers)
+    listed = kafka.run(CLUSTER, "list-endpoints", *ottla.controllers)
+    assert str(ottla.controller_port) in listed and "controller" in listed
+
+
+def test_the_dump_tool_reads_log_and_formatted_files(kafka: Kafka, ottla: Ottla) -> None:
+    kafka.run(TOPICS, *ottla.brokers, "--create", "--topic", "t", "--partitions", "1")
+    assert ottla.stop() == 0
+    for name, wanted in (
+        ("00000000000000000000.log", ("REGISTER_BROKER_RECORD", '"name":"t"', "LeaderChange")),
+        ("00000000000000000000-0000000000.checkpoint", ("KRaftVoters", "SnapshotFooter")),
+        ("../bootstrap.checkpoint", ("metadata.version", "SnapshotHeader")),
+    ):
+        told = kafka.dump("--cluster-metadata-decoder", "--files", ottla.log_file(name))
+        assert [text for text in wanted if text not in told] == [], name
