@@ -1,0 +1,177 @@
+"""What becomes of a partition is what Kafka's controller makes of it.
+
+Random partitions, in states that occur and in some that do not, and all kinds of changes. Where
+Kafka and we differ on purpose, the difference is named in `expected`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.controller.partitions import Election, Rules, Wanted, plan_change
+from ottla.metadata.metadata_versions import MetadataVersion
+from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration, TopicIdPartition
+from ottla.protocol.types import Uuid
+
+pytestmark = pytest.mark.jvm
+
+ASK = Path(__file__).parent / "PartitionChanges.java"
+CASES = 20_000
+OLD, NEW = MetadataVersion.IBP_3_5_IV2, MetadataVersion.IBP_4_2_IV1
+
+
+@dataclass(frozen=True)
+class Case:
+    old: PartitionRegistration
+    wanted: Wanted
+    alive: tuple[int, ...]
+    min_isr: int
+    is_elr_enabled: bool
+    level: MetadataVersion
+
+    def line(self) -> str:
+        old, wanted = self.old, self.wanted
+        lists = (old.adding_replicas, old.removing_replicas, old.elr, old.last_known_elr)
+        targets = (wanted.isr, wanted.replicas, wanted.adding, wanted.removing)
+        return " ".join(
+            [
+                text(old.replicas),
+                text(old.isr),
+                str(old.leader),
+                *map(text, lists),
+                str(int(old.leader_recovery_state)),
+                text(self.alive),
+                str(self.min_isr),
+                str(int(self.is_elr_enabled)),
+                wanted.election.name,
+                *map(text, targets),
+                str(int(self.level)),
+                str(wanted.lost),
+            ]
+        )
+
+
+def text(values: tuple[int, ...] | list[int] | None) -> str:
+    return "null" if values is None else ",".join(map(str, values)) or "-"
+
+
+def directory(replica: int) -> Uuid:
+    return Uuid((9).to_bytes(8) + replica.to_bytes(8))
+
+
+def some(chance: Random, values: list[int] | tuple[int, ...], least: int = 0) -> tuple[int, ...]:
+    return tuple(chance.sample(values, chance.randint(min(least, len(values)), len(values))))
+
+
+def draw(chance: Random) -> Case:
+    replicas = some(chance, list(range(6)), 1)
+    is_elr_enabled = chance.random() < 0.6
+    isr = some(chance, replicas, 0 if is_elr_enabled else 1)
+    leader = chance.choice(isr) if isr and chance.random() < 0.75 else -1
+    outside = [replica for replica in replicas if replica not in isr]
+    elr = last = adding = removing = ()
+    if is_elr_enabled:
+        elr = tuple(sorted(some(chance, outside)))
+        if leader == -1 and chance.random() < 0.7:
+            last = (chance.choice(replicas),)
+    if chance.random() < 0.4:
+        adding = tuple(sorted(some(chance, replicas[1:])))
+        removing = tuple(sorted(some(chance, [r for r in replicas if r not in adding][:1])))
+    old = PartitionRegistration(
+        replicas,
+        isr,
+        leader,
+        3,
+        7,
+        tuple(map(directory, replicas)),
+        LeaderRecoveryState(int(chance.random() < 0.15)),
+        adding,
+        removing,
+        elr,
+        last,
+    )
+    alive = tuple(i for i in range(6) if chance.random() < 0.7)
+    wanted, alive = draw_wanted(chance, old, alive)
+    level = NEW if is_elr_enabled else chance.choice([OLD, NEW])
+    return Case(old, wanted, alive, chance.randint(1, 3), is_elr_enabled, level)
+
+
+def draw_wanted(
+    chance: Random, old: PartitionRegistration, alive: tuple[int, ...]
+) -> tuple[Wanted, tuple[int, ...]]:
+    election = chance.choice(list(Election))
+    kind = chance.randrange(4)
+    if kind == 0:
+        gone = chance.choice(old.isr or old.replicas)
+        isr = tuple(replica for replica in old.isr if replica != gone)
+        lost = gone if chance.random() < 0.4 else -1
+        alive = tuple(replica for replica in alive if replica != gone)
+        return Wanted(isr=isr, lost=lost, election=election), alive
+    if kind == 1:
+        return Wanted(isr=some(chance, old.replicas, 1), election=election), alive
+    if kind == 2:
+        target = some(chance, list(range(6)), 1)
+        removing = tuple(sorted(set(old.replicas) - set(target)))
+        adding = tuple(sorted(set(target) - set(old.replicas)))
+        wanted = Wanted(
+            replicas=target + removing, adding=adding, removing=removing, election=election
+        )
+        return wanted, alive
+    return Wanted(election=election), alive
+
+
+def ours(case: Case) -> list[str]:
+    rules = Rules(case.level, case.is_elr_enabled, case.min_isr, case.alive.__contains__, directory)
+    at = TopicIdPartition(Uuid(b"t" * 16), 0)
+    record = plan_change(at, case.old, case.wanted, rules)
+    if record is None:
+        return ["none"]
+    directories = record.directories
+    return [
+        text(record.isr),
+        str(record.leader),
+        text(record.replicas),
+        text(record.adding_replicas),
+        text(record.removing_replicas),
+        text(record.eligible_leader_replicas),
+        text(record.last_known_elr),
+        str(record.leader_recovery_state),
+        text(None if directories is None else [directory[15] for directory in directories]),
+    ]
+
+
+def expected(case: Case, line: str) -> list[str]:
+    """Return Kafka's answer, without what we do otherwise on purpose."""
+    fields = line.split(" ")
+    if fields == ["none"]:
+        return fields
+    isr, _, replicas, _, _, elr, last, _, _ = range(9)
+    # An ISR that stays what it was need not be written.
+    if fields[isr] == text(case.old.isr):
+        fields[isr] = "null"
+    # Who is no replica any more is not eligible to lead.
+    then, now = text(case.old.elr), text(case.old.replicas)
+    eligible = then if fields[elr] == "null" else fields[elr]
+    assigned = (now if fields[replicas] == "null" else fields[replicas]).split(",")
+    left = ",".join(r for r in eligible.split(",") if r in assigned) or "-"
+    fields[elr] = "null" if left == then else left
+    # Nobody was not the last leader.
+    if fields[last] == "-1":
+        fields[last] = "null"
+    return fields
+
+
+def test_every_change_is_kafkas(kafka) -> None:
+    chance = Random(4)
+    cases = [draw(chance) for _ in range(CASES)]
+    answers = kafka.run(str(ASK), stdin="".join(case.line() + "\n" for case in cases)).splitlines()
+    assert len(answers) == CASES
+    different = [
+        (case.line(), answer, ours(case))
+        for case, answer in zip(cases, answers, strict=True)
+        if expected(case, answer) != ours(case)
+    ]
+    assert different == []
+    assert sum(answer != "none" for answer in answers) > CASES / 2
