@@ -79,17 +79,22 @@ def next_state(image: Image, request: BrokerHeartbeatRequest, standing: Standing
     """Return how a registered broker stands after its heartbeat."""
     broker = image.cluster.brokers[request.broker_id]
     current = _current_state(broker, standing)
-    is_leading = next(led_by(image, broker.id), None) is not None
     if current is BrokerState.FENCED:
         return _from_fenced(broker, request)
     if current is BrokerState.CONTROLLED_SHUTDOWN:
         is_known = standing.shutdown_offset <= standing.lowest_active_offset
-        return current if is_leading or not is_known else BrokerState.SHUTDOWN_NOW
+        is_done = is_known and not _is_leading(image, broker)
+        return BrokerState.SHUTDOWN_NOW if is_done else current
     if request.want_shut_down:
-        if is_leading and not request.want_fence:
+        if not request.want_fence and _is_leading(image, broker):
             return BrokerState.CONTROLLED_SHUTDOWN
         return BrokerState.SHUTDOWN_NOW
     return BrokerState.FENCED if request.want_fence else BrokerState.UNFENCED
+
+
+def _is_leading(image: Image, broker: BrokerRegistration) -> bool:
+    # A look at all of its partitions: not for every heartbeat.
+    return next(led_by(image, broker.id), None) is not None
 
 
 def _current_state(broker: BrokerRegistration, standing: Standing) -> BrokerState:

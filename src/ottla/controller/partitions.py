@@ -216,7 +216,8 @@ def _set_assignment(
     wanted: Wanted,
     rules: Rules,
 ) -> None:
-    if rules.level.is_directory_assignment_supported():
+    is_moved = target.replicas != old.replicas or bool(wanted.directories)
+    if is_moved and rules.level.is_directory_assignment_supported():
         directories = [_directory(r, old, wanted, rules) for r in target.replicas]
         if directories != list(old.directories):
             record.directories = directories
