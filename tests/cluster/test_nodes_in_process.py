@@ -12,11 +12,18 @@ import pytest
 from ottla.client.connection import Connection
 from ottla.config.errors import ConfigError
 from ottla.config.settings import Loaded, load
+from ottla.metadata.features import supported_features
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+    Listener,
+)
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_configs import (
@@ -191,6 +198,51 @@ async def test_a_shutdown_nobody_grants_leaves_the_broker_running(tmp_path: Path
             await broker.controlled_shutdown(0.3)
         async with client(broker.listen_addr) as connection:
             assert ApiKey.METADATA in connection.versions
+
+
+async def register(connection: Connection, **changes: Any) -> Any:
+    features = [Feature(name, r.min, r.max) for name, r in supported_features().items()]
+    fields = {
+        "broker_id": 7,
+        "cluster_id": CLUSTER,
+        "incarnation_id": SystemRandom().uuid(),
+        "listeners": [Listener("PLAINTEXT", "h", 9092, 0)],
+        "features": features,
+        "rack": None,
+        "log_dirs": [SystemRandom().uuid()],
+    }
+    request = BrokerRegistrationRequest(**{**fields, **changes})
+    return await connection.send(request, timeout_ms=5000)
+
+
+async def beat(connection: Connection, epoch: int, **changes: Any) -> Any:
+    fields = {"broker_id": 7, "broker_epoch": epoch, "current_metadata_offset": 1 << 40}
+    request = BrokerHeartbeatRequest(**{**fields, **changes})
+    return await connection.send(request, timeout_ms=5000)
+
+
+@asynchronous
+async def test_a_controller_knows_one_broker_from_another_on_its_id(tmp_path: Path) -> None:
+    loaded = settings(tmp_path, "broker.session.timeout.ms=60000", roles="controller")
+    format_one(loaded)
+    async with running(loaded) as node, client(node.controller_addr) as connection:
+        async with asyncio.timeout(10):
+            await node.wait_image(lambda image: 1 in image.cluster.controllers)
+        foreign = await register(connection, cluster_id="another")
+        assert foreign.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        first = await register(connection)
+        assert first.error_code == ErrorCode.NONE
+        told = await beat(connection, first.broker_epoch)
+        assert (told.is_caught_up, told.is_fenced) == (True, False)
+        assert node.image.cluster.is_unfenced(7), "answered after it was applied"
+        second = await register(connection)
+        assert second.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        stale = await beat(connection, first.broker_epoch - 1)
+        assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
+        gone = await beat(connection, first.broker_epoch, want_shut_down=True)
+        assert gone.should_shut_down and gone.is_fenced
+        third = await register(connection)
+        assert third.error_code == ErrorCode.NONE and third.broker_epoch > first.broker_epoch
 
 
 @asynchronous

@@ -77,7 +77,7 @@ class ControllerHandlers:
         asked: list[int] = []
 
         def decide(moment: Moment) -> features.FeaturesDecision:
-            context = features.FeatureContext(self.desk.configs, self.quorum.kraft_version())
+            context = features.FeatureContext(self.desk.configs(), self.quorum.kraft_version())
             found = features.decide_update_features(moment.image, request, version, context)
             if found.kraft_version is not None:
                 asked.append(found.kraft_version)

@@ -5,8 +5,8 @@ decision. What it touches of soft state (who was heard when) it touches here: th
 made exactly once, in its turn.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -53,16 +53,20 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What the active controller knows beside the image."""
+    """What the active controller knows beside the image. Voters come and go, so they are asked."""
 
     cluster_id: str
     settings: DecisionSettings
-    configs: ConfigContext
+    voter_ids: Callable[[], Iterable[int]]
     liveness: Liveness
     random: Random
     tokens: TokenSettings = TokenSettings()
     # How many changes of partitions a caller may still make (KIP-599).
     quota: Callable[[Caller], topics.Quota] = lambda caller: topics.unlimited
+
+    def configs(self) -> ConfigContext:
+        """Return what is known about configurations, with the voters of now."""
+        return replace(self.settings.configs, controller_ids=frozenset(self.voter_ids()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,11 @@ class Ask:
     def settings(self) -> DecisionSettings:
         """The controller's own configuration."""
         return self.desk.settings
+
+    @property
+    def configs(self) -> ConfigContext:
+        """What decisions about configurations are made upon."""
+        return self.desk.configs()
 
     @property
     def topics(self) -> topics.TopicContext:
@@ -190,10 +199,10 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
         ),
         # configuration and quotas
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda ask: configs.decide_incremental_alter_configs(
-            ask.image, ask.request, ask.desk.configs
+            ask.image, ask.request, ask.configs
         ),
         ApiKey.ALTER_CONFIGS: lambda ask: configs.decide_alter_configs(
-            ask.image, ask.request, ask.desk.configs
+            ask.image, ask.request, ask.configs
         ),
         ApiKey.ALTER_CLIENT_QUOTAS: lambda ask: quotas.decide_alter_client_quotas(
             ask.image, ask.request

@@ -234,11 +234,10 @@ def _controller_specs(
     liveness: Liveness,
 ) -> list[ListenerSpec]:
     config = ground.loaded.broker
-    context = _config_context(ground, quorum)
     desk = Desk(
         cluster_id=ground.cluster_id,
-        settings=settings_of(context),
-        configs=context,
+        settings=settings_of(_config_context(ground, quorum)),
+        voter_ids=quorum.voter_ids,
         liveness=liveness,
         random=ground.ports.random,
         tokens=TokenSettings(

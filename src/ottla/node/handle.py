@@ -183,9 +183,11 @@ async def start_node(
     try:
         parts = build_node(ground)
         try:
-            async with asyncio.timeout(start_s_max):
+            async with asyncio.timeout(start_s_max) as limit:
                 running = await start(services_of(parts))
         except TimeoutError:
+            if not limit.expired():
+                raise  # a connection's, not ours
             leader = parts.quorum.driver.describe().leader_id
             reason = "no leader elected" if leader is None else f"node {leader} leads"
             raise StartFailed(f"not up within {start_s_max} s: {reason}") from None

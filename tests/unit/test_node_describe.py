@@ -1,0 +1,176 @@
+"""What brokers tell from the image: Metadata, DescribeCluster, Describe*."""
+
+from typing import Any
+
+import pytest
+
+from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers
+from ottla.api.describe import DescribeHandlers
+from ottla.api.routes import Caller
+from ottla.metadata.image import EMPTY, Image
+from ottla.metadata.replay import replay_all
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.metadata_cluster import (
+    BrokerEndpoint,
+    ControllerEndpoint,
+    FeatureLevelRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+from ottla.protocol.internal.metadata_topics import ConfigRecord, PartitionRecord, TopicRecord
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.types import ZERO_UUID, Uuid
+from ottla.runtime.ports import Address
+
+TOPIC_ID = Uuid(bytes(15) + b"\x42")
+CLIENT = Caller("User:ANONYMOUS", "x", Address("127.0.0.1", 1), "PLAINTEXT")
+CONTROL = Caller("User:ANONYMOUS", "x", Address("127.0.0.1", 1), "CONTROLLER")
+
+
+def broker(node_id: int, *, fenced: bool = False, listener: str = "PLAINTEXT") -> Any:
+    return RegisterBrokerRecord(
+        broker_id=node_id,
+        broker_epoch=node_id,
+        incarnation_id=Uuid(bytes(15) + bytes([node_id])),
+        end_points=[BrokerEndpoint(listener, f"h{node_id}", 9092, 0)],
+        fenced=fenced,
+    )
+
+
+def partition(number: int, leader: int) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=number,
+        topic_id=TOPIC_ID,
+        replicas=[1, 2, 3],
+        isr=[1, 3],
+        leader=leader,
+        leader_epoch=5,
+        directories=[ZERO_UUID] * 3,
+    )
+
+
+IMAGE: Image = replay_all(
+    EMPTY,
+    [
+        FeatureLevelRecord("metadata.version", 29),
+        broker(1),
+        broker(2, fenced=True),
+        broker(3, listener="OTHER"),
+        RegisterControllerRecord(
+            controller_id=100, end_points=[ControllerEndpoint("CONTROLLER", "c", 9093, 0)]
+        ),
+        TopicRecord("t", TOPIC_ID),
+        partition(0, 1),
+        partition(1, 3),
+        partition(2, -1),
+        ConfigRecord(2, "t", "retention.ms", "7"),
+        ConfigRecord(4, "", "log.retention.ms", "9"),
+    ],
+)
+
+
+def cluster(kind: int = BROKERS) -> ClusterHandlers:
+    return ClusterHandlers("C", lambda: IMAGE, lambda: 1 if kind == BROKERS else 100, kind)
+
+
+def test_metadata_names_brokers_by_the_listener_of_the_client() -> None:
+    told = cluster().on_metadata(CLIENT, MetadataRequest(None), 13)
+    assert [(b.node_id, b.host) for b in told.brokers] == [(1, "h1")]
+    assert (told.cluster_id, told.controller_id) == ("C", 1)
+    assert [topic.name for topic in told.topics] == ["t"]
+
+
+def test_a_partition_without_a_reachable_leader_says_so() -> None:
+    told = cluster().on_metadata(CLIENT, MetadataRequest([MetadataRequestTopic(name="t")]), 13)
+    parts = told.topics[0].partitions
+    assert [(p.error_code, p.leader_id) for p in parts] == [
+        (ErrorCode.NONE, 1),
+        (ErrorCode.LISTENER_NOT_FOUND, -1),
+        (ErrorCode.LEADER_NOT_AVAILABLE, -1),
+    ]
+    assert parts[0].offline_replicas == [2, 3]
+    assert parts[0].leader_epoch == 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (MetadataRequestTopic(name="nope"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (MetadataRequestTopic(Uuid(bytes(15) + b"\x09"), None), ErrorCode.UNKNOWN_TOPIC_ID),
+        (MetadataRequestTopic(TOPIC_ID, None), ErrorCode.NONE),
+    ],
+)
+def test_topics_are_found_by_name_and_by_id(asked: MetadataRequestTopic, code: ErrorCode) -> None:
+    told = cluster().on_metadata(CLIENT, MetadataRequest([asked]), 13)
+    assert told.topics[0].error_code == code
+
+
+def test_an_empty_list_is_all_topics_in_version_0_and_none_later() -> None:
+    assert len(cluster().on_metadata(CLIENT, MetadataRequest([]), 0).topics) == 1
+    assert cluster().on_metadata(CLIENT, MetadataRequest([]), 1).topics == []
+
+
+def test_fenced_brokers_are_told_only_to_who_asks_for_them() -> None:
+    plain = cluster().on_describe_cluster(CLIENT, DescribeClusterRequest(), 2)
+    assert [b.broker_id for b in plain.brokers] == [1]
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    told = cluster().on_describe_cluster(CLIENT, request, 2)
+    assert [(b.broker_id, b.is_fenced) for b in told.brokers] == [(1, False), (2, True)]
+
+
+def test_a_controller_listener_describes_controllers() -> None:
+    request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+    told = cluster(CONTROLLERS).on_describe_cluster(CONTROL, request, 1)
+    assert [(b.broker_id, b.port) for b in told.brokers] == [(100, 9093)]
+    assert (told.controller_id, told.endpoint_type) == (100, CONTROLLERS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
+)
+def test_the_wrong_kind_of_endpoint_is_refused(asked: int, code: ErrorCode) -> None:
+    request = DescribeClusterRequest(endpoint_type=asked)
+    assert cluster().on_describe_cluster(CLIENT, request, 1).error_code == code
+
+
+def describe(kind: int, name: str, *keys: str) -> Any:
+    handlers = DescribeHandlers(1, lambda: IMAGE, {"log.retention.ms": "8", "num.partitions": "4"})
+    resource = DescribeConfigsResource(kind, name, list(keys) or None)
+    request = DescribeConfigsRequest([resource], include_synonyms=True)
+    return handlers.on_describe_configs(CLIENT, request, 4).results[0]
+
+
+def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
+    told = describe(2, "t", "retention.ms")
+    assert [(c.name, c.value, c.config_source) for c in told.configs] == [("retention.ms", "7", 1)]
+    assert [(s.value, s.source) for s in told.configs[0].synonyms[:3]] == [
+        ("7", 1),
+        ("9", 3),
+        ("8", 4),
+    ]
+
+
+def test_this_broker_and_the_default_of_all_are_described() -> None:
+    own = describe(4, "1", "num.partitions")
+    assert [(c.value, c.config_source) for c in own.configs] == [("4", 4)]
+    everyone = describe(4, "")
+    assert [(c.name, c.value) for c in everyone.configs] == [("log.retention.ms", "9")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (2, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (4, "2", ErrorCode.INVALID_REQUEST),
+        (99, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_described_is_refused(kind: int, name: str, code: ErrorCode) -> None:
+    told = describe(kind, name)
+    assert told.error_code == code and told.error_message and told.configs == []
