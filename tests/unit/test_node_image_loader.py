@@ -112,9 +112,7 @@ class Store:
     def __init__(self) -> None:
         self.taken: list[tuple[int, int]] = []
 
-    async def take_snapshot(
-        self, end: Offset, batches: Iterator[Sequence[Versioned]]
-    ) -> LogPosition:
+    async def take_snapshot(self, end: Offset, batches: Iterator[Sequence[bytes]]) -> LogPosition:
         self.taken.append((end, sum(len(piece) for piece in batches)))
         return LogPosition(LeaderEpoch(0), end)
 

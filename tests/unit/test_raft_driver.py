@@ -18,7 +18,7 @@ from raft_bench import (
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotController, RecordTooLarge, StorageFailed
-from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.raft.core.effects import Role
 from ottla.raft.core.log_view import LogPosition
@@ -260,7 +260,8 @@ def test_a_snapshot_is_written_and_the_next_start_begins_with_it() -> None:
             await driver.propose([record(value)], LeaderEpoch(1))
         await wait_until(lambda: bench.listener.values == ["a", "b", "c"])
         end = driver.applied
-        taken = await driver.take_snapshot(end, iter([[record("a")], [record("b"), record("c")]]))
+        pieces = [[encode_framed(record(value)) for value in piece] for piece in ("a", "bc")]
+        taken = await driver.take_snapshot(end, iter(pieces))
         assert taken == LogPosition(LeaderEpoch(1), end)
         assert await driver.take_snapshot(end, iter([])) is None
         await driver.propose([record("d")], LeaderEpoch(1))
@@ -278,8 +279,8 @@ def test_a_snapshot_is_written_and_the_next_start_begins_with_it() -> None:
 def test_a_snapshot_whose_records_fail_leaves_nothing_behind() -> None:
     bench = Bench()
 
-    def broken() -> Iterator[list[Versioned]]:
-        yield [record("a")]
+    def broken() -> Iterator[list[bytes]]:
+        yield [encode_framed(record("a"))]
         raise ValueError("half")
 
     async def story(driver: RaftDriver) -> None:
@@ -307,7 +308,7 @@ def snapshot_bytes() -> bytes:
     disk.make_dirs("/x")
     writer = SnapshotWriter(SnapshotFiles(disk, "/x"), SNAPSHOT, Millis(1))
     writer.begin(Millis(1), 1, VoterSet(OTHERS[1:]))
-    writer.append([record("s")])
+    writer.append([encode_framed(record("s"))])
     writer.finish()
     writer.freeze()
     return disk.read(f"/x/{snapshot_name(SNAPSHOT)}")

@@ -12,6 +12,7 @@ from ottla.protocol.api_keys import Listener
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
+from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.messages import (
     add_raft_voter,
     begin_quorum_epoch,
@@ -354,7 +355,7 @@ def test_snapshots_are_served_in_pieces() -> None:
         await wait_role(driver, Role.LEADER)
         await driver.propose([record("a")], EPOCH)
         await wait_applied(driver, driver.describe().log_end_offset)
-        taken = await driver.take_snapshot(driver.applied, iter([[record("a")]]))
+        taken = await driver.take_snapshot(driver.applied, iter([[encode_framed(record("a"))]]))
         assert taken is not None
         data, size = b"", 1
         while len(data) < size:

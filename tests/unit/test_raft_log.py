@@ -104,7 +104,7 @@ class Bench:
     def snapshot(self, position: LogPosition, *values: str) -> None:
         writer = SnapshotWriter(self.log.snapshots, position, self.clock.now())
         writer.begin(self.clock.now(), 1, VOTERS)
-        writer.append([record(value) for value in values])
+        writer.append([encoded_record(value) for value in values])
         writer.finish()
         writer.file.sync()
         writer.freeze()

@@ -45,8 +45,10 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.schema import Message
 
-# Making so many takes a few milliseconds.
-BATCH_RECORDS_MAX = 1024
+# Making and writing so many takes a few milliseconds. Python's collector looks at all young
+# objects after 700 more were made than let go; with a whole batch alive it must not come to that,
+# or every snapshot of a large image makes the collector walk over all of it.
+BATCH_RECORDS_MAX = 256
 
 K = TypeVar("K")
 Loss = Callable[[str], None]

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from ottla.metadata.image import Image
-from ottla.metadata.snapshot import snapshot_batches
+from ottla.metadata.snapshot import snapshot_values
 from ottla.metadata.snapshot_policy import SinceSnapshot, SnapshotLimits, decide_snapshot
-from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import Offset
 from ottla.raft.core.log_view import LogPosition
 from ottla.runtime.ports import Clock
@@ -20,7 +19,7 @@ class SnapshotStore(Protocol):
     """Where snapshots go."""
 
     async def take_snapshot(
-        self, end: Offset, batches: Iterator[Sequence[Versioned]]
+        self, end: Offset, batches: Iterator[Sequence[bytes]]
     ) -> LogPosition | None:
         """Write one; None where it is no news."""
         ...
@@ -78,5 +77,5 @@ class Snapshotter:
         # What comes while it is written counts for the next one.
         self._since = SinceSnapshot(self._clock.monotonic())
         end = Offset(image.provenance.offset + 1)
-        self.written = await self._store.take_snapshot(end, snapshot_batches(image))
+        self.written = await self._store.take_snapshot(end, snapshot_values(image))
         log.info("metadata snapshot end_offset=%d reason=%s", end, reason.value)

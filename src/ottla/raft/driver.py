@@ -464,12 +464,12 @@ class RaftDriver:
         self._feed(into.SnapshotInstalled(self._now(), snapshot, head.kraft_version, head.voters))
 
     async def take_snapshot(
-        self, end: Offset, batches: Iterator[Sequence[Versioned]]
+        self, end: Offset, batches: Iterator[Sequence[bytes]]
     ) -> LogPosition | None:
         """Write a snapshot of everything before ``end``, then delete what it makes unneeded.
 
-        ``batches`` gives the records that stand for the state at ``end``, piece by piece; the
-        event loop gets its turn between two pieces, so a piece should be small. Returns None
+        ``batches`` gives the encoded records that stand for the state at ``end``, piece by piece;
+        the event loop gets its turn between two pieces, so a piece should be small. Returns None
         where there is nothing to do: a snapshot reaches there already, or another is written.
         """
         position = self._snapshot_position(end)

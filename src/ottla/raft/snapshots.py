@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.protocol.faults import CorruptBatch, Fault
-from ottla.protocol.internal.framing import Versioned, encode_framed
+from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_records import decode_metadata_record
 from ottla.protocol.records.batch import is_crc_valid
 from ottla.protocol.records.control import ControlType
@@ -187,15 +187,11 @@ class SnapshotWriter:
         head = snapshot_head(epoch, self._now, last_timestamp, kraft_version, voters)
         self._write(head, 3 if kraft_version > 0 else 1)
 
-    def append(self, records: Sequence[Versioned]) -> None:
-        """Write one batch of records. The caller keeps it well below `BATCH_BYTES_MAX`."""
-        if not records:
-            return
-        base, epoch = self._next, self.snapshot.epoch
-        data = data_batch(
-            LogPosition(epoch, base), self._now, [encode_framed(record) for record in records]
-        )
-        self._write(data, len(records))
+    def append(self, values: Sequence[bytes]) -> None:
+        """Write one batch of encoded records, which the caller keeps below `BATCH_BYTES_MAX`."""
+        if values:
+            position = LogPosition(self.snapshot.epoch, self._next)
+            self._write(data_batch(position, self._now, values), len(values))
 
     def finish(self) -> None:
         """Write the end. What is left is `freeze`, once the file is synced."""

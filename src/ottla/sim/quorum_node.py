@@ -13,7 +13,7 @@ from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.faults import Fault, StorageFailed
-from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.raft.applier import CommittedBatch
@@ -152,11 +152,11 @@ class History:
         self.values, self.applied = values, reader.snapshot.offset
         self._watch.loaded(self._machine.name, reader.snapshot.offset, values)
 
-    def pieces(self) -> Iterator[list[Versioned]]:
-        """Yield the state as records, a few at a time."""
+    def pieces(self) -> Iterator[list[bytes]]:
+        """Yield the state as encoded records, a few at a time."""
         values = list(self.values)
         for start in range(0, len(values), 10):
-            yield [_record(value) for value in values[start : start + 10]]
+            yield [encode_framed(_record(value)) for value in values[start : start + 10]]
 
 
 def _record(value: str) -> Versioned:
