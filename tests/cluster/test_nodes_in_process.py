@@ -15,9 +15,16 @@ from ottla.config.settings import Loaded, load
 from ottla.metadata.features import supported_features
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
-from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
+from ottla.node.handle import (
+    MembershipRefused,
+    Node,
+    ShutdownTimeout,
+    StartFailed,
+    start_node,
+)
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotLeader
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -31,6 +38,9 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.types import NodeId
+from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
@@ -198,6 +208,42 @@ async def test_a_shutdown_nobody_grants_leaves_the_broker_running(tmp_path: Path
             await broker.controlled_shutdown(0.3)
         async with client(broker.listen_addr) as connection:
             assert ApiKey.METADATA in connection.versions
+
+
+@asynchronous
+async def test_a_controller_joins_by_itself_until_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    first = settings(tmp_path / "a", roles="controller")
+    format_one(first)
+    alone = await start_node(first, start_s_max=20)
+    servers = f"controller.quorum.bootstrap.servers={alone.controller_addr}"
+    join = "controller.quorum.auto.join.enable=true"
+    second = settings(tmp_path / "b", servers, join, node_id=2, roles="controller")
+    format_one(second, Quorum(has_no_initial_controllers=True))
+    async with running(second) as joiner:
+        async with asyncio.timeout(20):
+            await joiner.wait_image(lambda image: joiner.describe_quorum().is_voter)
+        assert joiner.describe_quorum().voters.ids == (1, 2)
+        assert alone.is_active_controller and not joiner.is_active_controller
+        # Removed by an operator: it is told by the log, and does not come back by itself.
+        joined = next(v for v in joiner.describe_quorum().voters if v.key.node_id == 2)
+        nobody = Voter(ReplicaKey(NodeId(9), SystemRandom().uuid()), joined.endpoints)
+        async with client(alone.controller_addr) as connection:
+            request = RemoveRaftVoterRequest(CLUSTER, 2, joined.key.directory_id)
+            response: Any = await connection.send(request, timeout_ms=10_000)
+        assert response.error_code == ErrorCode.NONE
+        async with asyncio.timeout(10):
+            await joiner.wait_image(lambda image: not joiner.describe_quorum().is_voter)
+        # The embedder's way, by the whole set that is wanted.
+        both = VoterSet((*alone.describe_quorum().voters, joined))
+        with pytest.raises(NotLeader):
+            await joiner.change_membership(both)
+        await alone.change_membership(both)
+        assert alone.describe_quorum().voters.ids == (1, 2)
+        with pytest.raises(MembershipRefused, match="caught up"):
+            await alone.change_membership(VoterSet((*both, nobody)))
+        await alone.shutdown()
 
 
 async def register(connection: Connection, **changes: Any) -> Any:

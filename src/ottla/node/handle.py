@@ -22,9 +22,13 @@ from ottla.node.listening import bind_listeners
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
 from ottla.node.services import services_of
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotLeader
 from ottla.protocol.types import NodeId
 from ottla.raft.core.log_view import LogPosition
+from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterChangeReply
 from ottla.raft.core.view import QuorumView
+from ottla.raft.core.voters import VoterSet
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.storage.log_dir import LogDirectory, World, open_directories
@@ -37,6 +41,10 @@ START_S_MAX = 120.0
 
 class ShutdownTimeout(Exception):
     """No leave to stop was given in time; the node still runs."""
+
+
+class MembershipRefused(Exception):
+    """The leader of the quorum does not change its voters so; the text has Kafka's code."""
 
 
 class StartFailed(Exception):
@@ -125,6 +133,35 @@ class Node:
     async def wait_image(self, condition: Callable[[Image], bool]) -> Image:
         """Return the first image that fulfils a condition."""
         return await self._parts.watch.wait_image(condition)
+
+    async def change_membership(self, wanted: VoterSet) -> None:
+        """Make ``wanted`` the voters of the quorum: one change at a time, additions first.
+
+        Each change is committed before the next is asked for (KIP-853). What was changed before
+        a refusal stays changed.
+
+        Raises:
+            NotLeader: this node does not lead the quorum. MembershipRefused: by its leader.
+        """
+        have = self.describe_quorum().voters
+        cluster_id = self._ground.cluster_id
+        changes: list[AddVoterRequest | RemoveVoterRequest] = [
+            AddVoterRequest(cluster_id, voter.key, voter.endpoints)
+            for voter in wanted
+            if have.get(voter.key.node_id) is None
+        ]
+        changes += [
+            RemoveVoterRequest(cluster_id, voter.key)
+            for voter in have
+            if wanted.get(voter.key.node_id) is None
+        ]
+        for change in changes:
+            reply = await self._parts.quorum.driver.request(change)
+            assert isinstance(reply, VoterChangeReply)
+            if reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise NotLeader(f"node {self.node_id} does not lead the quorum")
+            if reply.error is not ErrorCode.NONE:
+                raise MembershipRefused(f"{reply.error.name}: {reply.message}")
 
     # -- stopping --------------------------------------------------------------
 
