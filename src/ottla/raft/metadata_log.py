@@ -11,8 +11,8 @@ Four decisions of its own:
   kept that a truncation would have to lower. The log is bounded by ``metadata.max.retention.*``
   (100 MiB), so that costs well under a second. What is left is then synced: the core takes all
   it finds at the start for durable.
-- A truncation is synced at once. It is rare, and an old tail that came back behind records
-  appended later would be a log that nobody ever had.
+- A truncation is durable when it returns, as the segments see to: an old tail that came back
+  behind records appended later would be a log that nobody ever had.
 - Which epoch wrote what is read from the batches at each start, not from the checkpoint of
   epochs: that one is cut where the log was trimmed to, and the log then begins earlier, at its
   first segment.
@@ -246,7 +246,6 @@ class MetadataLog:
         """Cut the log so that it ends at ``offset``, durably."""
         self._log.truncate_to(offset)
         assert self._log.log_end_offset == offset, "batches are cut whole"
-        self._log.flush()
 
     async def flush(self, committer: Committer) -> None:
         """Return once everything appended before this call is durable."""

@@ -59,10 +59,10 @@ async def torment_quorum(play: "QuorumTorment") -> None:
         play.strike()
         if random.chance(0.5):
             # Two blows shortly after one another find what one alone does not.
-            await asyncio.sleep(random.between(0.02, 0.4))
+            await asyncio.sleep(random.between(*((0.3, 1.0) if play.is_slow else (0.02, 0.4))))
             play.strike()
-        # Sometimes long enough for the others to elect a leader behind the back of the old one.
-        long = random.chance(0.3)
+        # Mostly long enough for others to elect a leader behind the back of one that is cut off.
+        long = random.chance(0.8 if play.is_cut else 0.15)
         await asyncio.sleep(random.between(1.0, 1.8) if long else random.between(0.1, 0.6))
         play.mend()
     await play.finish()
@@ -119,7 +119,7 @@ class QuorumTorment:
         # In some worlds of changing voters one of three or more loses its disk, once; the only
         # changes there are those that give it its vote back: more could leave no majority.
         voters = 1 + self.world.seed % 5
-        self._is_slow = False
+        self.is_slow = self.is_cut = False
         self._is_disk_lost = False
         self._may_lose_disk = not is_static(self.world) and voters >= 3 and self.world.seed % 4 < 2
         self._lost: ReplicaKey | None = None
@@ -186,7 +186,7 @@ class QuorumTorment:
             self._slow_down,
             lambda: host.clock.jump(random.below(7_200_000) - 3_600_000),
         ]
-        if self._is_slow:
+        if self.is_slow:
             # What was not synced yet is at its most now.
             self._crash(self.machines, Keep.NOTHING)
         elif self._may_lose_disk and not self._is_disk_lost:
@@ -214,6 +214,7 @@ class QuorumTorment:
         self.host(machine).disk.fail(kind, after=self.world.random.below(6))
 
     def _isolate(self, machine: Machine) -> None:
+        self.is_cut = True
         one_way = self.world.random.chance(0.3)
         for other in self.machines:
             if other is not machine:
@@ -227,7 +228,7 @@ class QuorumTorment:
                     self.world.network.cut(one.name, other.name, one_way=random.chance(0.5))
 
     def _slow_down(self) -> None:
-        self._is_slow = True
+        self.is_slow = True
         for machine in self.machines:
             if self.world.random.chance(0.7):
                 self.host(machine).sync_delay_s = lambda: self.world.random.between(0.1, 0.6)
@@ -283,8 +284,9 @@ class QuorumTorment:
     def mend(self) -> None:
         """Repair what is broken, mostly, and start what is down."""
         random = self.world.random
-        self._is_slow = False
+        self.is_slow = False
         if random.chance(0.8):
+            self.is_cut = False
             self.world.network.heal()
         for machine in self.machines:
             host = self.host(machine)
@@ -299,7 +301,7 @@ class QuorumTorment:
         """Start a machine; one whose disk failed loses its page cache first."""
         host = self.host(machine)
         if machine.name in self._suspect:
-            host.disk.crash(Keep.SEEDED)
+            host.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
             self._suspect.discard(machine.name)
         host.restart(crash_at_step=crash_at_step)
 
