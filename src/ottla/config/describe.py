@@ -118,13 +118,14 @@ def _broker_synonyms(name: str, layers: Layers) -> tuple[Synonym, ...]:
     nothing rather than the hours it is worth.
     """
     sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
+    names = synonyms_of(name)
     found = [
         Synonym(synonym, shown(_known(synonym), level[synonym]), source)
         for level, source in zip(layers.strongest_first(), sources, strict=True)
-        for synonym in synonyms_of(name)
+        for synonym in names
         if synonym in level
     ]
-    for synonym in synonyms_of(name):
+    for synonym in names:
         key = _BROKER.get(synonym)
         if synonym in DYNAMIC_ONLY:
             continue

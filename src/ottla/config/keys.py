@@ -128,15 +128,21 @@ def fields_of(scope: Scope) -> list[Key]:
     ]
 
 
+# Every key that has synonyms, with all of its group.
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(synonym for synonym, _ in group)
+    for group in BROKER_SYNONYMS.values()
+    for name, _ in group
+}
+
+
 def synonyms_of(name: str) -> tuple[str, ...]:
     """Return the broker keys that can give ``name`` its value, in the order they count.
 
     ``listener.name.{listener}.[{mechanism}.]{key}`` falls back to ``{key}`` itself.
     """
-    for group in BROKER_SYNONYMS.values():
-        names = tuple(synonym for synonym, _ in group)
-        if name in names:
-            return names
+    if name in _SYNONYMS:
+        return _SYNONYMS[name]
     base = base_of_listener_key(name)
     return (name,) if base is None else (name, base.name)
 
