@@ -169,6 +169,8 @@ class RealDisk:
 
     def make_dirs(self, path: str) -> None:
         """Make what is missing from the top down, syncing each parent after its new name."""
+        if not os.path.isabs(path):
+            raise ValueError(f"{path!r} is not an absolute path")
         missing = []
         while not self.exists(path):
             missing.append(path)

@@ -1,0 +1,42 @@
+"""Where a node keeps its data, by its settings."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.config.settings import load
+from ottla.node.directories import all_directories
+from ottla.runtime.disk import RealDisk
+
+FILE = """process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://localhost:0,CONTROLLER://localhost:0
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@localhost:9093
+"""
+
+
+def directories(*lines: str) -> tuple[str, ...]:
+    return all_directories(load(FILE + "\n".join(lines), {}, []).broker)
+
+
+def test_a_relative_directory_is_meant_from_where_the_process_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert directories("log.dirs=data,./data,more/../other", "metadata.log.dir=meta") == (
+        str(tmp_path / "meta"),
+        str(tmp_path / "data"),
+        str(tmp_path / "other"),
+    )
+
+
+def test_the_metadata_log_lives_in_the_first_directory_unless_told_otherwise() -> None:
+    assert directories("log.dirs=/b,/a") == ("/b", "/a")
+    assert directories("log.dirs=/b,/a", "metadata.log.dir=/a") == ("/a", "/b")
+
+
+@pytest.mark.timeout(5)
+def test_a_relative_path_is_refused_by_the_disk_and_does_not_hang_it() -> None:
+    with pytest.raises(ValueError, match="absolute"):
+        RealDisk().make_dirs("not/absolute")
