@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.report import Row, render
 
-AREAS = ("codec", "records", "storage", "compaction", "metadata")
+AREAS = ("codec", "records", "storage", "compaction", "metadata", "quorum")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
 
