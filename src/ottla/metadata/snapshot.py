@@ -48,7 +48,7 @@ from ottla.protocol.schema import Message
 # Making and writing so many takes a few milliseconds. Python's collector looks at all young
 # objects after 700 more were made than let go; with a whole batch alive it must not come to that,
 # or every snapshot of a large image makes the collector walk over all of it.
-BATCH_RECORDS_MAX = 256
+BATCH_RECORDS_MAX = 128
 
 K = TypeVar("K")
 Loss = Callable[[str], None]
