@@ -70,6 +70,17 @@ def test_a_batch_is_one_publication_and_who_waits_for_it_comes_last() -> None:
     assert (provenance.offset, provenance.epoch, provenance.timestamp) == (2, 3, 9)
 
 
+def test_a_snapshot_may_end_only_where_a_whole_step_is_applied() -> None:
+    loader = ImageLoader()
+    at_first: list[int] = []
+    loader.follow_with(
+        Followers(on_applied=[lambda offset: at_first.append(loader.settled.provenance.offset)])
+    )
+    asyncio.run(loader.on_committed([batch(0, FIRST), batch(1, config("a"))]))
+    assert at_first == [-1, -1], "the log does not count the step as applied yet"
+    assert loader.settled is loader.image
+
+
 def test_an_open_transaction_is_read_and_not_seen() -> None:
     applied: list[int] = []
     loader = ImageLoader()
@@ -120,7 +131,7 @@ class Store:
 async def snapshots(limits: SnapshotLimits, script: Any) -> list[tuple[int, int]]:
     store, watch, loader = Store(), ImageWatch(), ImageLoader()
     clock = SimClock(asyncio.get_running_loop())
-    writer = Snapshotter(store, lambda: watch.image, limits, clock)
+    writer = Snapshotter(store, lambda: loader.settled, limits, clock)
     loader.follow_with(Followers([watch], events=writer))
     task = asyncio.create_task(writer.run(lambda: None))
     await script(loader, writer)

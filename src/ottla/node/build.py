@@ -124,7 +124,7 @@ def build_node(ground: Ground) -> NodeParts:
         config.ottla_metadata_snapshot_interval_records,
     )
     clock = ground.ports.clock
-    snapshotter = Snapshotter(quorum.driver, lambda: watch.image, limits, clock)
+    snapshotter = Snapshotter(quorum.driver, lambda: loader.settled, limits, clock)
     channel = _channel(ground, quorum, watch)
     liveness = Liveness(config.broker_session_timeout_ms)
     is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")

@@ -56,6 +56,7 @@ class ImageLoader:
 
     def __init__(self) -> None:
         self._loader = BatchLoader()
+        self._settled = self._loader.image
         self._publication: Publication | None = None
         self._followers = Followers()
 
@@ -70,6 +71,14 @@ class ImageLoader:
     def image(self) -> Image:
         """What is committed and seen by all of the node."""
         return self._loader.image
+
+    @property
+    def settled(self) -> Image:
+        """The newest image that the log counts as applied: where a snapshot may end.
+
+        `image` may be ahead of it by batches that came in the same step.
+        """
+        return self._settled
 
     def is_in_transaction(self) -> bool:
         """Whether the log has begun a transaction of records and not ended it."""
@@ -88,10 +97,12 @@ class ImageLoader:
             delta = self._loader.load([record.message for record in batch.records], provenance)
             if delta is not None:
                 self._publication.publish(delta)
-            if self._followers.events is not None:
-                self._followers.events.batch_loaded(batch.size, len(batch.records))
             self._note_applied(provenance.offset)
             await asyncio.sleep(0)
+        self._settled = self._loader.image
+        if self._followers.events is not None:
+            for batch in committed:
+                self._followers.events.batch_loaded(batch.size, len(batch.records))
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
         """Take a snapshot in place of everything, as one publication."""
@@ -106,6 +117,7 @@ class ImageLoader:
             image = replay_all(image, [record.message for record in batch.records])
             await asyncio.sleep(0)
         self._publication.publish(self._loader.reset(image))
+        self._settled = image
         if self._followers.events is not None:
             self._followers.events.snapshot_loaded(snapshot)
         self._note_applied(image.provenance.offset)

@@ -1,0 +1,162 @@
+"""Whole controllers in a simulated world: the node as it is composed, with power losses and cuts.
+
+Every change that was acknowledged is in every image at the end, and images at equal offsets were
+equal all along.
+"""
+
+import asyncio
+
+import pytest
+
+from ottla.client.connection import Connection, Options
+from ottla.config.settings import Loaded, load
+from ottla.metadata.image import Image
+from ottla.node.format_plan import FormatOptions, plan_format
+from ottla.node.formatting import format_node
+from ottla.node.handle import Node, start_node
+from ottla.node.ports import NodePorts
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from ottla.runtime.ports import Address
+from ottla.sim.world import Ports, World
+
+SEEDS = range(6)
+NODES = (1, 2, 3)
+VOTERS = ",".join(f"{node_id}@n{node_id}:9093" for node_id in NODES)
+FAULTS = 4
+IMPATIENT = Options(connect_timeout_ms=500)
+
+
+def settings(node_id: int) -> Loaded:
+    return load(
+        f"process.roles=controller\nnode.id={node_id}\ncontroller.quorum.voters={VOTERS}\n"
+        f"listeners=CONTROLLER://n{node_id}:9093\ncontroller.listener.names=CONTROLLER\n"
+        "ottla.allow.insecure.controller.listener=true\nlog.dirs=/data\n"
+        "ottla.metadata.snapshot.interval.records=40\n"
+    )
+
+
+def set_quota(number: int) -> AlterClientQuotasRequest:
+    entity = RequestEntityData("user", f"u{number}")
+    return AlterClientQuotasRequest([RequestEntryData([entity], [OpData("request_percentage", 1)])])
+
+
+class Cluster:
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.nodes: dict[int, Node] = {}
+        self.seen: dict[int, Image] = {}
+        self.acknowledged: list[int] = []
+
+    async def run_node(self, ports: Ports, node_id: int) -> None:
+        loaded = settings(node_id)
+        if not ports.disk.exists("/data/meta.properties"):
+            plan = plan_format(loaded, FormatOptions(cluster_id="sim"), ports.random)
+            format_node(ports.disk, ports.random, ports.clock.now(), plan)
+        node = await start_node(
+            loaded,
+            NodePorts(
+                disk=ports.disk,
+                clock=ports.clock,
+                random=ports.random,
+                network=ports.network,
+                committer=ports.committer,
+            ),
+        )
+        self.nodes[node_id] = node
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watch(node))
+            await node.wait_stopped()  # raises what a service failed of
+
+    async def watch(self, node: Node) -> None:
+        while True:
+            before = node.image
+            await node.wait_image(lambda image: image is not before)  # noqa: B023
+            self.check(node.image)
+
+    def check(self, image: Image) -> None:
+        """What one node saw at an offset, every other one sees there, too."""
+        known = self.seen.setdefault(image.provenance.offset, image)
+        assert known == image, f"two images at {image.provenance.offset}"
+
+    async def change(self, ports: Ports) -> None:
+        """Change one thing after the other; stay with whoever took the last one."""
+        number = at = 0
+        connection: Connection | None = None
+        while True:
+            number += 1
+            try:
+                connection = connection or await Connection.open(
+                    ports.network, Address(f"n{NODES[at]}", 9093), options=IMPATIENT
+                )
+                response = await connection.send(set_quota(number), timeout_ms=2000)
+                assert isinstance(response, AlterClientQuotasResponse)
+                code = response.entries[0].error_code
+            except (OSError, Fault):
+                code = ErrorCode.NETWORK_EXCEPTION
+            if code == ErrorCode.NONE:
+                self.acknowledged.append(number)
+            else:
+                at = (at + 1) % len(NODES)
+                if connection is not None:
+                    await connection.close()
+                connection = None
+            await asyncio.sleep(0.1)
+
+    def strike(self) -> None:
+        random, network = self.world.random, self.world.network
+        host = self.world.host(f"n{NODES[random.below(len(NODES))]}")
+        match random.below(4):
+            case 0:
+                host.crash()
+            case 1:
+                host.kill()
+            case 2:
+                host.crash()
+                host.restart(crash_at_step=1 + random.below(300))
+            case _:
+                for node_id in NODES:
+                    network.cut(host.name, f"n{node_id}")
+
+    def mend(self) -> None:
+        self.world.network.heal()
+        for node_id in NODES:
+            host = self.world.host(f"n{node_id}")
+            if not host.is_up:
+                host.restart()
+
+    async def direct(self) -> None:
+        for node_id in NODES:
+            self.world.host(f"n{node_id}").start(
+                lambda ports, node_id=node_id: self.run_node(ports, node_id)  # type: ignore[misc]
+            )
+        self.world.host("client").start(self.change)
+        await asyncio.sleep(4)
+        for _ in range(FAULTS):
+            self.strike()
+            await asyncio.sleep(3)
+            self.mend()
+            await asyncio.sleep(2)
+        before = len(self.acknowledged)
+        await asyncio.sleep(10)
+        assert len(self.acknowledged) > before, "work goes on after healing"
+        self.world.host("client").kill()
+        await asyncio.sleep(3)
+        for node in self.nodes.values():
+            users = {dict(entity)["user"] for entity in node.image.client_quotas.by_entity}
+            assert {f"u{number}" for number in self.acknowledged} <= users
+        assert sum(node.is_active_controller for node in self.nodes.values()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_acknowledged_changes_survive_and_images_agree(seed: int) -> None:
+    cluster = Cluster(seed)
+    cluster.world.run(cluster.direct)
