@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml setup.py $(shell grep -o '"src/[^"]*\.py"' setup.py | t
 	$(BIN)/python -m pip install -q -e ".[objects,fast]"
 	touch $@
 
-run: setup ## what there is to see today
-	$(BIN)/python examples/first_log.py
+run: setup ## a node on localhost:9092, its data in ./ottla-data; Ctrl-C stops it
+	$(BIN)/ottla format --ignore-formatted --cluster-id OttlaExampleCluster0001 --config examples/server.properties
+	$(BIN)/ottla server examples/server.properties
 
 test: test-compiled test-plain ## everything, with the compiled modules and without
 
