@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.protocol.faults import InvalidRecord
-from ottla.protocol.records.walker import walk_spans
+from ottla.protocol.records.walker import Spans, walk_into, walk_spans
 from ottla.protocol.records.writer import varint
 
 pytestmark = pytest.mark.engine
@@ -96,6 +96,17 @@ def walked(region: bytes, count: int) -> list[Row]:
             strict=True,
         )
     )
+
+
+def test_spans_may_be_used_again() -> None:
+    with_headers = b"\0\2\2\1\1\2\2h\2v"
+    spans = Spans(1 + BEHIND)
+    walk_into(spans, varint(len(with_headers)) + with_headers + EMPTY * BEHIND)
+    assert (spans.header_counts[0], spans.offset_deltas[0]) == (1, 1)
+    walk_into(spans, EMPTY * (1 + BEHIND))
+    fresh = walk_spans(EMPTY * (1 + BEHIND), 1 + BEHIND)
+    for column in Spans.__slots__:
+        assert getattr(spans, column) == getattr(fresh, column), column
 
 
 def agree(region: bytes, count: int) -> None:

@@ -410,6 +410,7 @@ def _fill(spans: Spans, region: Buffer) -> int:
                 key_lengths[index] = (key >> 1) | -(key & 1)
                 value_starts[index] = value_start
                 value_lengths[index] = (value >> 1) | -(value & 1)
+                header_counts[index] = 0
                 position = end
                 continue
         (
@@ -428,19 +429,27 @@ def _fill(spans: Spans, region: Buffer) -> int:
     return position
 
 
-def walk_spans(region: Buffer, count: int) -> Spans:
-    """Return where the fields of ``count`` records lie that fill ``region`` exactly.
+def walk_into(spans: Spans, region: Buffer) -> None:
+    """Find where the fields of as many records lie as ``spans`` has room for.
 
-    Offset deltas are not judged: after compaction they have gaps.
+    They fill ``region`` exactly. Offset deltas are not judged: after compaction they have
+    gaps. What ``spans`` held before is overwritten, so one may serve many regions.
 
     Raises:
-        InvalidRecord: any length or count that contradicts the bytes, or bytes left over.
+        InvalidRecord: any length or count that contradicts the bytes, or bytes left over;
+            ``spans`` then holds nothing of use.
     """
-    _check_region(len(region), count)
-    spans = Spans(count)
+    _check_region(len(region), spans.count)
     end = _fill(spans, region)
     _check_end(end, len(region))
-    spans.starts[count] = end
+    spans.starts[spans.count] = end
+
+
+def walk_spans(region: Buffer, count: int) -> Spans:
+    """Return where the fields of ``count`` records lie; see `walk_into`."""
+    _check_region(len(region), count)  # before anything is allocated for them
+    spans = Spans(count)
+    walk_into(spans, region)
     return spans
 
 
