@@ -149,12 +149,9 @@ def test_no_acknowledged_change_is_lost_when_leaders_are_killed(
         return took
 
     took = asyncio.run(main())
-    # A death is noticed after the fetch timeout; then there are two election timeouts. An
-    # election may be split, and a split one is held again after one to two of them: with as
-    # many kills one may be late.
-    bound_s = (FETCH_MS + 2 * ELECTION_MS) / 1000
-    late = [seconds for seconds in took if seconds > bound_s]
-    assert len(late) <= 1, took
+    # A death is noticed after the fetch timeout; then there are two election timeouts, enough
+    # for an election that is split and held again after a backoff.
+    assert max(took) <= (FETCH_MS + 2 * ELECTION_MS) / 1000, took
     assert sorted(took)[KILLS // 2] < ELECTION_MS / 1000, took
 
 

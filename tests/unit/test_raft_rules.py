@@ -219,6 +219,36 @@ def test_a_candidate_that_restarts_asks_again_in_its_epoch() -> None:
     assert [r.epoch for r in story.sent()] == [4, 4]
 
 
+def test_a_pre_vote_that_was_refused_is_asked_for_again() -> None:
+    story = fresh()
+    story.tick(100)
+    assert len(story.sent()) == 2
+    story.vote(101, 2, 1, granted=False)  # 2 still hears from the leader; 3 is dead
+    assert describe(story).role is Role.PROSPECTIVE
+    story.tick(101 + story.settings.retry_backoff_ms)
+    assert [request.is_pre_vote for request in story.sent()] == [True]
+    story.vote(130, 2, 1, granted=True)
+    assert describe(story).role is Role.CANDIDATE
+
+
+def test_a_candidate_that_was_refused_stands_again_before_its_election_timeout() -> None:
+    story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
+    story.start()
+    story.vote(1, 2, 4, granted=False)
+    story.tick(2)  # chance gives no backoff here; the election timeout is far away
+    assert describe(story).role is Role.PROSPECTIVE
+    assert describe(story).epoch == 4
+
+
+def test_a_candidate_that_nobody_refuses_waits_its_election_timeout() -> None:
+    story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
+    story.start()
+    story.tick(2)
+    assert describe(story).role is Role.CANDIDATE
+    story.tick(200)
+    assert describe(story).role is Role.PROSPECTIVE
+
+
 def test_a_pre_vote_that_nobody_answers_is_tried_again() -> None:
     story = fresh()
     story.tick(100)

@@ -253,11 +253,19 @@ def _count(quorum: Quorum, sent: InFlight, is_granted: bool) -> None:
             quorum.become_candidate(LeaderEpoch(role.epoch + 1))
         elif role.ballot.is_lost:
             leave_prospective(quorum)
+        elif not is_granted:
+            # Who still hears from the leader refuses, and may hear it no more a moment later.
+            quorum.outstanding.pause(sent.to, quorum.now)
     elif isinstance(role, Candidate) and sent.request.epoch == role.epoch:
         role.ballot.record(sent.to, is_granted)
-        # A lost candidate waits its election timeout out before it asks again.
         if role.ballot.is_won:
             quorum.become_leader()
+        elif not is_granted:
+            # Most likely the votes were split: try again soon, and not at the same moment as
+            # the other. Kafka waits the election timeout out, which costs a second or two.
+            backoff_max = quorum.settings.election_backoff_ms_max
+            backoff = Millis(quorum.now + quorum.below(max(1, backoff_max)))
+            role.election_deadline = min(role.election_deadline, backoff)
 
 
 def on_begin_epoch_reply(quorum: Quorum, sent: InFlight, reply: BeginEpochReply) -> None:
@@ -317,10 +325,14 @@ def _leave_resigned(quorum: Quorum, role: Resigned) -> None:
 
 
 def send_votes(quorum: Quorum, role: Prospective | Candidate) -> None:
-    """Ask the voters that have not answered, as long as the election can be won."""
+    """Ask the voters that have not answered, as long as the election can be won.
+
+    A pre-vote that was refused is asked for again: a refusal holds only for the moment.
+    """
     if role.ballot.is_lost:
         return
-    for key in role.ballot.unanswered:
+    ballot = role.ballot
+    for key in ballot.ungranted if isinstance(role, Prospective) else ballot.unanswered:
         voter = quorum.voters.get(key.node_id)
         request = VoteRequest(
             cluster_id=quorum.settings.cluster_id,

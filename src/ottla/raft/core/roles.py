@@ -29,9 +29,14 @@ class Ballot:
     rejected: set[NodeId] = field(default_factory=set)
 
     def record(self, node_id: NodeId, is_granted: bool) -> None:
-        """Count one voter's answer; only its first counts, and only a voter's."""
-        if node_id in self.voters.ids and node_id not in self.granted | self.rejected:
-            (self.granted if is_granted else self.rejected).add(node_id)
+        """Count a voter's answer. What was granted stays granted; a refusal may be taken back."""
+        if node_id not in self.voters.ids or node_id in self.granted:
+            return
+        if is_granted:
+            self.rejected.discard(node_id)
+            self.granted.add(node_id)
+        else:
+            self.rejected.add(node_id)
 
     @property
     def is_won(self) -> bool:
@@ -48,6 +53,11 @@ class Ballot:
         """The voters still to be asked, by node id."""
         answered = self.granted | self.rejected
         return [v.key for v in self.voters if v.key.node_id not in answered]
+
+    @property
+    def ungranted(self) -> list[ReplicaKey]:
+        """The voters that have not granted, by node id."""
+        return [v.key for v in self.voters if v.key.node_id not in self.granted]
 
 
 @dataclass(slots=True)
