@@ -50,9 +50,12 @@ def appending(
     return work
 
 
-def writing(folder: str, batch: bytearray, count: int) -> Callable[[], None]:
-    """Write the same bytes after looking at their CRC, and nothing else."""
-    file = DISK.open(f"{folder}/bare-{len(batch)}", OpenMode.CREATE)
+def writing(folder: str, name: str, batch: bytearray, count: int) -> Callable[[], None]:
+    """Write the same bytes after looking at their CRC, and nothing else.
+
+    To a new file, as ours is: pages that were written before are written faster.
+    """
+    file = DISK.open(f"{folder}/bare-{name}", OpenMode.CREATE_NEW)
     end = 0
 
     def work() -> None:
@@ -70,7 +73,7 @@ def append_rows(folder: str) -> list[Row]:
     rows = []
     large, small = batch_of(LARGE_BYTES), batch_of(100)
     for preallocate in (False, True):
-        bare = writing(folder, large, LARGE_COUNT)
+        bare = writing(folder, f"large-{preallocate}", large, LARGE_COUNT)
         ours = appending(folder, large, LARGE_COUNT, preallocate=preallocate)
         mine, other, ratios = interleaved(ours, bare, ROUNDS)
         how = "preallocated" if preallocate else "as Kafka's default"
@@ -86,7 +89,7 @@ def append_rows(folder: str) -> list[Row]:
             )
         )
     ours = appending(folder, small, SMALL_COUNT, preallocate=False)
-    mine, other, _ = interleaved(ours, writing(folder, small, SMALL_COUNT), ROUNDS)
+    mine, other, _ = interleaved(ours, writing(folder, "small", small, SMALL_COUNT), ROUNDS)
     added = (mine - other) / SMALL_COUNT * 1e6
     rows.append(
         Row(
@@ -154,5 +157,5 @@ def open_row(folder: str) -> Row:
 def run() -> list[Row]:
     """Measure everything; the first writes, which touch fresh pages, do not count."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
-        writing(folder, batch_of(LARGE_BYTES), LARGE_COUNT)()
+        writing(folder, "warm", batch_of(LARGE_BYTES), LARGE_COUNT)()
         return [*append_rows(folder), open_row(folder)]
