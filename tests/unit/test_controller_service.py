@@ -344,6 +344,23 @@ async def test_a_quiet_leader_writes_a_record_that_says_nothing() -> None:
     assert kinds == [FeatureLevelRecord, NoOpRecord, NoOpRecord, NoOpRecord]
 
 
+@simulated
+async def test_a_leader_whose_replica_has_stopped_rests_between_attempts() -> None:
+    world = World(idle_ms=500)
+    await world.lead_a_fresh_log()
+    attempts = 0
+
+    async def refuse(records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
+        nonlocal attempts
+        attempts += 1
+        assert attempts < 100, "it never rests"
+        raise NotController("this node takes no part in the quorum")
+
+    world.quorum.propose = refuse  # type: ignore[method-assign]
+    await asyncio.sleep(2)
+    assert 2 <= attempts <= 20
+
+
 @dataclass
 class Counted:
     name: str = "counted"

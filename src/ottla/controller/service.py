@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 # together have no more than `queued.max.requests` (500) each under way.
 PENDING_MAX: Final = 10_000
 
+# How long the controller rests that leads a log which takes nothing.
+RETRY_MS: Final = 100
+
 NOTHING: Final = Offset(-1)
 LONG_AGO: Final = Millis(0)
 
@@ -331,7 +334,8 @@ class Controller:
                 await self._do(reign, duty)
             await self._stay_heard(reign)
         except NotController:
-            return 0
+            # A replica that has stopped takes no records, and says nothing of its role.
+            return RETRY_MS if self._reign is reign else 0
         now = self._parts.clock.monotonic()
         times = list(reign.due.values())
         if self._parts.settings.idle_ms:
