@@ -49,12 +49,12 @@ async def quorum(world: World) -> None:
     await torment_quorum(QuorumTorment(world, QuorumWatch(), make_machines(world)))
 
 
-async def torment_quorum(play: "QuorumTorment") -> None:
+async def torment_quorum(play: "QuorumTorment", rounds: int = ROUNDS) -> None:
     """Break things and repair them, round after round, then see what is left."""
     world = play.world
     play.begin()
     random = world.random
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         await asyncio.sleep(random.between(0.1, 0.6))
         play.strike()
         if random.chance(0.5):

@@ -1,0 +1,53 @@
+"""Whole nodes of the quorum, with image and active controller, in seeded worlds.
+
+`CONTROLLERS_SEEDS=first:last` plays other seeds than those of every day.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.controllers import ROUNDS, make_torment
+from ottla.sim.quorum import torment_quorum
+from ottla.sim.runner import play
+from ottla.sim.world import World
+
+BLOCK = 10
+FIRST, LAST = map(int, os.environ.get("CONTROLLERS_SEEDS", "0:30").split(":"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
+def test_acknowledged_changes_stay_and_all_see_the_same(block: int) -> None:
+    for seed in range(block, min(block + BLOCK, LAST)):
+        outcome = play("controllers", seed)
+        if outcome.error is not None:
+            raise AssertionError(outcome.describe()) from outcome.error
+
+
+def test_the_worlds_of_controllers_are_eventful() -> None:
+    """The promises are only worth something if what could break them happened."""
+    watches = []
+    for seed in (1, 2, 8):
+        world = World(seed)
+        torment = make_torment(world)
+        watches.append(torment.watch)
+        world.run(lambda torment=torment: torment_quorum(torment, ROUNDS))  # type: ignore[misc]
+    assert sum(watch.acknowledged for watch in watches) > 100
+    assert sum(watch.refused for watch in watches) > 30
+    assert sum(watch.open for watch in watches) > 40
+    assert sum(watch.loads for watch in watches) > 10
+    assert sum(len(watch.leaders) for watch in watches) > 8
+
+
+def test_one_seed_gives_one_history_of_controllers() -> None:
+    assert play("controllers", 0).hash == play("controllers", 0).hash
