@@ -141,3 +141,41 @@ def test_the_dump_tool_reads_log_and_formatted_files(kafka: Kafka, ottla: Ottla)
     ):
         told = kafka.dump("--cluster-metadata-decoder", "--files", ottla.log_file(name))
         assert [text for text in wanted if text not in told] == [], name
+
+
+def test_controllers_are_added_and_removed(kafka: Kafka, ottla: Ottla, tmp_path: Path) -> None:
+    joiner = tmp_path / "joiner.properties"
+    port = free_ports(1)[0]
+    joiner.write_text(
+        f"""process.roles=controller
+node.id=2
+controller.quorum.bootstrap.servers=127.0.0.1:{ottla.controller_port}
+listeners=CONTROLLER://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={tmp_path / "joiner"}
+"""
+    )
+    formatting = ottla.command("format", "-t", CLUSTER_ID, "-c", str(joiner), "-N")
+    subprocess.run(formatting, check=True, capture_output=True)
+    meta = (tmp_path / "joiner" / "meta.properties").read_text()
+    directory_id = re.search(r"^directory\.id=(.+)$", meta, re.M)
+    assert directory_id
+    process = subprocess.Popen(ottla.command("server", str(joiner)), stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(20):  # until it fetches; each asking takes a JVM a second or two
+            status = kafka.run(QUORUM, *ottla.controllers, "describe", "--status")
+            if re.search(r'CurrentObservers:.*"id": 2,', status):
+                break
+        added = kafka.run(
+            QUORUM, *ottla.controllers, "--command-config", str(joiner), "add-controller"
+        )
+        assert "Added controller 2" in added
+        status = kafka.run(QUORUM, *ottla.controllers, "describe", "--status")
+        assert re.search(r'CurrentVoters:.*"id": 1,.*"id": 2,', status), status
+        gone = ("--controller-id", "2", "--controller-directory-id", directory_id[1])
+        assert "Removed" in kafka.run(QUORUM, *ottla.controllers, "remove-controller", *gone)
+        status = kafka.run(QUORUM, *ottla.controllers, "describe", "--status")
+        assert not re.search(r'CurrentVoters:.*"id": 2,', status), status
+    finally:
+        process.kill()
+        process.wait()
