@@ -24,7 +24,7 @@ run: setup ## a node on localhost:9092, its data in ./ottla-data; Ctrl-C stops i
 test: test-compiled test-plain ## everything, with the compiled modules and without
 
 test-compiled: setup
-	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) -q
+	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) -q -m "not jvm"
 
 # The wheel as it comes out where there is no C compiler, and the tests of what it changes.
 test-plain: setup
