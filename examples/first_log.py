@@ -1,4 +1,4 @@
-"""Writes a few records to a log on disk and reads them back: what there is before a node.
+"""Writes a few records to a log on disk and reads them back, without a node.
 
     python examples/first_log.py [directory]
 
