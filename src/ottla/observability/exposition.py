@@ -1,0 +1,102 @@
+"""Metrics as text, the way Prometheus reads them (text format 0.0.4).
+
+    # HELP name what it is
+    # TYPE name counter
+    name{label="value",other="value"} 12
+
+Pure. Whoever has numbers is a `Source`: asked when somebody reads, never before, so that a
+counter on the hot path is a plain integer of its owner.
+"""
+
+import enum
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Kind(enum.Enum):
+    """What a reader may do with a family."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    SUMMARY = "summary"
+    UNTYPED = "untyped"
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One number. ``suffix`` is ``_count`` or ``_sum`` of a summary, else empty."""
+
+    labels: Labels
+    value: float
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All samples of one name."""
+
+    name: str
+    kind: Kind
+    help: str
+    samples: tuple[Sample, ...]
+
+
+Source = Callable[[], Iterable[Family]]
+
+
+def gauge(name: str, help_text: str, value: float, labels: Labels = ()) -> Family:
+    """Return a gauge of one sample."""
+    return Family(name, Kind.GAUGE, help_text, (Sample(labels, value),))
+
+
+def counter(name: str, help_text: str, value: float, labels: Labels = ()) -> Family:
+    """Return a counter of one sample."""
+    return Family(name, Kind.COUNTER, help_text, (Sample(labels, value),))
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The sources of one node. Two nodes of a process have one each."""
+
+    sources: Sequence[Source]
+
+    def render(self) -> bytes:
+        """Ask every source and return the whole page."""
+        found: dict[str, Family] = {}
+        for source in self.sources:
+            for family in source():
+                assert family.name not in found, f"{family.name} comes from two sources"
+                found[family.name] = family
+        return "".join(line for name in sorted(found) for line in _lines(found[name])).encode()
+
+
+def _lines(family: Family) -> Iterator[str]:
+    if not family.samples:
+        return
+    yield f"# HELP {family.name} {_escaped(family.help, quotes=False)}\n"
+    yield f"# TYPE {family.name} {family.kind.value}\n"
+    for sample in family.samples:
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels)
+        around = f"{{{labels}}}" if labels else ""
+        yield f"{family.name}{sample.suffix}{around} {_number(sample.value)}\n"
+
+
+def _escaped(text: str, *, quotes: bool = True) -> str:
+    """Return text for one line: names of topics and clients come from strangers."""
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    text = text.replace('"', '\\"') if quotes else text
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(int(value))
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return "NaN" if math.isnan(value) else repr(value)

@@ -1,0 +1,89 @@
+"""A GET and nothing else, over HTTP/1.1: what scrapers and probes need (pure).
+
+    GET /metrics HTTP/1.1 CRLF  header: value CRLF ...  CRLF
+
+`parse` reads a request's head once it is whole; `response` builds what is sent back. Bodies are
+not taken: a request that announces one is refused and its connection closed, so that nothing of
+it can be read as a request of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+HEAD_BYTES_MAX: Final = 8192
+END: Final = b"\r\n\r\n"
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A request that can be answered. ``is_head`` wants the headers only."""
+
+    path: str
+    keeps_alive: bool
+    is_head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that cannot, with the status that says why; its connection ends."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is at a path."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def parse(head: bytes) -> Get | Refused:
+    """Read a head, without the empty line that ends it."""
+    lines = head.split(b"\r\n")
+    words = lines[0].split(b" ")
+    if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
+        return Refused(400)
+    method, target, version = words
+    if method not in (b"GET", b"HEAD"):
+        return Refused(405)
+    headers: dict[bytes, bytes] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name != name.strip():
+            return Refused(400)
+        headers[name.lower()] = value.strip().lower()
+    if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
+        return Refused(400)
+    if not target.startswith(b"/") or not target.isascii():
+        return Refused(400)
+    wish = headers.get(b"connection", b"keep-alive" if version == b"HTTP/1.1" else b"close")
+    path = target.partition(b"?")[0].decode("ascii")
+    return Get(path, wish == b"keep-alive", method == b"HEAD")
+
+
+def response(page: Page, *, keeps_alive: bool, is_head: bool = False) -> bytes:
+    """Return a whole response."""
+    reason = _REASONS[page.status]
+    head = (
+        f"HTTP/1.1 {page.status} {reason}\r\n"
+        f"Content-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\n"
+        f"Connection: {'keep-alive' if keeps_alive else 'close'}\r\n"
+        "X-Content-Type-Options: nosniff\r\n\r\n"
+    )
+    return head.encode("ascii") + (b"" if is_head else page.body)
+
+
+def plain(status: int, text: str) -> Page:
+    """Return a page of one line."""
+    return Page(status, "text/plain; charset=utf-8", f"{text}\n".encode())

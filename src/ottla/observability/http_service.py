@@ -1,0 +1,160 @@
+"""Serves /metrics, /healthz and /readyz on an address of its own.
+
+Small on purpose: no framework is loaded for three pages. A connection that has sent no whole
+request for `IDLE_S` ends, and there are never more than `CONNECTIONS_MAX`.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, cast
+
+from ottla.observability.http import (
+    END,
+    HEAD_BYTES_MAX,
+    Get,
+    Page,
+    Refused,
+    parse,
+    plain,
+    response,
+)
+from ottla.runtime.ports import Address, Listener, Network
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 64
+IDLE_S: Final = 75.0
+
+
+class SocketNetwork(Protocol):
+    """A network that also takes a socket that was bound before."""
+
+    async def listen_on(
+        self, sock: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
+    ) -> Listener:
+        """Accept on a bound socket."""
+        ...
+
+
+class HttpService:
+    """`Service`: ready once it is bound. ``pages`` are asked anew for every request.
+
+    A page that raises is told as 503 with no detail, and logged.
+    """
+
+    name = "metrics"
+
+    def __init__(
+        self,
+        network: Network,
+        where: Address,
+        pages: Mapping[str, Callable[[], Page]],
+        *,
+        bound: socket.socket | None = None,
+    ) -> None:
+        self._network = network
+        self._where = where
+        self._pages = pages
+        self._bound = bound
+        self._open: set[_Connection] = set()
+        self.address: Address | None = None
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        listener = await self._listen()
+        self.address = listener.address
+        log.info("metrics served address=%s", listener.address)
+        ready()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await listener.close()
+            for connection in list(self._open):
+                connection.end()
+
+    async def _listen(self) -> Listener:
+        if self._bound is None:
+            return await self._network.listen(self._where, self._accept)
+        network = cast(SocketNetwork, self._network)
+        return await network.listen_on(self._bound, self._accept)
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        return _Connection(self._open, self._page)
+
+    def _page(self, path: str) -> Page:
+        page = self._pages.get(path)
+        if page is None:
+            return plain(404, "no such page; there are " + " ".join(sorted(self._pages)))
+        try:
+            return page()
+        except Exception:
+            log.exception("page failed path=%s", path)
+            return plain(503, "failed; see the log")
+
+
+class _Connection(asyncio.Protocol):
+    """One scraper's connection."""
+
+    def __init__(self, others: "set[_Connection]", page: Callable[[str], Page]) -> None:
+        self._others = others
+        self._page = page
+        self._received = bytearray()
+        self._transport: asyncio.Transport
+        self._idle: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if len(self._others) >= CONNECTIONS_MAX:
+            self._transport.abort()
+            return
+        self._others.add(self)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while (at := self._received.find(END)) >= 0 and not self._transport.is_closing():
+            head = bytes(self._received[:at])
+            del self._received[: at + len(END)]
+            self._answer(Refused(431) if len(head) > HEAD_BYTES_MAX else parse(head))
+        if len(self._received) > HEAD_BYTES_MAX:
+            self._answer(Refused(431))
+
+    def _answer(self, request: Get | Refused) -> None:
+        if isinstance(request, Refused):
+            page = plain(request.status, "only GET is understood here")
+            self._transport.write(response(page, keeps_alive=False))
+            self._transport.close()
+            return
+        page = self._page(request.path)
+        keeps = request.keeps_alive
+        self._transport.write(response(page, keeps_alive=keeps, is_head=request.is_head))
+        if keeps:
+            self._wait()
+        else:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        """Read no more requests from whoever does not take the pages asked for."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._others.discard(self)
+        if self._idle is not None:
+            self._idle.cancel()
+
+    def end(self) -> None:
+        self._transport.abort()
+
+    def _wait(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.end)

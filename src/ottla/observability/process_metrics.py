@@ -1,0 +1,69 @@
+"""The process as the kernel and the interpreter see it, under Prometheus' usual names.
+
+Read when somebody asks. What a kernel does not tell (no ``/proc``) is left out.
+"""
+
+import gc
+import os
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ottla.observability.exposition import Family, Kind, Sample, counter, gauge
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Fields of /proc/self/stat behind the name in parentheses, which may hold anything.
+_THREADS, _STARTED, _VIRTUAL, _RESIDENT = 17, 19, 20, 21
+
+
+@dataclass(slots=True)
+class ProcessMetrics:
+    """A `Source` of process metrics. ``root`` is where the kernel's files are."""
+
+    root: str = "/proc"
+    _started: float | None = field(default=None, init=False)
+
+    def collect(self) -> Iterable[Family]:
+        """Yield CPU, memory, descriptors, threads and collections."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = used.ru_utime + used.ru_stime
+        yield counter("process_cpu_seconds_total", "CPU seconds, user and system.", seconds)
+        limit = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        yield gauge("process_max_fds", "Descriptors that may be open.", limit)
+        yield from self._from_kernel()
+        yield Family(
+            "python_gc_collections_total",
+            Kind.COUNTER,
+            "Runs of the garbage collector.",
+            tuple(
+                Sample((("generation", str(generation)),), stats["collections"])
+                for generation, stats in enumerate(gc.get_stats())
+            ),
+        )
+
+    def _from_kernel(self) -> Iterable[Family]:
+        try:
+            with open(f"{self.root}/self/stat") as file:
+                stat = file.read().rpartition(")")[2].split()
+            descriptors = len(os.listdir(f"{self.root}/self/fd"))
+            yield gauge(
+                "process_start_time_seconds",
+                "When the process was started, since the epoch.",
+                self._boot_time() + int(stat[_STARTED]) / _TICKS,
+            )
+        except OSError:
+            return
+        yield gauge("process_open_fds", "Descriptors that are open.", descriptors)
+        yield gauge("process_threads", "Threads.", int(stat[_THREADS]))
+        yield gauge("process_virtual_memory_bytes", "Address space.", int(stat[_VIRTUAL]))
+        resident = int(stat[_RESIDENT]) * _PAGE
+        yield gauge("process_resident_memory_bytes", "Memory held.", resident)
+
+    def _boot_time(self) -> float:
+        if self._started is None:
+            with open(f"{self.root}/stat") as file:
+                lines = file.read().splitlines()
+            found = next((line for line in lines if line.startswith("btime ")), "btime 0")
+            self._started = float(found.split()[1])
+        return self._started

@@ -1,0 +1,200 @@
+"""Connections and requests, counted: the `ServerEvents` of a node.
+
+Latency is kept as a histogram of powers of two per API and told as a summary, whose quantiles
+are right to within a factor of two and cost one addition per request: the operator's question is
+whether requests take 1 ms or 100 ms. Kafka's own quantiles are samples, too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ottla.observability.exposition import Family, Kind, Labels, Sample
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+# Bucket n holds what took less than 2**n microseconds; the last, all else (over two minutes).
+BUCKETS = 28
+REASONS_MAX = 64
+"""Reasons of ended connections that are told apart; the others are one."""
+
+
+@dataclass(slots=True)
+class Latency:
+    """How long something took, in microseconds: count, sum and a histogram by doubling."""
+
+    count: int = 0
+    total: int = 0
+    buckets: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+
+    def add(self, micros: int) -> None:
+        """Count one; a clock that went back counts as no time at all."""
+        micros = max(micros, 0)
+        self.count += 1
+        self.total += micros
+        self.buckets[min(micros.bit_length(), BUCKETS - 1)] += 1
+
+    def quantile(self, fraction: float) -> float:
+        """Return a bound, in microseconds, that this fraction stayed below; 0 of nothing."""
+        left = fraction * self.count
+        for power, count in enumerate(self.buckets):
+            left -= count
+            if count and left <= 0:
+                return float(1 << power)
+        return 0.0
+
+
+@dataclass(slots=True)
+class _Listener:
+    connections: int = 0
+    opened: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    closed: dict[str, int] = field(default_factory=dict)
+    bad_bytes: int = 0
+
+
+class RequestMeter:
+    """Counts what the servers of one node tell. Bounded by listeners, APIs and error codes."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, _Listener] = {}
+        self._requests: dict[ApiKey, int] = {}
+        self._errors: dict[tuple[ApiKey, ErrorCode], int] = {}
+        self._latencies: dict[ApiKey, Latency] = {}
+
+    # -- ServerEvents ----------------------------------------------------------
+
+    def connection_opened(self, listener: str) -> None:
+        """Count a connection that was admitted."""
+        counts = self._listener(listener)
+        counts.opened += 1
+        counts.connections += 1
+
+    def connection_refused(self, listener: str, reason: str) -> None:
+        """Count a connection that was not."""
+        _count(self._listener(listener).refused, reason)
+
+    def connection_closed(self, listener: str, reason: str) -> None:
+        """Count the end of one. The words behind a colon are a peer's own and told nobody."""
+        counts = self._listener(listener)
+        counts.connections -= 1
+        _count(counts.closed, reason.partition(":")[0])
+
+    def requested(self, listener: str, key: ApiKey) -> None:
+        """Count a request."""
+        self._requests[key] = self._requests.get(key, 0) + 1
+
+    def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
+        """Count a handler's fault."""
+        self._errors[key, code] = self._errors.get((key, code), 0) + 1
+
+    def bad_bytes(self, listener: str) -> None:
+        """Count bytes that were no request."""
+        self._listener(listener).bad_bytes += 1
+
+    def answered(self, listener: str, key: ApiKey, micros: int) -> None:
+        """Take the time from a request's last byte to its reply being ready to leave."""
+        latency = self._latencies.get(key)
+        if latency is None:
+            latency = self._latencies[key] = Latency()
+        latency.add(micros)
+
+    def _listener(self, name: str) -> _Listener:
+        found = self._listeners.get(name)
+        if found is None:
+            found = self._listeners[name] = _Listener()
+        return found
+
+    # -- what is told ----------------------------------------------------------
+
+    def collect(self) -> Iterable[Family]:
+        """Yield everything counted."""
+        yield from self._connection_families()
+        yield Family(
+            "kafka_network_requestmetrics_requests_total",
+            Kind.COUNTER,
+            "Requests that reached their handler.",
+            tuple(Sample(_of(key), count) for key, count in sorted(self._requests.items())),
+        )
+        yield Family(
+            "kafka_network_requestmetrics_errors_total",
+            Kind.COUNTER,
+            "Requests whose handler failed as a whole, by the code their client was told.",
+            tuple(
+                Sample((*_of(key), ("error", code.name)), count)
+                for (key, code), count in sorted(self._errors.items())
+            ),
+        )
+        yield Family(
+            "kafka_network_requestmetrics_totaltimems",
+            Kind.SUMMARY,
+            "Milliseconds from a request's last byte to its reply being ready.",
+            tuple(
+                sample
+                for key, latency in sorted(self._latencies.items())
+                for sample in _summary(_of(key), latency)
+            ),
+        )
+
+    def _connection_families(self) -> Iterable[Family]:
+        listeners = sorted(self._listeners.items())
+
+        def family(name: str, kind: Kind, help_text: str, *samples: Sample) -> Family:
+            return Family(name, kind, help_text, samples)
+
+        yield family(
+            "kafka_server_socket_server_metrics_connection_count",
+            Kind.GAUGE,
+            "Open connections.",
+            *(
+                Sample((("listener", name), ("networkProcessor", "0")), each.connections)
+                for name, each in listeners
+            ),
+        )
+        yield family(
+            "kafka_server_socket_server_metrics_connection_creation_total",
+            Kind.COUNTER,
+            "Connections admitted.",
+            *(Sample((("listener", name),), each.opened) for name, each in listeners),
+        )
+        yield family(
+            "kafka_server_socket_server_metrics_connection_close_total",
+            Kind.COUNTER,
+            "Connections that ended, by reason.",
+            *_by_reason((name, each.closed) for name, each in listeners),
+        )
+        yield family(
+            "ottla_server_connections_refused_total",
+            Kind.COUNTER,
+            "Connections closed at the door, by the bound they were over.",
+            *_by_reason((name, each.refused) for name, each in listeners),
+        )
+        yield family(
+            "ottla_server_bad_bytes_total",
+            Kind.COUNTER,
+            "Connections closed because they sent something that is no request.",
+            *(Sample((("listener", name),), each.bad_bytes) for name, each in listeners),
+        )
+
+
+def _count(counts: dict[str, int], reason: str) -> None:
+    if reason not in counts and len(counts) >= REASONS_MAX:
+        reason = "other"
+    counts[reason] = counts.get(reason, 0) + 1
+
+
+def _of(key: ApiKey) -> Labels:
+    return (("request", key.title),)
+
+
+def _summary(labels: Labels, latency: Latency) -> Iterable[Sample]:
+    for fraction in QUANTILES:
+        yield Sample((*labels, ("quantile", str(fraction))), latency.quantile(fraction) / 1000)
+    yield Sample(labels, latency.total / 1000, "_sum")
+    yield Sample(labels, latency.count, "_count")
+
+
+def _by_reason(counts: Iterable[tuple[str, dict[str, int]]]) -> Iterable[Sample]:
+    for name, reasons in counts:
+        for reason, count in sorted(reasons.items()):
+            yield Sample((("listener", name), ("reason", reason)), count)

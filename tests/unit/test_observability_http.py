@@ -1,0 +1,131 @@
+"""The three pages, over a simulated network."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.observability.http import HEAD_BYTES_MAX, Get, Page, Refused, parse, plain
+from ottla.observability.http_service import CONNECTIONS_MAX, IDLE_S, HttpService
+from ottla.runtime.ports import Address
+from ottla.sim.loop import run_simulated
+from ottla.sim.network import SimNetwork
+
+
+class Client(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.received = b""
+        self.ended = asyncio.Event()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+
+Dial = Callable[[], Awaitable[Client]]
+
+
+def broken() -> Page:
+    raise RuntimeError("secret")
+
+
+PAGES = {"/metrics": lambda: plain(200, "up 1"), "/broken": broken}
+
+
+def play(scenario: Callable[[Dial], Awaitable[None]]) -> float:
+    async def main() -> None:
+        network = SimNetwork(asyncio.get_running_loop(), seed=1)
+        service = HttpService(network.port_of("server"), Address("server", 0), PAGES)
+        ready = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(service.run(ready.set))
+        await ready.wait()
+
+        async def dial() -> Client:
+            assert service.address is not None
+            _, client = await network.port_of("client").dial(service.address, Client)
+            assert isinstance(client, Client)
+            return client
+
+        try:
+            await scenario(dial)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    return run_simulated(main())
+
+
+def test_pages_are_served_on_one_connection_however_the_bytes_come() -> None:
+    async def scenario(dial: Dial) -> None:
+        client = await dial()
+        for byte in b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n":
+            client.transport.write(bytes([byte]))
+        client.transport.write(b"HEAD /metrics HTTP/1.1\r\n\r\nGET /no HTTP/1.1\r\n\r\n")
+        client.transport.write(b"GET /broken HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await client.ended.wait()
+        answers = client.received.split(b"HTTP/1.1 ")[1:]
+        assert [answer[:3] for answer in answers] == [b"200", b"200", b"404", b"503"]
+        assert answers[0].endswith(b"\r\n\r\nup 1\n") and answers[1].endswith(b"\r\n\r\n")
+        assert b"Content-Length: 5\r\n" in answers[1]
+        assert b"secret" not in client.received
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nGET", b"405"),
+        (b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\n", b"400"),
+        (b"GET http://a/ HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/1.1\r\nbad header\r\n\r\n", b"400"),
+        (b"\x00\x00\x00\x10\r\n\r\n", b"400"),
+        (b"x" * (HEAD_BYTES_MAX + 1), b"431"),
+        (b"GET /" + b"x" * HEAD_BYTES_MAX + b" HTTP/1.1\r\n\r\n", b"431"),
+    ],
+)
+def test_what_is_no_get_is_refused_and_closed(sent: bytes, status: bytes) -> None:
+    async def scenario(dial: Dial) -> None:
+        client = await dial()
+        client.transport.write(sent + b"GET /metrics HTTP/1.1\r\n\r\n")
+        await client.ended.wait()
+        assert client.received.count(b"HTTP/1.1 ") == 1
+        assert client.received.startswith(b"HTTP/1.1 " + status)
+
+    play(scenario)
+
+
+def test_a_silent_connection_ends_and_there_are_never_too_many() -> None:
+    async def scenario(dial: Dial) -> None:
+        clients = [await dial() for _ in range(CONNECTIONS_MAX + 5)]
+        await asyncio.sleep(1)
+        assert [c.ended.is_set() for c in clients] == [False] * CONNECTIONS_MAX + [True] * 5
+        clients[0].transport.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        clients[1].transport.write(b"GET /met")
+        await asyncio.sleep(IDLE_S - 0.5)
+        assert [c.ended.is_set() for c in clients[:3]] == [False, True, True]
+        await asyncio.sleep(2)
+        assert clients[0].ended.is_set()
+
+    play(scenario)
+
+
+@given(st.binary(max_size=200))
+def test_any_head_is_read_or_refused(head: bytes) -> None:
+    found = parse(head)
+    assert isinstance(found, Get | Refused)
+
+
+def test_one_dot_zero_closes_unless_it_asks_not_to() -> None:
+    assert parse(b"GET / HTTP/1.0") == Get("/", False)
+    assert parse(b"GET / HTTP/1.0\r\nConnection: keep-alive") == Get("/", True)
+    assert parse(b"HEAD / HTTP/1.1\r\nConnection: close") == Get("/", False, True)

@@ -1,0 +1,191 @@
+"""What Prometheus is told, read back by Prometheus' own parser."""
+
+import math
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from ottla.observability.exposition import Family, Kind, Registry, counter, gauge
+from ottla.observability.loop_watch import LoopWatch
+from ottla.observability.process_metrics import ProcessMetrics
+from ottla.observability.request_meter import REASONS_MAX, Latency, RequestMeter
+from ottla.observability.topic_events import TopicMeter
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+
+def read(*families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Render and read back: every sample by its name and labels."""
+    page = Registry([lambda each=each: each for each in families]).render().decode()  # type: ignore[misc]
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+@given(st.text(max_size=20))
+def test_a_label_from_a_stranger_stays_one_label(text: str) -> None:
+    found = read([gauge("a_gauge", text, 1, (("topic", text), ("other", "x")))])
+    ((name, labels),) = found
+    assert name == "a_gauge" and dict(labels).keys() == {"topic", "other"}
+    if text.isprintable():
+        assert dict(labels)["topic"] == text
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**63, 0.25, 1e300, math.inf, -math.inf])
+def test_numbers_come_back_as_they_were(value: float) -> None:
+    assert read([gauge("a_gauge", "", value)]) == {("a_gauge", ()): value}
+    assert math.isnan(read([gauge("a_gauge", "", math.nan)])["a_gauge", ()])
+
+
+def test_a_name_has_one_source() -> None:
+    twice = Registry([lambda: [counter("a_total", "", 1)], lambda: [counter("a_total", "", 2)]])
+    with pytest.raises(AssertionError, match="a_total"):
+        twice.render()
+
+
+def test_a_family_without_samples_is_not_mentioned() -> None:
+    assert Registry([lambda: [Family("a_total", Kind.COUNTER, "", ())]]).render() == b""
+
+
+# -- topics ----------------------------------------------------------------------
+
+
+PREFIX = "kafka_server_brokertopicmetrics_"
+
+
+def test_topics_are_counted_by_themselves_and_in_all() -> None:
+    meter = TopicMeter()
+    meter.produced("a", 3, 300)
+    meter.produced("b", 1, 50)
+    meter.produce_failed("b")
+    meter.fetched("a", 70)
+    meter.fetch_failed("a")
+    meter.replicated_in("a", 5)
+    meter.replicated_out("a", 6)
+    found = read(meter.collect())
+
+    def of(name: str, topic: str | None) -> float:
+        labels = () if topic is None else (("topic", topic),)
+        return found[f"{PREFIX}{name}_total", labels]
+
+    assert [of("messagesin", t) for t in (None, "a", "b")] == [4, 3, 1]
+    assert [of("bytesin", t) for t in (None, "a", "b")] == [350, 300, 50]
+    assert [of("totalproducerequests", t) for t in (None, "a", "b")] == [3, 1, 2]
+    assert [of("failedproducerequests", t) for t in (None, "a", "b")] == [1, 0, 1]
+    assert [of("bytesout", t) for t in (None, "a")] == [70, 70]
+    assert [of("totalfetchrequests", t) for t in (None, "a")] == [2, 2]
+    assert [of("failedfetchrequests", t) for t in (None, "a")] == [1, 1]
+    assert [of("replicationbytesin", None), of("replicationbytesout", None)] == [5, 6]
+
+
+def test_a_topic_that_is_gone_leaves_its_part_of_the_sum() -> None:
+    meter = TopicMeter()
+    meter.produced("kept", 1, 10)
+    meter.produced("gone", 1, 20)
+    meter.keep_only(["kept"])
+    found = read(meter.collect())
+    assert found[f"{PREFIX}bytesin_total", ()] == 30
+    assert (f"{PREFIX}bytesin_total", (("topic", "gone"),)) not in found
+    assert found[f"{PREFIX}bytesin_total", (("topic", "kept"),)] == 10
+
+
+# -- requests --------------------------------------------------------------------
+
+
+def test_connections_are_counted_while_they_are_there() -> None:
+    meter = RequestMeter()
+    for _ in range(3):
+        meter.connection_opened("CLIENT")
+    meter.connection_closed("CLIENT", "write failed: [Errno 32] Broken pipe")
+    meter.connection_refused("CLIENT", "max.connections")
+    meter.bad_bytes("CLIENT")
+    found = read(meter.collect())
+    server = "kafka_server_socket_server_metrics_connection_"
+    here = ("listener", "CLIENT")
+    assert found[f"{server}count", (here, ("networkProcessor", "0"))] == 2
+    assert found[f"{server}creation_total", (here,)] == 3
+    assert found[f"{server}close_total", (here, ("reason", "write failed"))] == 1
+    refused = "ottla_server_connections_refused_total"
+    assert found[refused, (here, ("reason", "max.connections"))] == 1
+    assert found["ottla_server_bad_bytes_total", (here,)] == 1
+
+
+def test_reasons_do_not_pile_up() -> None:
+    meter = RequestMeter()
+    for number in range(REASONS_MAX + 100):
+        meter.connection_opened("CLIENT")
+        meter.connection_closed("CLIENT", f"reason {number}")
+    found = read(meter.collect())
+    closed = {k: v for k, v in found.items() if "close_total" in k[0]}
+    assert len(closed) == REASONS_MAX + 1 and sum(closed.values()) == REASONS_MAX + 100
+
+
+def test_requests_are_told_with_errors_and_time() -> None:
+    meter = RequestMeter()
+    for _ in range(98):
+        meter.requested("CLIENT", ApiKey.FETCH)
+        meter.answered("CLIENT", ApiKey.FETCH, 900)
+    for _ in range(2):
+        meter.answered("CLIENT", ApiKey.FETCH, 100_000)
+    meter.request_failed("CLIENT", ApiKey.FETCH, ErrorCode.REQUEST_TIMED_OUT)
+    found = read(meter.collect())
+    name = "kafka_network_requestmetrics_"
+    fetch = ("request", "Fetch")
+    assert found[f"{name}requests_total", (fetch,)] == 98
+    assert found[f"{name}errors_total", (("error", "REQUEST_TIMED_OUT"), fetch)] == 1
+    assert found[f"{name}totaltimems", (("quantile", "0.5"), fetch)] == 1.024
+    assert found[f"{name}totaltimems", (("quantile", "0.99"), fetch)] == 131.072
+    assert found[f"{name}totaltimems_count", (fetch,)] == 100
+    assert found[f"{name}totaltimems_sum", (fetch,)] == pytest.approx(98 * 0.9 + 200)
+
+
+@given(st.lists(st.integers(-5, 2**40), min_size=1, max_size=50), st.sampled_from([0.5, 0.99, 1]))
+def test_a_quantile_is_never_too_low_and_less_than_twice_too_high(
+    times: list[int], fraction: float
+) -> None:
+    latency = Latency()
+    for each in times:
+        latency.add(each)
+    exact = sorted(max(0, each) for each in times)
+    rank = max(0, math.ceil(fraction * len(times)) - 1)
+    wanted = min(exact[rank], 2**26)  # the last bucket is open
+    assert wanted <= latency.quantile(fraction) <= max(2 * wanted, 1)
+    assert Latency().quantile(fraction) == 0
+
+
+# -- process and loop ------------------------------------------------------------
+
+
+def test_the_process_tells_what_dashboards_ask_for() -> None:
+    found = {name for name, _ in read(ProcessMetrics().collect())}
+    assert found >= {
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
+        "process_start_time_seconds",
+        "process_threads",
+    }
+    values = read(ProcessMetrics().collect())
+    assert values["process_resident_memory_bytes", ()] > 1 << 20
+    assert values["process_start_time_seconds", ()] > 1e9
+
+
+def test_without_a_proc_the_rest_is_told(tmp_path: object) -> None:
+    found = {name for name, _ in read(ProcessMetrics(f"{tmp_path}/none").collect())}
+    assert "process_cpu_seconds_total" in found and "process_open_fds" not in found
+
+
+def test_a_stall_is_counted_and_the_worst_is_remembered() -> None:
+    watch = LoopWatch()
+    for late in (0.2, 1.5, -0.1):
+        watch.note(late)
+    found = read(watch.collect())
+    assert found["ottla_event_loop_lag_seconds", ()] == 0
+    assert found["ottla_event_loop_lag_max_seconds", ()] == 1.5
+    assert found["ottla_event_loop_stalls_total", ()] == 1
