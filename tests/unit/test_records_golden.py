@@ -76,7 +76,7 @@ def test_what_kafka_wrote_is_read(codec: Compression) -> None:
     assert (header.base_timestamp, header.max_timestamp) == (1_700_000_000_000, 1_700_000_000_005)
     assert header.is_transactional and not header.is_control and not header.is_log_append_time
     assert read_records(batch) == RECORDS
-    assert count_and_check(batch, 0, header) == (5, 1, True)
+    assert count_and_check(batch, 0, header) == (5, 1, True, -10)
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.SNAPPY, Compression.LZ4])

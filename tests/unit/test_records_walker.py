@@ -294,9 +294,9 @@ def test_the_summary_names_the_first_of_the_newest() -> None:
     region = region_of(
         *(body(timestamp=varint(d), offset=varint(i), key=b"\0") for i, d in enumerate(deltas))
     )
-    assert check_records(region, 5, 1000) == (4, 1, False)
+    assert check_records(region, 5, 1000) == (4, 1, False, -9)
     region = region_of(*(body(timestamp=varint(-1 - i), offset=varint(i)) for i in range(3)))
-    assert check_records(region, 3, 1000) == (-1, 0, True)
+    assert check_records(region, 3, 1000) == (-1, 0, True, -3)
 
 
 def test_truncation_at_every_byte_is_refused() -> None:

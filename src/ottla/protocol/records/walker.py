@@ -50,6 +50,7 @@ class RecordsSummary(NamedTuple):
     max_timestamp_delta: int
     max_timestamp_offset_delta: int  # of the first record with that timestamp
     has_null_key: bool
+    min_timestamp_delta: int
 
 
 class Spans:
@@ -454,43 +455,53 @@ def walk_spans(region: Buffer, count: int) -> Spans:
 
 
 @cython.locals(
-    timestamp_deltas="long long[::1]",
-    offset_deltas="int[::1]",
-    key_lengths="int[::1]",
+    data="const unsigned char[::1]",
+    data_end=cython.int,
+    position=cython.int,
+    start=cython.int,
     index=cython.int,
+    records=cython.int,
     delta=cython.longlong,
     delta_min=cython.longlong,
     delta_max=cython.longlong,
     newest=cython.longlong,
+    oldest=cython.longlong,
     newest_index=cython.int,
+    offset_delta=cython.int,
+    key_length=cython.int,
     has_null_key=cython.bint,
 )
 def check_records(region: Buffer, count: int, base_timestamp: Millis) -> RecordsSummary:
     """Check all that a producer's ``count`` records must be, and say what they hold.
 
     They fill ``region`` exactly, their offset deltas are 0, 1, 2 and so on, and every
-    timestamp is a number of 64 bits.
+    timestamp is a number of 64 bits. Nothing is kept of them: every produced batch comes by.
 
     Raises:
         InvalidRecord: something is not so, or there is no record at all.
     """
-    spans = walk_spans(region, count)
+    _check_region(len(region), count)
     if count == 0:
         raise InvalidRecord("a batch without records")
-    timestamp_deltas, offset_deltas = spans.timestamp_deltas, spans.offset_deltas
-    key_lengths = spans.key_lengths
+    data = memoryview(region)
+    data_end, records, position = len(region), count, 0
     delta_min = max(_INT64_MIN, _INT64_MIN - base_timestamp)
     delta_max = min(_INT64_MAX, _INT64_MAX - base_timestamp)
-    newest, newest_index, has_null_key = delta_min, 0, False
-    for index in range(spans.count):
-        if offset_deltas[index] != index:
-            raise InvalidRecord(f"offset delta {offset_deltas[index]} where {index} was due")
-        delta = timestamp_deltas[index]
+    newest, oldest, newest_index, has_null_key = delta_min, delta_max, 0, False
+    for index in range(records):
+        start = position
+        position, delta, offset_delta, _, key_length, _, _, _, _ = _record(data, start, data_end)
+        if position < 0:
+            raise _malformed(index, start)
+        if offset_delta != index:
+            raise InvalidRecord(f"offset delta {offset_delta} where {index} was due")
         if delta < delta_min or delta > delta_max:
             raise InvalidRecord("a timestamp of more than 64 bits")
         if delta > newest:
             newest = delta
             newest_index = index
-        if key_lengths[index] < 0:
+        oldest = min(oldest, delta)
+        if key_length < 0:
             has_null_key = True
-    return RecordsSummary(newest, newest_index, bool(has_null_key))
+    _check_end(position, data_end)
+    return RecordsSummary(newest, newest_index, bool(has_null_key), oldest)
