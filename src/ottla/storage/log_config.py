@@ -7,8 +7,6 @@ Names are Kafka's topic keys with ``_`` for ``.``; sizes are bytes, times millis
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.protocol.records.batch import Compression
-
 INT64_MAX: Final = 2**63 - 1
 
 
@@ -23,10 +21,6 @@ class LogConfig:
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
     is_log_append_time: bool = False  # message.timestamp.type
-    message_timestamp_before_max_ms: int = INT64_MAX
-    message_timestamp_after_max_ms: int = 3_600_000
-    compression: Compression | None = None  # compression.type; None: as the producer sent it
-    compression_level: int | None = None  # of that codec; None: its default
     preallocate: bool = False
     file_delete_delay_ms: int = 60_000
     is_compacted: bool = False  # cleanup.policy has "compact"
