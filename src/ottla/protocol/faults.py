@@ -211,10 +211,28 @@ class CoordinatorLoading(Fault):
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
+class CoordinatorNotAvailable(Fault):
+    """Nobody coordinates at the moment: no topic yet, no leader, or no majority to write to."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 class NotEnoughReplicas(Fault):
     """Fewer replicas in sync than ``min.insync.replicas``; nothing was written."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class NotEnoughReplicasAfterAppend(Fault):
+    """Written and replicated to who was left, which is fewer than ``min.insync.replicas``."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class PolicyViolated(Fault):
+    """What a topic's configuration does not let anybody do, as deleting from a compacted log."""
+
+    code = ErrorCode.POLICY_VIOLATION
 
 
 class RequestTimedOut(Fault):

@@ -1,0 +1,605 @@
+"""One replica of a partition, hosted here: its log, and its part in the image.
+
+Everything is synchronous: an append, a follower's fetch or a new image is taken in as a whole,
+and whoever waited is told before the call returns. Times are monotonic unless said.
+
+    leader     appends for clients, answers all fetches, keeps the followers' progress, moves
+               the high watermark, proposes ISR changes
+    follower   takes what its leader sends (`follower.py`), answers consumers that ask for it
+    offline    its directory has failed: everything is `StorageFailed`
+
+Invariants: an append is acknowledged only in the leader epoch it was made in; the high
+watermark never falls while this node leads; both hold across any order of images.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.config.generated import TopicConfig
+from ottla.metadata.topics import PartitionRegistration
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    PolicyViolated,
+    StorageFailed,
+    UnknownLeaderEpoch,
+)
+from ottla.protocol.types import NO_EPOCH, NO_LEADER, LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.replication.follower_progress import FollowerProgress
+from ottla.replication.high_watermark import Lag, decide_high_watermark, is_under_min_isr
+from ottla.replication.isr import (
+    AfterRefusal,
+    Isr,
+    LeaderOffsets,
+    Proposal,
+    Reign,
+    decide_after_refusal,
+    lagging,
+    may_join,
+    propose,
+)
+from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
+from ottla.replication.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
+from ottla.runtime.ports import Clock
+from ottla.storage.append import Appended
+from ottla.storage.log import Log
+from ottla.storage.log_dir import LogDirectory
+from ottla.storage.partition_names import TopicPartition
+from ottla.storage.read import Slice
+
+ALL: Final = -1
+"""``acks=all``."""
+
+HIGH_WATERMARK_OFFSET: Final = Offset(-1)
+"""DeleteRecords: everything below the high watermark."""
+
+
+class Surroundings(Protocol):
+    """What a partition needs of its node."""
+
+    @property
+    def node_id(self) -> NodeId:
+        """This broker."""
+        ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """By which registration this broker runs."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clocks."""
+        ...
+
+    @property
+    def lag_ms_max(self) -> int:
+        """``replica.lag.time.max.ms``."""
+        ...
+
+    def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
+        """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
+        ...
+
+    def is_alive(self, broker: int) -> bool:
+        """Say whether a broker is registered and not fenced."""
+        ...
+
+    def propose(self, partition: "Partition", proposal: Proposal) -> None:
+        """Have the controller asked for another ISR, soon."""
+        ...
+
+    def storage_failed(self, directory: LogDirectory, reason: str) -> None:
+        """Take a log directory offline, and every partition in it."""
+        ...
+
+
+class Partition:
+    """A replica hosted here. Made and kept in step with the image by `replicas.py`."""
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        topic_id: Uuid,
+        directory: LogDirectory,
+        log: Log,
+        config: TopicConfig,
+        around: Surroundings,
+    ) -> None:
+        self.name = name
+        self.topic, self.index = name
+        self.topic_id = topic_id
+        self.directory = directory
+        self.log = log
+        self.config = config
+        self._around = around
+        self._node_id = around.node_id
+        self.registration: PartitionRegistration | None = None
+        self.leader_id: NodeId = NO_LEADER
+        self.leader_epoch: LeaderEpoch = NO_EPOCH
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.is_leader = False
+        self.offline: StorageFailed | None = None
+        self.epoch_start_offset: Offset | None = None
+        self._isr = Isr()
+        self._followers: dict[int, FollowerProgress] = {}
+        self._wakers = Wakers()
+        self._replicated = OffsetWaiters()
+        self._trimmed = OffsetWaiters()
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+    # -- where it stands -------------------------------------------------------
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The committed in-sync replicas, as far as known here."""
+        return self._isr.committed
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """The ISR that the controller was asked for and has not answered yet."""
+        return self._isr.proposal
+
+    @property
+    def followers(self) -> dict[int, FollowerProgress]:
+        """The other replicas and how far they are, while this node leads."""
+        return self._followers
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether acks=all is refused for now."""
+        return self.is_leader and is_under_min_isr(
+            self._isr, self.config.min_insync_replicas, len(self._followers) + 1
+        )
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The smallest log start of the replicas that are alive; of a leader."""
+        starts = [
+            follower.log_start
+            for broker, follower in self._followers.items()
+            if self._around.is_alive(broker)
+        ]
+        return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
+
+    def readable_end(self, isolation: Isolation) -> Offset:
+        """Return up to where such a reader may read."""
+        if isolation is Isolation.HIGH_WATERMARK:
+            return self.log.high_watermark
+        if isolation is Isolation.LAST_STABLE:
+            return self.log.last_stable_offset
+        return self.log.log_end_offset
+
+    # -- who may ask -----------------------------------------------------------
+
+    def check_online(self) -> None:
+        """Refuse while the directory is offline.
+
+        Raises:
+            StorageFailed: it is.
+        """
+        if self.offline is not None:
+            raise StorageFailed(self.offline.directory, self.offline.reason)
+
+    def check_leader(self) -> None:
+        """Refuse what only a leader may do.
+
+        Raises:
+            NotLeader: another node leads, or nobody. StorageFailed: the directory is offline.
+        """
+        if not self.is_leader:
+            self.check_online()
+            raise NotLeader(f"{self.name}: node {self.leader_id} leads, not {self._node_id}")
+
+    def check_leader_epoch(self, epoch: LeaderEpoch) -> None:
+        """Compare the leader epoch that a peer goes by; -1 is not compared (KIP-320).
+
+        Raises:
+            FencedLeaderEpoch: the peer is behind. UnknownLeaderEpoch: this node is.
+        """
+        if epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        text = f"{self.name}: epoch {epoch}, here it is {self.leader_epoch}"
+        raise FencedLeaderEpoch(text) if epoch < self.leader_epoch else UnknownLeaderEpoch(text)
+
+    # -- append ----------------------------------------------------------------
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        *,
+        now: Millis,
+        required_acks: int = 1,
+        from_client: bool = True,
+        transaction_version: int = 0,
+        expected_epoch: LeaderEpoch | None = None,
+    ) -> Appended:
+        """Append as the leader; ``now`` is wall time. Wakes readers before it returns.
+
+        ``expected_epoch`` is the reign in which a coordinator decided what it appends.
+
+        Raises:
+            NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch: another reign. NotEnoughReplicas:
+            acks=all with too small an ISR. Others as `Log.append_as_leader` says. Nothing was
+            written. StorageFailed: the directory is offline now.
+        """
+        self.check_leader()
+        if expected_epoch is not None:
+            self.check_leader_epoch(expected_epoch)
+        if required_acks == ALL and self.is_under_min_isr:
+            raise NotEnoughReplicas(
+                f"{self.name}: in sync {self.isr}, "
+                f"min.insync.replicas is {self.config.min_insync_replicas}"
+            )
+        try:
+            appended = self.log.append_as_leader(
+                batch,
+                leader_epoch=self.leader_epoch,
+                now=now,
+                from_client=from_client,
+                transaction_version=transaction_version,
+            )
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
+        if not appended.is_duplicate:
+            self._advance()
+            self._wakers.wake()
+        return appended
+
+    def when_replicated(self, offset: Offset, done: Done) -> Unsubscribe:
+        """Call ``done`` once everything below ``offset`` is replicated, maybe at once.
+
+        ``offset`` is one behind the last record. With None all is well; with
+        NotEnoughReplicasAfterAppend it is replicated to too few; with NotLeader or
+        StorageFailed it may be lost or not, and this node will never know.
+        """
+        if self.is_leader and self.log.high_watermark < offset:
+            return self._replicated.add(offset, done)
+        try:
+            self.check_leader()
+        except (NotLeader, StorageFailed) as fault:
+            done(fault)
+        else:
+            done(self._too_few_after_append())
+        return _nothing
+
+    def _too_few_after_append(self) -> NotEnoughReplicasAfterAppend | None:
+        needed = min(self.config.min_insync_replicas, len(self._followers) + 1)
+        if len(self._isr.maximal) >= needed:
+            return None
+        return NotEnoughReplicasAfterAppend(f"{self.name}: in sync {self.isr}")
+
+    def on_appended(self, wake: Callable[[], None]) -> Unsubscribe:
+        """Call ``wake`` whenever a reader may see more, or will never see more here."""
+        return self._wakers.add(wake)
+
+    def _advance(self) -> bool:
+        """Move the high watermark as far as it may go; True when it moved."""
+        log = self.log
+        if not self._followers:
+            new = log.log_end_offset  # alone: no rule can hold it back
+        elif self.is_under_min_isr:
+            return False
+        else:
+            lag = Lag(self._around.clock.monotonic(), self._around.lag_ms_max)
+            new = decide_high_watermark(
+                log.log_end_offset, self._isr, self._followers, lag, self._around.is_eligible
+            )
+        if new <= log.high_watermark:
+            return False
+        log.set_high_watermark(new)
+        if self._replicated:
+            self._replicated.reached(new, self._too_few_after_append())
+        return True
+
+    # -- read ------------------------------------------------------------------
+
+    def read(self, want: ReadWant) -> ReadFound:
+        """Find what a fetch asked for. A follower's progress is noted by `follower_fetched`.
+
+        Raises:
+            OffsetOutOfRange: below the log's start or above its end, or of an epoch that this
+                log knows nothing of. NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch.
+            StorageFailed, CorruptBatch: it cannot be read.
+        """
+        self.check_leader_epoch(want.current_leader_epoch)
+        if not self.is_leader and not want.allow_follower:
+            self.check_leader()
+        self.check_online()
+        if want.replica_id != CONSUMER:
+            self.check_follower(want.replica_id, want.current_leader_epoch)
+        log = self.log
+        stood = (
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            log.log_end_offset,
+        )
+        if want.last_fetched_epoch != NO_EPOCH:
+            diverging = self._diverging(want)
+            if diverging is not None:
+                return ReadFound(self._no_batches(want.offset), *stood, diverging=diverging)
+        upto = self.readable_end(want.isolation)
+        try:
+            found = log.read(want.offset, want.bytes_max, upto=upto, minimum_one=want.minimum_one)
+            if want.isolation is not Isolation.LAST_STABLE:
+                return ReadFound(found, *stood)
+            aborted = log.collect_aborted(found.base_offset, upto) if found.length else []
+            return ReadFound(found, *stood, aborted)
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
+
+    def _no_batches(self, offset: Offset) -> Slice:
+        return Slice(self.log.segments[-1].file, 0, 0, offset)
+
+    def _diverging(self, want: ReadWant) -> tuple[LeaderEpoch, Offset] | None:
+        """Compare the reader's history with the log's (KIP-595); None when they agree."""
+        epoch, end = self.log.epochs.end_offset_for(
+            want.last_fetched_epoch, self.log.log_end_offset
+        )
+        if end < 0 or epoch < 0 or want.offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(
+                f"{self.name}: offset {want.offset} of epoch {want.last_fetched_epoch}"
+            )
+        if epoch < want.last_fetched_epoch or end < want.offset:
+            return epoch, end
+        return None
+
+    def epoch_end(
+        self, current_epoch: LeaderEpoch, epoch: LeaderEpoch, *, allow_follower: bool = False
+    ) -> tuple[LeaderEpoch, Offset]:
+        """Return the largest known epoch at or below ``epoch``, and where it ends; -1 for neither.
+
+        Raises:
+            NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, StorageFailed
+        """
+        self.check_leader_epoch(current_epoch)
+        if not allow_follower:
+            self.check_leader()
+        self.check_online()
+        return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+
+    def check_offset_available(self) -> None:
+        """Refuse to name the newest offset while this leader does not know it yet (KIP-207).
+
+        Raises:
+            OffsetNotAvailable: the high watermark is still behind the start of its reign.
+        """
+        if (
+            self.epoch_start_offset is not None
+            and self.log.high_watermark < self.epoch_start_offset
+        ):
+            raise OffsetNotAvailable(f"{self.name}: {self.log.high_watermark}")
+
+    # -- the front of the log --------------------------------------------------
+
+    def delete_records(self, offset: Offset) -> Offset:
+        """Make ``offset`` the first that may be read, -1 the high watermark; return which.
+
+        Raises:
+            NotLeader, PolicyViolated, StorageFailed. OffsetOutOfRange: above the high watermark.
+        """
+        self.check_leader()
+        if not self.log.config.is_deleted:
+            raise PolicyViolated(f"{self.name}: cleanup.policy is {self.config.cleanup_policy}")
+        wanted = self.log.high_watermark if offset == HIGH_WATERMARK_OFFSET else offset
+        if wanted < 0:
+            raise OffsetOutOfRange(f"{self.name}: {offset}")
+        try:
+            self.log.advance_log_start(wanted)
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
+        return wanted
+
+    def when_deleted(self, offset: Offset, done: Done) -> Unsubscribe:
+        """Call ``done`` once no replica that is alive starts below ``offset``, maybe at once."""
+        if self.is_leader and self.low_watermark < offset:
+            return self._trimmed.add(offset, done)
+        try:
+            self.check_leader()
+        except (NotLeader, StorageFailed) as fault:
+            done(fault)
+        else:
+            done(None)
+        return _nothing
+
+    # -- followers -------------------------------------------------------------
+
+    def check_follower(self, replica_id: int, current_epoch: LeaderEpoch = NO_EPOCH) -> None:
+        """Refuse a fetch of a broker that is no replica, as far as known here.
+
+        Raises:
+            UnknownLeaderEpoch: it goes by our epoch, so it knows more than we do.
+            NotLeader: it names no epoch, so nobody knows.
+        """
+        if replica_id in self._followers:
+            return
+        text = f"{self.name}: broker {replica_id} is not among {self.replicas}"
+        raise NotLeader(text) if current_epoch == NO_EPOCH else UnknownLeaderEpoch(text)
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        offset: Offset,
+        *,
+        log_start: Offset,
+        leader_end: Offset | None = None,
+        broker_epoch: int = -1,
+    ) -> None:
+        """Take note of a follower's fetch; may move the high watermark and ask for its joining.
+
+        ``leader_end`` is where the log ended when the fetch was answered, by default now.
+
+        Raises:
+            NotLeader: no replica, or of a registration of its broker that is over (KIP-903).
+        """
+        self.check_leader()
+        self.check_follower(replica_id)
+        follower = self._followers[replica_id]
+        if broker_epoch >= 0 and (follower.broker_epoch or -1) > broker_epoch:
+            raise NotLeader(f"{self.name}: broker {replica_id} has a newer epoch")
+        follower.broker_epoch = broker_epoch
+        end = self.log.log_end_offset if leader_end is None else leader_end
+        before, before_start = follower.log_end, follower.log_start
+        follower.fetched(offset, log_start, end, self._around.clock.monotonic())
+        self._consider_joining(replica_id, follower)
+        if follower.log_end != before and self._advance():
+            self._wakers.wake()
+        if follower.log_start != before_start and self._trimmed:
+            self._trimmed.reached(self.low_watermark)
+
+    def _consider_joining(self, broker: int, follower: FollowerProgress) -> None:
+        isr = self._isr
+        if isr.proposal is not None or broker in isr.committed or self.epoch_start_offset is None:
+            return
+        log = self.log
+        leader = LeaderOffsets(log.high_watermark, log.log_end_offset, self.epoch_start_offset)
+        if may_join(follower, leader) and self._around.is_eligible(broker, follower.broker_epoch):
+            self._propose((*isr.committed, broker))
+
+    def drop_laggards(self) -> tuple[int, ...]:
+        """Propose an ISR without those that lag; return them."""
+        if not self.is_leader or len(self._isr.committed) < 2:
+            return ()
+        around = self._around
+        gone = lagging(
+            self._isr,
+            self._followers,
+            self.log.log_end_offset,
+            around.clock.monotonic(),
+            around.lag_ms_max,
+        )
+        if gone:
+            self._propose(tuple(each for each in self._isr.committed if each not in gone))
+        return gone
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        reign = Reign(
+            self._node_id, self._around.broker_epoch, self.leader_epoch, self.partition_epoch
+        )
+        proposal = propose(isr, reign, self._followers)
+        self._isr = Isr(self._isr.committed, proposal)
+        self._around.propose(self, proposal)
+
+    def isr_accepted(
+        self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        """Take in the controller's yes to ``proposal``, unless the image was faster."""
+        if self._isr.proposal is not proposal:
+            return
+        if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+            return
+        self._isr = Isr(isr)
+        self.partition_epoch = partition_epoch
+        if self._advance():
+            self._wakers.wake()
+
+    def isr_refused(self, proposal: Proposal, error: ErrorCode) -> bool:
+        """Take in the controller's no; True when it has to be asked again."""
+        if self._isr.proposal is not proposal:
+            return False
+        after = decide_after_refusal(error)
+        if after is AfterRefusal.ROLL_BACK:
+            self._isr = Isr(self._isr.committed)
+        return after is AfterRefusal.RETRY
+
+    # -- the image -------------------------------------------------------------
+
+    def apply(self, registration: PartitionRegistration) -> bool:
+        """Take in what the image says of this partition; True when the leader epoch is new.
+
+        An older partition epoch than the one known changes nothing: the controller's answer to
+        a proposal may be faster than the image.
+        """
+        if registration.partition_epoch < self.partition_epoch or self.offline is not None:
+            return False
+        is_new_epoch = registration.leader_epoch > self.leader_epoch
+        was_leader = self.is_leader
+        self.registration = registration
+        self.replicas = registration.replicas
+        self.partition_epoch = registration.partition_epoch
+        self.leader_id = NodeId(registration.leader)
+        if registration.leader == self._node_id:
+            self._lead(registration, is_new_epoch, was_leader)
+        else:
+            self.leader_epoch = LeaderEpoch(registration.leader_epoch)
+            self._isr = Isr(registration.isr)
+            self._stop_leading()
+        has_moved = self.is_leader and self._advance()
+        if was_leader and not self.is_leader:
+            # Whether the new leader has what was appended is not ours to say.
+            self._give_up(NotLeader(f"{self.name}: node {self.leader_id} leads now"))
+        if has_moved or is_new_epoch or was_leader != self.is_leader:
+            self._wakers.wake()
+        return is_new_epoch
+
+    def _lead(
+        self, registration: PartitionRegistration, is_new_epoch: bool, was_leader: bool
+    ) -> None:
+        others = [each for each in registration.replicas if each != self._node_id]
+        self._followers = {
+            broker: self._followers.get(broker) or FollowerProgress() for broker in others
+        }
+        self._isr = Isr(registration.isr)
+        if is_new_epoch:
+            self._begin_reign(registration, was_leader)
+        self.is_leader = self.offline is None  # noting the reign may have failed
+
+    def _begin_reign(self, registration: PartitionRegistration, was_leader: bool) -> None:
+        self.leader_epoch = LeaderEpoch(registration.leader_epoch)
+        log, now = self.log, self._around.clock.monotonic()
+        try:
+            # Even without a record of it: a follower with records of a later reign than any of
+            # ours must learn that they are not part of the log.
+            log.start_epoch(self.leader_epoch)
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            return
+        self.epoch_start_offset = log.log_end_offset
+        for broker, follower in self._followers.items():
+            follower.begin_epoch(
+                log.log_end_offset,
+                now,
+                is_new_leader=not was_leader,
+                is_in_sync=broker in registration.isr,
+            )
+
+    def _stop_leading(self) -> None:
+        self.is_leader = False
+        self.epoch_start_offset = None
+        self._followers = {}
+
+    def _give_up(self, fault: NotLeader | StorageFailed) -> None:
+        self._replicated.give_up(fault)
+        self._trimmed.give_up(fault)
+
+    def go_offline(self, fault: StorageFailed) -> None:
+        """Stop everything: the directory has failed, or the partition leaves this node."""
+        if self.offline is not None:
+            return
+        self.offline = fault
+        self._stop_leading()
+        self._give_up(fault)
+        self._wakers.wake()
+
+    def close(self) -> None:
+        """Tell whoever waits that the partition is no longer here."""
+        self._stop_leading()
+        self.leader_id = NO_LEADER
+        self._give_up(NotLeader(f"{self.name}: no longer hosted here"))
+        self._wakers.wake()
+
+
+def _nothing() -> None:
+    """Nothing to unsubscribe from."""

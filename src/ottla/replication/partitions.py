@@ -1,0 +1,103 @@
+"""The partitions that this node hosts, by name and by topic id."""
+
+from collections.abc import Callable, Iterator
+
+from ottla.metadata.image import Image
+from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
+from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.replication.partition import Partition
+from ottla.replication.waiters import Unsubscribe
+
+Led = Callable[[str, int, LeaderEpoch], None]
+Unled = Callable[[str, int, LeaderEpoch | None], None]
+
+
+class Partitions:
+    """The registry. Filled by `replicas.py`; everybody else only looks up.
+
+    ``image`` gives the newest image that `replicas.py` has taken in.
+    """
+
+    def __init__(self, image: Callable[[], Image]) -> None:
+        self._image = image
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[Uuid, int], Partition] = {}
+        self._led: list[Led] = []
+        self._unled: list[Unled] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._by_name.values()))
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """Return a partition hosted here, None for any other."""
+        return self._by_name.get((topic, index))
+
+    def by_id(self, topic_id: Uuid, index: int) -> Partition | None:
+        """Return a partition hosted here by its topic's id, None for any other."""
+        return self._by_id.get((topic_id, index))
+
+    def find(self, topic: str, index: int) -> Partition:
+        """Return a partition hosted here and online.
+
+        Raises:
+            UnknownTopicOrPartition: the image knows none. NotLeader: it is elsewhere.
+            StorageFailed: its directory is offline.
+        """
+        found = self._by_name.get((topic, index))
+        if found is not None:
+            if found.offline is not None:
+                found.check_online()
+            return found
+        known = self._image().topics.named(topic)
+        if known is None or index not in known.partitions:
+            raise UnknownTopicOrPartition(f"{topic}-{index}")
+        raise NotLeader(f"{topic}-{index} is not hosted here")
+
+    # -- leadership ------------------------------------------------------------
+
+    def on_led(self, callback: Led) -> Unsubscribe:
+        """Call back whenever this node begins to lead a partition, or leads it in a new epoch."""
+        self._led.append(callback)
+        return lambda: self._led.remove(callback)
+
+    def on_unled(self, callback: Unled) -> Unsubscribe:
+        """Call back whenever it stops; with the epoch of the new leader, None if deleted."""
+        self._unled.append(callback)
+        return lambda: self._unled.remove(callback)
+
+    def tell_led(self, partition: Partition) -> None:
+        """Tell everybody that a partition is led here, after it is."""
+        for callback in tuple(self._led):
+            callback(partition.topic, partition.index, partition.leader_epoch)
+
+    def tell_unled(self, partition: Partition, epoch: LeaderEpoch | None) -> None:
+        """Tell everybody that a partition is no longer led here."""
+        for callback in tuple(self._unled):
+            callback(partition.topic, partition.index, epoch)
+
+    # -- coming and going ------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        """Host a partition from now on."""
+        assert self.get(partition.topic, partition.index) is None, str(partition)
+        self._by_name[partition.topic, partition.index] = partition
+        self._by_id[partition.topic_id, partition.index] = partition
+
+    def remove(self, partition: Partition) -> None:
+        """Host it no longer; whoever waits on it is told."""
+        del self._by_name[partition.topic, partition.index]
+        del self._by_id[partition.topic_id, partition.index]
+        partition.close()
+
+    def fail(self, fault: StorageFailed) -> list[Partition]:
+        """Take offline every partition in the directory that failed; return those it led."""
+        led: list[Partition] = []
+        for partition in self:
+            if partition.directory.path == fault.directory and partition.offline is None:
+                if partition.is_leader:
+                    led.append(partition)
+                partition.go_offline(fault)
+        return led

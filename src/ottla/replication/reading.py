@@ -1,0 +1,52 @@
+"""What a reader asks of a partition, and what it gets."""
+
+import enum
+from typing import Final, NamedTuple
+
+from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Offset
+from ottla.storage.read import Slice
+from ottla.storage.transaction_index import AbortedTxn
+
+CONSUMER: Final = -1
+"""The replica id of a reader that is no replica."""
+
+
+class Isolation(enum.Enum):
+    """Up to where a reader may see."""
+
+    LOG_END = "log end"  # a follower
+    HIGH_WATERMARK = "high watermark"  # read_uncommitted
+    LAST_STABLE = "last stable offset"  # read_committed
+
+
+class ReadWant(NamedTuple):
+    """A fetch of one partition. Epochs of -1 are not checked.
+
+    ``minimum_one``: a first batch larger than ``bytes_max`` is given whole. ``allow_follower``:
+    a replica that does not lead may answer too (KIP-392).
+    """
+
+    offset: Offset
+    bytes_max: int
+    minimum_one: bool = True
+    isolation: Isolation = Isolation.HIGH_WATERMARK
+    current_leader_epoch: LeaderEpoch = NO_EPOCH
+    last_fetched_epoch: LeaderEpoch = NO_EPOCH
+    replica_id: int = CONSUMER
+    allow_follower: bool = False
+
+
+class ReadFound(NamedTuple):
+    """The batches as a place in a file, and where the partition stood just before.
+
+    ``aborted`` is None unless read_committed. ``diverging`` is ``(epoch, end offset)`` where the
+    reader's history differs from this log's: it has to cut back, and the slice is empty.
+    """
+
+    slice: Slice
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    log_end_offset: Offset
+    aborted: list[AbortedTxn] | None = None
+    diverging: tuple[LeaderEpoch, Offset] | None = None

@@ -1,0 +1,319 @@
+"""A partition that leads: appends, reads, acknowledgements, fencing."""
+
+import errno
+
+import pytest
+from replication_world import (
+    LAG_MS,
+    Machine,
+    append,
+    batch_of,
+    bytes_of,
+    lone_leader,
+    registration,
+    values_in,
+)
+
+from ottla.config.generated import TopicConfig
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import (
+    Fault,
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    PolicyViolated,
+    StorageFailed,
+    UnknownLeaderEpoch,
+)
+from ottla.replication.reading import Isolation, ReadWant
+
+THREE = (0, 1, 2)
+
+
+def test_a_lone_leader_acknowledges_at_once() -> None:
+    partition = lone_leader()
+    told: list[Fault | None] = []
+    assert append(partition, b"a", b"b", required_acks=-1).last_offset == 1
+    partition.when_replicated(2, told.append)
+    assert told == [None]
+    assert partition.log.high_watermark == 2
+    assert values_in(partition.log) == [b"a", b"b"]
+
+
+def test_readers_are_woken_by_every_append_until_they_leave() -> None:
+    partition = lone_leader()
+    woken: list[int] = []
+    leave = partition.on_appended(lambda: woken.append(partition.log.high_watermark))
+    append(partition, b"a")
+    append(partition, b"b")
+    assert woken == [1, 2], "and the high watermark has moved before"
+    leave()
+    leave()
+    append(partition, b"c")
+    assert woken == [1, 2]
+
+
+def test_a_waker_may_unsubscribe_others() -> None:
+    partition = lone_leader()
+    woken: list[str] = []
+
+    def first() -> None:
+        woken.append("first")
+        leave_second()
+
+    partition.on_appended(first)
+    leave_second = partition.on_appended(lambda: woken.append("second"))
+    append(partition, b"a")
+    assert woken == ["first"]
+
+
+def test_what_was_appended_is_read_as_a_slice() -> None:
+    partition = lone_leader()
+    batch = batch_of(b"a")
+    partition.append(batch, now=1)
+    found = partition.read(ReadWant(0, 1000))
+    assert bytes_of(found.slice) == bytes(batch)
+    assert found[1:] == (1, 1, 0, 1, None, None)
+
+
+def test_offsets_outside_the_log_are_out_of_range() -> None:
+    partition = lone_leader()
+    append(partition, b"a")
+    assert partition.read(ReadWant(1, 1000)).slice.length == 0
+    with pytest.raises(OffsetOutOfRange):
+        partition.read(ReadWant(2, 1000))
+
+
+def test_every_path_is_fenced_by_the_leader_epoch() -> None:
+    partition = Machine().host()
+    partition.apply(registration(epoch=5))
+    for call in (
+        lambda epoch: append(partition, b"a", expected_epoch=epoch),
+        lambda epoch: partition.read(ReadWant(0, 100, current_leader_epoch=epoch)),
+        lambda epoch: partition.epoch_end(epoch, 5),
+    ):
+        with pytest.raises(FencedLeaderEpoch):
+            call(4)
+        with pytest.raises(UnknownLeaderEpoch):
+            call(6)
+        call(5)
+
+
+def test_a_follower_refuses_what_only_a_leader_may_do() -> None:
+    partition = Machine().host()
+    partition.apply(registration(leader=1, replicas=(0, 1)))
+    for call in (
+        lambda: append(partition, b"a"),
+        lambda: partition.read(ReadWant(0, 100)),
+        lambda: partition.epoch_end(-1, 0),
+        lambda: partition.delete_records(0),
+        lambda: partition.follower_fetched(1, 0, log_start=0),
+    ):
+        with pytest.raises(NotLeader):
+            call()
+    assert partition.read(ReadWant(0, 100, allow_follower=True)).slice.length == 0
+    assert partition.epoch_end(-1, 0, allow_follower=True) == (-1, -1)
+
+
+def leader_of_three(min_insync: int = 1, epoch: int = 0):
+    machine = Machine()
+    partition = machine.host(config=TopicConfig(min_insync_replicas=min_insync))
+    partition.apply(registration(replicas=THREE, epoch=epoch))
+    return machine, partition
+
+
+def fetch(partition, broker: int, offset: int, **more) -> None:
+    partition.follower_fetched(broker, offset, log_start=0, **more)
+
+
+def test_acks_all_wait_for_every_replica_in_sync() -> None:
+    _, partition = leader_of_three()
+    told: list[Fault | None] = []
+    append(partition, b"a", required_acks=-1)
+    partition.when_replicated(1, told.append)
+    fetch(partition, 1, 1)
+    assert told == []
+    assert partition.log.high_watermark == 0
+    fetch(partition, 2, 0)
+    assert told == []
+    fetch(partition, 2, 1)
+    assert told == [None]
+    assert partition.log.high_watermark == 1
+
+
+def test_a_reader_sees_only_what_is_replicated_and_a_replica_sees_all() -> None:
+    _, partition = leader_of_three()
+    append(partition, b"a")
+    assert partition.read(ReadWant(0, 1000)).slice.length == 0
+    want = ReadWant(0, 1000, isolation=Isolation.LOG_END, replica_id=1)
+    assert partition.read(want).slice.length > 0
+
+
+def test_waiters_are_told_when_leadership_is_lost() -> None:
+    _, partition = leader_of_three()
+    told: list[Fault | None] = []
+    woken: list[bool] = []
+    partition.on_appended(lambda: woken.append(partition.is_leader))
+    append(partition, b"a")
+    partition.when_replicated(1, told.append)
+    partition.apply(registration(leader=1, epoch=1, partition_epoch=1, replicas=THREE))
+    assert isinstance(told[0], NotLeader)
+    assert woken[-1] is False
+    partition.when_replicated(1, told.append)
+    assert isinstance(told[1], NotLeader)
+
+
+def test_a_leader_that_is_elected_again_keeps_its_waiters() -> None:
+    _, partition = leader_of_three()
+    told: list[Fault | None] = []
+    append(partition, b"a")
+    partition.when_replicated(1, told.append)
+    partition.apply(registration(epoch=1, partition_epoch=1, replicas=THREE, isr=(0,)))
+    fetch(partition, 1, 1)
+    fetch(partition, 2, 1)
+    assert told == [None]
+    assert partition.log.epochs.latest_epoch == 1
+
+
+def test_a_waiter_that_left_is_not_told() -> None:
+    _, partition = leader_of_three()
+    told: list[Fault | None] = []
+    append(partition, b"a")
+    leave = partition.when_replicated(1, told.append)
+    leave()
+    fetch(partition, 1, 1)
+    fetch(partition, 2, 1)
+    assert told == []
+
+
+def test_too_few_in_sync_refuse_acks_all_and_nothing_else() -> None:
+    _, partition = leader_of_three(min_insync=2)
+    partition.apply(registration(replicas=THREE, isr=(0,), partition_epoch=1))
+    with pytest.raises(NotEnoughReplicas):
+        append(partition, b"a", required_acks=-1)
+    append(partition, b"b", required_acks=1)
+    assert partition.log.log_end_offset == 1
+    assert partition.log.high_watermark == 0, "it stands still under min ISR (KIP-966)"
+
+
+def test_more_than_all_replicas_cannot_be_asked_for() -> None:
+    partition = lone_leader(TopicConfig(min_insync_replicas=2))
+    append(partition, b"a", required_acks=-1)
+    assert partition.log.high_watermark == 1
+
+
+def test_an_isr_that_shrank_meanwhile_is_told_after_the_append() -> None:
+    _, partition = leader_of_three(min_insync=2)
+    told: list[Fault | None] = []
+    append(partition, b"a", required_acks=-1)
+    fetch(partition, 1, 1)
+    fetch(partition, 2, 1)
+    partition.apply(registration(replicas=THREE, isr=(0,), partition_epoch=1))
+    partition.when_replicated(1, told.append)
+    assert isinstance(told[0], NotEnoughReplicasAfterAppend)
+
+
+def test_the_newest_offset_is_not_told_before_the_reign_is_known() -> None:
+    _, partition = leader_of_three()
+    append(partition, b"a")
+    partition.apply(registration(replicas=THREE, epoch=1, partition_epoch=1))
+    with pytest.raises(OffsetNotAvailable):
+        partition.check_offset_available()
+    fetch(partition, 1, 1)
+    fetch(partition, 2, 1)
+    partition.check_offset_available()
+
+
+def test_a_stale_image_changes_nothing() -> None:
+    _, partition = leader_of_three(epoch=3)
+    partition.apply(registration(replicas=THREE, epoch=3, partition_epoch=7))
+    assert not partition.apply(registration(leader=1, replicas=THREE, epoch=4, partition_epoch=6))
+    assert partition.is_leader
+    assert partition.partition_epoch == 7
+
+
+def test_a_history_that_differs_is_told_to_cut_back() -> None:
+    partition = Machine().host()
+    partition.apply(registration(epoch=1))
+    append(partition, b"a", b"b")
+    partition.apply(registration(epoch=4, partition_epoch=1))
+    append(partition, b"c")
+
+    def diverging(offset: int, epoch: int):
+        want = ReadWant(offset, 1000, last_fetched_epoch=epoch, current_leader_epoch=4)
+        return partition.read(want).diverging
+
+    assert diverging(2, 1) is None
+    assert diverging(3, 4) is None
+    assert diverging(3, 1) == (1, 2), "it has more of epoch 1 than there is"
+    assert diverging(3, 3) == (1, 2), "epoch 3 never was"
+    with pytest.raises(OffsetOutOfRange):
+        diverging(3, 5)
+
+
+def test_records_are_deleted_up_to_the_high_watermark() -> None:
+    partition = lone_leader()
+    append(partition, b"a", b"b", b"c")
+    assert partition.delete_records(1) == 1
+    assert partition.low_watermark == 1
+    with pytest.raises(OffsetOutOfRange):
+        partition.delete_records(4)
+    with pytest.raises(OffsetOutOfRange):
+        partition.delete_records(-2)
+    assert partition.delete_records(-1) == 3
+    with pytest.raises(OffsetOutOfRange):
+        partition.read(ReadWant(0, 100))
+
+
+def test_a_deletion_is_done_when_all_that_live_have_deleted() -> None:
+    machine, partition = leader_of_three()
+    machine.around.dead.add(2)
+    append(partition, b"a")
+    for broker in (1, 2):
+        fetch(partition, broker, 1)
+    told: list[Fault | None] = []
+    partition.when_deleted(partition.delete_records(1), told.append)
+    assert told == []
+    partition.follower_fetched(1, 1, log_start=1)
+    assert told == [None]
+
+
+def test_a_compacted_log_is_not_deleted_from() -> None:
+    partition = lone_leader(is_deleted=False, is_compacted=True)
+    with pytest.raises(PolicyViolated) as refused:
+        partition.delete_records(0)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_failed_write_takes_the_directory_offline_and_tells_everybody() -> None:
+    machine, partition = leader_of_three()
+    told: list[Fault | None] = []
+    append(partition, b"a")
+    partition.when_replicated(1, told.append)
+    machine.disk.fail("write", error=errno.EIO, path_contains="/d/orders-0")
+    with pytest.raises(StorageFailed):
+        append(partition, b"b")
+    assert machine.directory.is_failed
+    assert isinstance(told[0], StorageFailed)
+    for call in (lambda: append(partition, b"c"), lambda: partition.read(ReadWant(0, 1))):
+        with pytest.raises(StorageFailed):
+            call()
+
+
+def test_followers_that_lag_are_dropped_and_the_high_watermark_waits_for_the_answer() -> None:
+    machine, partition = leader_of_three()
+    append(partition, b"a")
+    fetch(partition, 1, 1)
+    machine.clock.pass_ms(LAG_MS + 1)
+    assert partition.drop_laggards() == (2,)
+    assert partition.log.high_watermark == 0, "the controller has not agreed"
+    (_, proposal), *rest = machine.around.proposals
+    assert not rest
+    assert proposal.isr == (0, 1)
+    assert proposal.broker_epochs == (100, -1)
+    partition.isr_accepted(proposal, (0, 1), 0, 1)
+    assert partition.isr == (0, 1)
+    assert partition.log.high_watermark == 1
