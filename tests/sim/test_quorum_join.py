@@ -11,7 +11,7 @@ from ottla.protocol.api_keys import Listener
 from ottla.protocol.errors import ErrorCode
 from ottla.raft.auto_join import AutoJoin, Join, JoinMark, decide_join
 from ottla.raft.core.effects import Role
-from ottla.raft.core.messages import RemoveVoterRequest, VoterChangeReply
+from ottla.raft.core.messages import RemoveVoterRequest, Reply, VoterChangeReply
 from ottla.raft.core.voters import VoterSet
 from ottla.raft.metadata_log import DIRECTORY_NAME
 from ottla.raft.snapshots import write_initial_snapshot
@@ -94,12 +94,18 @@ class Cluster:
         )
 
     async def remove(self) -> None:
-        leader = next(
-            m.driver
+        name, leader = next(
+            (m.name, m.driver)
             for m in self.machines
             if m.driver is not None and m.driver.describe().role is Role.LEADER
         )
-        reply = await leader.request(RemoveVoterRequest(CLUSTER, self.joiner.key))
+        removal = RemoveVoterRequest(CLUSTER, self.joiner.key)
+        asked: list[asyncio.Task[Reply]] = []
+        self.world.host(name).call_inside(
+            lambda: asked.append(asyncio.ensure_future(leader.request(removal)))
+        )
+        await wait_until(lambda: bool(asked) and asked[0].done())
+        reply = asked[0].result()
         assert isinstance(reply, VoterChangeReply)
         assert reply.error is ErrorCode.NONE
 
@@ -146,7 +152,7 @@ def test_a_removed_node_stays_removed_until_it_is_told(is_down: bool) -> None:
         host.restart()
         await asyncio.sleep(20)
         assert not cluster.is_joined()
-        host.disk.remove(f"{METADATA_DIR}/auto-joined")
+        host.call_inside(lambda: host.disk.remove(f"{METADATA_DIR}/auto-joined"))
         await wait_until(cluster.is_joined)
 
     cluster.play(story)

@@ -46,6 +46,57 @@ def test_a_crashed_host_does_nothing_more_not_even_cleanup() -> None:
     direct(world, director)
 
 
+def test_what_a_host_is_called_to_do_ends_with_it() -> None:
+    """A director that makes a program act must not leave timers behind that outlive it."""
+    world, seen = World(0), []
+
+    async def main(ports: Ports) -> None:
+        await asyncio.sleep(1e6)
+
+    def act() -> None:
+        seen.append("now")
+        asyncio.get_running_loop().call_later(1, lambda: seen.append("later"))
+
+    async def director() -> None:
+        host = world.host("a")
+        host.call_inside(act)
+        host.start(main)
+        host.call_inside(act)
+        await asyncio.sleep(2)
+        assert seen == ["now", "later"]
+        host.call_inside(act)
+        await asyncio.sleep(0.5)
+        host.crash()
+        host.restart()
+        await asyncio.sleep(2)
+        assert seen == ["now", "later", "now"]
+
+    direct(world, director)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> None:
+    """A program that was given a timer from outside is a ghost after its host restarts."""
+    world = World(0)
+
+    async def main(ports: Ports) -> None:
+        await asyncio.sleep(1e6)
+
+    async def director() -> None:
+        host = world.host("a")
+        host.disk.make_dirs("/before")
+        host.start(main)
+        await asyncio.sleep(1)
+        if is_restarted:
+            host.crash()
+            host.restart()
+        host.disk.make_dirs("/ghost")
+        await asyncio.sleep(1)
+
+    with pytest.raises(RuntimeError, match=r"a: .*/ghost.* by a life not its own"):
+        direct(world, director)
+
+
 def test_every_disk_operation_can_be_the_last() -> None:
     """A crash at operation k leaves what a crash before it leaves, plus luck; never k + 1."""
 

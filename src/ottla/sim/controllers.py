@@ -7,6 +7,7 @@ that is cut off from its peers goes on taking requests. `ControllerWatch` says w
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from ottla.runtime.ports import Address
 from ottla.sim.controller_client import ControllerClient
@@ -93,7 +94,8 @@ class ControllersTorment(QuorumTorment):
         for _ in range(REIGNS):
             leader = self._leader()
             if leader is not None and leader.driver is not None:
-                leader.driver.resign(leader.driver.describe().epoch)
+                resign = partial(leader.driver.resign, leader.driver.describe().epoch)
+                self.host(leader).call_inside(resign)
             await asyncio.sleep(self.world.random.between(0.2, 0.5))
 
     async def _work(self, when: str) -> None:

@@ -17,6 +17,7 @@ from ottla.protocol.faults import Fault
 from ottla.raft.core.effects import Role
 from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, Request
 from ottla.raft.core.voters import ReplicaKey, VoterSet
+from ottla.raft.driver import RaftDriver
 from ottla.raft.metadata_log import DIRECTORY_NAME
 from ottla.raft.snapshots import write_initial_snapshot
 from ottla.raft.wire import to_message, to_reply
@@ -145,15 +146,22 @@ class QuorumTorment:
             host.start(self._main(machine))
         self.world.host("operator").start(self._operate)
 
-    def _up(self) -> list[Machine]:
-        return [machine for machine in self.machines if self.host(machine).is_up]
+    def _driver(self, machine: Machine) -> RaftDriver | None:
+        """Return the replica that runs on a machine. One that a crash ended is still to be seen
+        there, but is nobody to ask: its world is gone.
+        """
+        return machine.driver if self.host(machine).is_up else None
+
+    def _run_again(self, machine: Machine, crash_at_step: int = 0) -> None:
+        machine.driver = None
+        self.host(machine).restart(crash_at_step=crash_at_step)
 
     def _leader(self) -> Machine | None:
         leading = [
             (view.epoch, machine)
-            for machine in self._up()
-            if machine.driver is not None
-            and (view := machine.driver.describe()).role is Role.LEADER
+            for machine in self.machines
+            if (driver := self._driver(machine)) is not None
+            and (view := driver.describe()).role is Role.LEADER
         ]
         return max(leading, key=lambda pair: pair[0], default=(0, None))[1]
 
@@ -207,7 +215,7 @@ class QuorumTorment:
         host = self.host(machine)
         if host.is_up:
             host.kill()
-            host.restart(crash_at_step=1 + self.world.random.below(400))
+            self._run_again(machine, 1 + self.world.random.below(400))
 
     def _fail(self, machine: Machine, kind: Literal["sync", "write"]) -> None:
         self._suspect.add(machine.name)
@@ -303,7 +311,7 @@ class QuorumTorment:
         if machine.name in self._suspect:
             host.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
             self._suspect.discard(machine.name)
-        host.restart(crash_at_step=crash_at_step)
+        self._run_again(machine, crash_at_step)
 
     # -- the end -------------------------------------------------------------
 
@@ -349,10 +357,12 @@ class QuorumTorment:
     def _is_settled(self, target: int) -> bool:
         if self._leader() is None:
             return False
-        drivers = [machine.driver for machine in self.machines]
+        drivers = [self._driver(machine) for machine in self.machines]
         return all(driver is not None and driver.applied >= target for driver in drivers)
 
     def _describe(self) -> str:
         return "; ".join(
-            f"{m.name} {m.driver.describe() if m.driver else 'down'}" for m in self.machines
+            f"{machine.name} {driver.describe() if driver else 'down'}"
+            for machine in self.machines
+            for driver in [self._driver(machine)]
         )

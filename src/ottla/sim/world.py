@@ -54,7 +54,7 @@ class Host:
         self.disk = SimDisk(
             world.random.stream(name).below(1 << 48),
             clock=self.clock,
-            journal=lambda kind, path, detail: world.journal.note(name, kind, f"{path} {detail}"),
+            journal=self._note_disk,
             on_crash=self._crash_point,
         )
         self.sync_delay_s: Callable[[], float] = lambda: 0.002
@@ -62,6 +62,7 @@ class Host:
         self._random = world.random.stream(f"{name}/program")
         self._main: Main | None = None
         self._life: Life | None = None
+        self._context = contextvars.Context()
         self._down = asyncio.Event()
         self._down.set()
 
@@ -81,7 +82,7 @@ class Host:
         self.disk.restart()
         self._world.network.power_on(self.name)
         self._world.journal.note(self.name, "start")
-        context = contextvars.Context()
+        self._context = context = contextvars.Context()
         context.run(LIFE.set, life)
         task = self._world.loop.create_task(main(self._ports()), name=self.name, context=context)
         task.add_done_callback(
@@ -93,6 +94,15 @@ class Host:
         if self._main is None:
             raise RuntimeError(f"{self.name} never ran")
         self.start(self._main, crash_at_step=crash_at_step)
+
+    def call_inside(self, act: Callable[[], object]) -> None:
+        """Have the program that runs here do something next, as a signal would; no-op when down.
+
+        A director that called it itself would start timers and tasks that belong to no life,
+        and so outlive the program.
+        """
+        if self._life is not None:
+            self._world.loop.call_soon(act, context=self._context.copy())
 
     def crash(self, keep: Keep = Keep.SEEDED) -> None:
         """Lose power now. A host that is down already loses its page cache."""
@@ -121,6 +131,15 @@ class Host:
 
     def _committer(self, directory: str) -> Committer:
         return SimCommitter(directory, delay_s=lambda: self.sync_delay_s())
+
+    def _note_disk(self, kind: str, path: str, detail: str) -> None:
+        """Note what the disk did; fail the world if a life that is not this host's made it.
+
+        Tests and directors, which have no life, may touch the disk of a host that is down.
+        """
+        self._world.journal.note(self.name, kind, f"{path} {detail}")
+        if LIFE.get() is not self._life:
+            self._world.fail(RuntimeError(f"{self.name}: {kind} {path} by a life not its own"))
 
     def _end_life(self) -> Life | None:
         life, self._life = self._life, None
