@@ -1,0 +1,55 @@
+"""What a coordinator needs of the partition that its state is kept in."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
+
+Unsubscribe: TypeAlias = Callable[[], None]
+
+
+class ShardLog(Protocol):
+    """A partition of an internal topic that this node leads."""
+
+    @property
+    def log_start(self) -> Offset:
+        """The first offset that can be read."""
+        ...
+
+    @property
+    def log_end(self) -> Offset:
+        """The offset that the next record gets."""
+        ...
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Below it everything is committed."""
+        ...
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch the topic takes."""
+        ...
+
+    def append(self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis) -> Offset:
+        """Append as the leader of ``epoch``, replicas in sync required; return the new log end.
+
+        Raises:
+            NotLeader, FencedLeaderEpoch, StorageFailed: this node coordinates no longer.
+            NotEnoughReplicas, RecordTooLarge, InvalidProducerEpoch, ...: nothing was written.
+        """
+        ...
+
+    def read(self, offset: Offset, bytes_max: int) -> Buffer:
+        """Return batches from the one that holds ``offset``, up to the log end.
+
+        At least one whole batch, however large; the last may be cut off. Empty at the end.
+
+        Raises:
+            OffsetOutOfRange, StorageFailed, NotLeader, CorruptBatch.
+        """
+        ...
+
+    def on_advanced(self, wake: Callable[[], None]) -> Unsubscribe:
+        """Call ``wake`` whenever the high watermark may have moved."""
+        ...

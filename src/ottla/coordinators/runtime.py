@@ -1,0 +1,193 @@
+"""All shards of one internal topic that this node leads, and the service that moves them on.
+
+Leadership events come from the partitions, in the order of the image. A shard is loaded in
+pieces, one piece of each loading shard in turn, with the event loop free between two pieces.
+What a shard does between is synchronous; the service only loads and keeps time.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from ottla.coordinators.decision import Decision
+from ottla.coordinators.ports import ShardLog
+from ottla.coordinators.shard import Machine, Shard, ShardSettings, ShardState
+from ottla.coordinators.tickets import Pending
+from ottla.protocol.faults import Fault, NotCoordinator
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import LeaderEpoch, Millis
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeParts(Generic[Machine]):
+    """What a runtime is made of. ``open_log`` is None where the partition is not led any more."""
+
+    name: str
+    topic: str
+    open_log: Callable[[int], ShardLog | None]
+    new_machine: Callable[[int], Machine]
+    settings: ShardSettings
+
+
+class CoordinatorRuntime(Generic[Machine]):
+    """The shards of one topic. A service: run it for as long as shards are to be loaded."""
+
+    def __init__(self, parts: RuntimeParts[Machine]) -> None:
+        self.name = parts.name
+        self.topic = parts.topic
+        self._parts = parts
+        self._shards: dict[int, Shard[Machine]] = {}
+        self._loading: deque[tuple[int, Shard[Machine]]] = deque()
+        self._wake = asyncio.Event()
+        self._wakes_at: Millis | None = None
+
+    # -- leadership ----------------------------------------------------------
+
+    def on_led(self, topic: str, index: int, epoch: LeaderEpoch) -> None:
+        """Begin to coordinate a partition, or go on with it in a newer epoch.
+
+        A leader that stays the leader keeps its log, so its state stays right too.
+        """
+        if topic != self.topic:
+            return
+        shard = self._shards.get(index)
+        if shard is not None and shard.state is not ShardState.CLOSED:
+            shard.epoch = max(shard.epoch, epoch)
+            return
+        self._open(index, epoch)
+
+    def on_unled(self, topic: str, index: int, epoch: LeaderEpoch | None) -> None:
+        """Stop coordinating a partition, unless it is led in a newer epoch already."""
+        if topic != self.topic:
+            return
+        shard = self._shards.get(index)
+        if shard is None or (epoch is not None and epoch < shard.epoch):
+            return
+        del self._shards[index]
+        shard.close()
+        log.info("shard unloaded shard=%s", shard.name)
+
+    def _open(self, index: int, epoch: LeaderEpoch) -> None:
+        shard_log = self._parts.open_log(index)
+        if shard_log is None:
+            return
+        name = f"{self.topic}-{index}"
+        machine = self._parts.new_machine(index)
+        shard = Shard(name, epoch, shard_log, machine, self._parts.settings)
+        shard.on_lost = lambda: self._on_lost(index, shard)
+        shard.on_timers = lambda: self._on_timers(shard)
+        self._shards[index] = shard
+        self._loading.append((index, shard))
+        self._wake.set()
+
+    def _on_lost(self, index: int, shard: Shard[Machine]) -> None:
+        """Begin anew from the log: the partition may still be led here."""
+        if self._shards.get(index) is shard:
+            del self._shards[index]
+            self._open(index, shard.epoch)
+
+    # -- requests ------------------------------------------------------------
+
+    def shard(self, index: int) -> Shard[Machine]:
+        """Return a shard that may answer. Raises NotCoordinator, CoordinatorLoading."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise NotCoordinator(f"{self.topic}-{index} is not led here")
+        shard.check_active()
+        return shard
+
+    def active(self) -> Iterator[tuple[int, Shard[Machine]]]:
+        """Yield the shards that answer now, by number."""
+        for index in sorted(self._shards):
+            if self._shards[index].state is ShardState.ACTIVE:
+                yield index, self._shards[index]
+
+    def is_loading(self) -> bool:
+        """Whether some shard has not been read yet."""
+        return any(shard.state is ShardState.LOADING for shard in self._shards.values())
+
+    def submit(
+        self, index: int, decide: Callable[[Machine, Millis, Pending], Decision]
+    ) -> Any | Awaitable[Any]:  # noqa: ANN401 - each request has a reply of its own
+        """Decide against a shard; return the reply, or what to await for it.
+
+        ``decide`` gets the machine, wall time and the ticket of this request, which it may keep
+        by replying `LATER`. Raises, or the awaitable does: NotCoordinator, CoordinatorLoading,
+        CoordinatorNotAvailable, and whatever fault it raises itself.
+        """
+        ticket = Pending()
+        self.shard(index).submit(lambda machine, now: decide(machine, now, ticket), ticket)
+        return ticket.outcome()
+
+    def end_transaction(
+        self, index: int, producer: Producer, marker: EndTxnMarker
+    ) -> Any | Awaitable[Any]:  # noqa: ANN401 - as above
+        """End a producer's transaction in a shard (WriteTxnMarkers); the reply is None."""
+        ticket = Pending()
+        self.shard(index).end_transaction(producer, marker, ticket)
+        return ticket.outcome()
+
+    # -- the service ---------------------------------------------------------
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Load shards and keep their timers until cancelled; then close them all."""
+        ready()
+        try:
+            while True:
+                self._wake.clear()
+                self._load_some()
+                self._ring()
+                await self._rest()
+        finally:
+            for index in sorted(self._shards):
+                self._shards.pop(index).close()
+            self._loading.clear()
+
+    def _load_some(self) -> None:
+        """Move one loading shard on by a piece."""
+        if not self._loading:
+            return
+        index, shard = self._loading.popleft()
+        if shard.state is not ShardState.LOADING:
+            return
+        try:
+            is_active = shard.load_step()
+        except (Fault, OSError) as error:
+            log.error("shard cannot be loaded shard=%s reason=%s", shard.name, error)  # noqa: TRY400
+            return
+        if is_active:
+            log.info("shard loaded shard=%s epoch=%d end=%d", shard.name, shard.epoch, shard.end)
+        else:
+            self._loading.append((index, shard))
+
+    def _ring(self) -> None:
+        for _, shard in list(self.active()):
+            shard.on_due()
+
+    async def _rest(self) -> None:
+        """Wait for something to do; with shards to load only let others run."""
+        if self._loading:
+            await asyncio.sleep(0)
+            return
+        now = self._parts.settings.clock.monotonic()
+        times = (shard.next_due() for shard in self._shards.values())
+        self._wakes_at = min((time for time in times if time is not None), default=None)
+        wait_ms = None if self._wakes_at is None else max(0, self._wakes_at - now)
+        try:
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._wakes_at = None
+
+    def _on_timers(self, shard: Shard[Machine]) -> None:
+        due = shard.next_due()
+        if due is not None and (self._wakes_at is None or due < self._wakes_at):
+            self._wake.set()

@@ -1,0 +1,350 @@
+"""One partition of an internal topic, and the state machine that it holds.
+
+    LOADING --end of the log--> ACTIVE --leadership lost, or the log failed--> CLOSED
+       \\---------------------------------------------------------------------^
+
+While active: decide, append, replay at once, park the reply, answer when committed. Nothing here
+waits: the runtime calls `load_step` until the log is read, `on_due` when time has passed, and the
+partition calls back when its high watermark moves.
+
+Invariants: the machine's state is what its log up to ``end`` amounts to. A reply leaves only
+when all that its decision could have seen is committed. A closed shard never answers but with
+NOT_COORDINATOR, and its machine is thrown away: what was not committed cannot be taken back.
+"""
+
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from ottla.coordinators.batches import (
+    Decode,
+    MarkerFound,
+    ReadBatch,
+    build_batches,
+    read_batches,
+)
+from ottla.coordinators.decision import (
+    LATER,
+    Answer,
+    CancelTimer,
+    Decision,
+    Origin,
+    SetTimer,
+    StateMachine,
+    Ticket,
+)
+from ottla.coordinators.parked import Parked, Settled, Views
+from ottla.coordinators.ports import ShardLog
+from ottla.coordinators.timers import Timers
+from ottla.protocol.faults import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    CorruptBatch,
+    Fault,
+    FencedLeaderEpoch,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeader,
+    StorageFailed,
+)
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.runtime.ports import Clock
+
+log = logging.getLogger(__name__)
+
+View = TypeVar("View")
+Machine = TypeVar("Machine", bound=StateMachine[object])
+Decide: TypeAlias = Callable[[Machine, Millis], Decision]
+
+# What a shard must not go on after: whether the batch is in the log, or stays there, is unknown.
+_LOST: Final = (NotLeader, FencedLeaderEpoch, StorageFailed)
+
+
+class ShardState(enum.Enum):
+    """Where a shard is in its life."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """``write_timeout_ms``: how long a reply waits for its commit (``offsets.commit.timeout.ms``).
+
+    ``load_bytes`` are read, decoded and replayed in one step of a load.
+    """
+
+    clock: Clock
+    decode: Decode
+    write_timeout_ms: int = 5000
+    load_bytes: int = 64 * 1024
+    compression: Compression = Compression.NONE
+
+
+class Shard(Generic[Machine]):
+    """One shard in one reign of this node over its partition.
+
+    ``on_lost`` is called once, when the shard closes by itself; ``on_timers`` whenever a timer
+    may be due earlier than before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        epoch: LeaderEpoch,
+        log_: ShardLog,
+        machine: Machine,
+        settings: ShardSettings,
+    ) -> None:
+        self.name = name
+        self.epoch = epoch
+        self.machine = machine
+        self.state = ShardState.LOADING
+        self.on_lost: Callable[[], None] = _nothing
+        self.on_timers: Callable[[], None] = _nothing
+        self._log = log_
+        self._settings = settings
+        self._end = log_.log_start
+        self._timers = Timers()
+        self._parked = Parked()
+        self._views: Views[object] = Views(machine.view())
+        self._unsubscribe = log_.on_advanced(self._on_advanced)
+
+    @property
+    def end(self) -> Offset:
+        """The offset behind the last record that the state holds."""
+        return self._end
+
+    # -- load ----------------------------------------------------------------
+
+    def load_step(self) -> bool:
+        """Replay the next piece of the log; return whether the shard is active now.
+
+        Raises:
+            Fault: the log cannot be read, or holds what is no record of this coordinator. The
+                shard is closed.
+        """
+        assert self.state is ShardState.LOADING
+        try:
+            if self._end < self._log.log_end and self._load_piece():
+                return False
+        except BaseException:
+            self.close()
+            raise
+        self._moved_to(self._log.log_end)
+        self.state = ShardState.ACTIVE
+        self._carry_out(self.machine.on_loaded(self._settings.clock.now()), Settled())
+        return True
+
+    def _load_piece(self) -> bool:
+        """Replay what one read gives; return whether there was anything."""
+        data = self._log.read(self._end, self._settings.load_bytes)
+        before = self._end
+        for batch in read_batches(data, self._end, self._settings.decode):
+            self._replay_batch(batch)
+        if self._end == before and len(data):
+            raise CorruptBatch(f"{self.name}: no whole batch at offset {before}")
+        return len(data) > 0
+
+    def _replay_batch(self, batch: ReadBatch) -> None:
+        for found in batch.found:
+            if isinstance(found, MarkerFound):
+                self.machine.on_marker(found.producer, found.marker, found.offset)
+            else:
+                self.machine.replay(found.record, found.origin)
+        self._moved_to(batch.end)
+
+    def _moved_to(self, end: Offset) -> None:
+        self._end = end
+        self._views.note(end, self.machine.view(), self._log.high_watermark)
+
+    # -- decide --------------------------------------------------------------
+
+    def check_active(self) -> None:
+        """Raise unless this shard may answer. CoordinatorLoading, NotCoordinator."""
+        if self.state is ShardState.LOADING:
+            raise CoordinatorLoading(self.name)
+        if self.state is ShardState.CLOSED:
+            raise NotCoordinator(self.name)
+
+    def committed(self) -> object:
+        """Return the machine's view of what is committed. Raises as `check_active`."""
+        self.check_active()
+        return self._views.committed
+
+    def submit(self, decide: Callable[[Machine, Millis], Decision], ticket: Ticket) -> None:
+        """Decide, write, and answer the ticket when committed.
+
+        A fault that ``decide`` raises fails the ticket and changes nothing; any other error is
+        a bug in the middle of a change of state, so the shard is closed before it is raised.
+        """
+        try:
+            self.check_active()
+            decision = decide(self.machine, self._settings.clock.now())
+        except Fault as fault:
+            ticket.fail(fault)
+            return
+        except BaseException:
+            self._lose()
+            raise
+        self._carry_out(decision, ticket)
+
+    def end_transaction(self, producer: Producer, marker: EndTxnMarker, ticket: Ticket) -> None:
+        """Write the marker that ends a producer's transaction here; answer None when committed."""
+        now = self._settings.clock.now()
+        try:
+            self.check_active()
+            batch = build_end_txn_marker(marker, producer, now)
+            end = self._log.append(batch, epoch=self.epoch, now=now)
+        except _LOST as fault:
+            self._lose()
+            ticket.fail(NotCoordinator(f"{self.name}: {fault}"))
+        except Fault as fault:
+            ticket.fail(fault_for_client(fault))
+        else:
+            self.machine.on_marker(producer, marker, Offset(end - 1))
+            self._moved_to(end)
+            self._park([Answer(ticket, None)])
+
+    def _carry_out(self, decision: Decision, ticket: Ticket) -> None:
+        try:
+            self._write(decision)
+        except _LOST as fault:
+            log.warning("shard lost shard=%s epoch=%d reason=%s", self.name, self.epoch, fault)
+            self._lose()
+            told = [answer.ticket for answer in _answers(decision, ticket)]
+            _fail_all(told, NotCoordinator(f"{self.name}: {fault}"))
+        except Fault as fault:
+            self._refuse(decision, fault_for_client(fault), ticket)
+        except BaseException:
+            self._lose()
+            raise
+        else:
+            self._change_timers(decision)
+            self._park(_answers(decision, ticket))
+
+    def _write(self, decision: Decision) -> None:
+        """Append and replay. Split decisions may fail behind a part that holds by itself."""
+        if not decision.records:
+            return
+        now, settings = self._settings.clock.now(), self._settings
+        batch_max = self._log.batch_bytes_max
+        for batch, records in build_batches(decision, now, batch_max, settings.compression):
+            end = self._log.append(batch, epoch=self.epoch, now=now)
+            if self.state is ShardState.CLOSED:
+                raise NotLeader(f"{self.name}: lost while writing")
+            first = end - len(records)
+            for index, record in enumerate(records):
+                origin = Origin(Offset(first + index), decision.producer)
+                self.machine.replay(record, origin)
+            self._moved_to(end)
+
+    def _refuse(self, decision: Decision, fault: Fault, ticket: Ticket) -> None:
+        """Let the machine take back what is not in the log; the one who asked hears the fault."""
+        after = Decision() if decision.refused is None else decision.refused(fault)
+        assert not after.records, "what undoes a refused write must not write"
+        self._change_timers(after)
+        answers = _answers(after, ticket) if after.reply is not None else list(after.answers)
+        if answers:
+            self._park(answers)
+        if after.reply is None and decision.reply is not LATER:
+            ticket.fail(fault)
+
+    def _change_timers(self, decision: Decision) -> None:
+        if not decision.timers:
+            return
+        now = self._settings.clock.monotonic()
+        for change in decision.timers:
+            match change:
+                case SetTimer():
+                    self._timers.set(change.key, Millis(now + change.delay_ms))
+                case CancelTimer():
+                    self._timers.cancel(change.key)
+        self.on_timers()
+
+    # -- commit --------------------------------------------------------------
+
+    def _park(self, answers: list[Answer]) -> None:
+        if not answers:
+            return
+        if self._end <= self._log.high_watermark and not self._parked:
+            _answer_all(answers)
+            return
+        deadline = Millis(self._settings.clock.monotonic() + self._settings.write_timeout_ms)
+        self._parked.park(self._end, deadline, answers)
+        self.on_timers()
+        self._on_advanced()
+
+    def _on_advanced(self) -> None:
+        if self.state is ShardState.CLOSED:
+            return
+        committed = self._log.high_watermark
+        self._views.commit(committed)
+        _answer_all(self._parked.take_committed(committed))
+
+    # -- time ----------------------------------------------------------------
+
+    def next_due(self) -> Millis | None:
+        """Return when `on_due` has something to do, on the monotonic clock."""
+        times = (self._timers.next(), self._parked.next_deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    def on_due(self) -> None:
+        """Ring the timers that are due and fail the replies that waited too long."""
+        now = self._settings.clock.monotonic()
+        late = CoordinatorNotAvailable(f"{self.name}: not committed in time")
+        _fail_all(self._parked.take_overdue(now), late)
+        for key in self._timers.take_due(now):
+            if self.state is not ShardState.ACTIVE:
+                return
+            decision = self.machine.on_timer(key, self._settings.clock.now())
+            self._carry_out(decision, Settled())
+
+    # -- end -----------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop coordinating; whoever waits is told NOT_COORDINATOR. Closing twice is fine."""
+        if self.state is ShardState.CLOSED:
+            return
+        self.state = ShardState.CLOSED
+        self._unsubscribe()
+        fault = NotCoordinator(f"{self.name}: leadership was lost")
+        _fail_all([*self._parked.take_all(), *self.machine.on_unloaded()], fault)
+
+    def _lose(self) -> None:
+        self.close()
+        self.on_lost()
+
+
+def fault_for_client(fault: Fault) -> Fault:
+    """Say in a coordinator's words why the log took nothing."""
+    if isinstance(fault, NotEnoughReplicas):
+        return CoordinatorNotAvailable(str(fault))
+    return fault
+
+
+def _answers(decision: Decision, ticket: Ticket) -> list[Answer]:
+    answers = list(decision.answers)
+    if decision.reply is not LATER:
+        answers.append(Answer(ticket, decision.reply))
+    return answers
+
+
+def _answer_all(answers: Sequence[Answer]) -> None:
+    for ticket, reply in answers:
+        ticket.answer(reply)
+
+
+def _fail_all(tickets: Sequence[Ticket], fault: Fault) -> None:
+    for ticket in tickets:
+        ticket.fail(fault)
+
+
+def _nothing() -> None:
+    return None

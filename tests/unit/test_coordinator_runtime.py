@@ -1,0 +1,246 @@
+"""The runtime: shards follow leadership, load beside others, and keep time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from coordinator_world import FakeClock, FakeLog
+from immutables import Map
+from test_coordinator_shard import Register, put
+
+from ottla.coordinators.decision import LATER, Decision, SetTimer
+from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
+from ottla.coordinators.shard import ShardSettings
+from ottla.protocol.faults import CoordinatorLoading, NotCoordinator, NotLeader
+from ottla.protocol.internal.group_records import decode_group_record
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import LeaderEpoch
+from ottla.sim.loop import run_simulated
+
+
+class LoopClock(FakeClock):
+    def monotonic(self) -> Any:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+
+class World:
+    def __init__(self) -> None:
+        self.logs = {index: FakeLog() for index in range(3)}
+        self.led = {0, 1, 2}
+        self.runtime = CoordinatorRuntime[Register](
+            RuntimeParts(
+                "group-coordinator",
+                "__consumer_offsets",
+                lambda index: self.logs[index] if index in self.led else None,
+                lambda index: Register(),
+                ShardSettings(LoopClock(), decode_group_record, load_bytes=100),
+            )
+        )
+
+    def lead(self, index: int, epoch: int = 1) -> None:
+        self.runtime.on_led("__consumer_offsets", index, LeaderEpoch(epoch))
+
+    def unlead(self, index: int, epoch: int | None = None) -> None:
+        held = None if epoch is None else LeaderEpoch(epoch)
+        self.runtime.on_unled("__consumer_offsets", index, held)
+
+    def put(self, index: int, name: str, number: int) -> Any:
+        return self.runtime.submit(
+            index, lambda machine, now, ticket: Decision([put(name, number)], "ok")
+        )
+
+
+def run(story: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        world = World()
+        async with asyncio.TaskGroup() as group:
+            service = group.create_task(world.runtime.run(lambda: None))
+            await story(world)
+            service.cancel()
+
+    run_simulated(main())
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_requests_before_between_and_after_leadership() -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(NotCoordinator):
+            world.put(0, "a", 1)
+        world.lead(0)
+        with pytest.raises(CoordinatorLoading):
+            world.put(0, "a", 1)
+        await settle()
+        assert world.put(0, "a", 1) == "ok"
+        world.unlead(0)
+        with pytest.raises(NotCoordinator):
+            world.put(0, "a", 1)
+        world.lead(0, 2)
+        await settle()
+        assert world.runtime.shard(0).committed() == Map({"a": 1})
+        assert world.put(0, "b", 1) == "ok"
+        assert world.logs[0].epochs == [1, 2]
+
+    run(story)
+
+
+def test_a_later_epoch_of_the_same_leader_keeps_state_and_writes_in_it() -> None:
+    async def story(world: World) -> None:
+        world.lead(0, 1)
+        await settle()
+        kept = world.runtime.submit(0, keep)
+        world.lead(0, 4)
+        assert world.put(0, "a", 1) == "ok"
+        assert world.logs[0].epochs == [4]
+        world.unlead(0, 3)  # news of an older reign
+        assert world.put(0, "a", 2) == "ok"
+        world.unlead(0, 4)
+        with pytest.raises(NotCoordinator):
+            await kept
+
+    def keep(machine: Register, now: Any, ticket: Any) -> Decision:
+        machine.kept.append(ticket)
+        return Decision(reply=LATER)
+
+    run(story)
+
+
+def test_other_topics_are_not_ours() -> None:
+    async def story(world: World) -> None:
+        world.runtime.on_led("orders", 0, LeaderEpoch(1))
+        await settle()
+        with pytest.raises(NotCoordinator):
+            world.runtime.shard(0)
+        world.lead(0)
+        await settle()
+        world.runtime.on_unled("orders", 0, None)
+        world.runtime.shard(0)
+
+    run(story)
+
+
+def test_shards_load_side_by_side_with_the_loop_free() -> None:
+    async def story(world: World) -> None:
+        for index in (0, 1):
+            world.lead(index)
+        await settle()
+        for number in range(40):
+            world.put(0, f"name-{number}", number)
+        for index in (0, 1):
+            world.unlead(index)
+        for index in (0, 1):
+            world.lead(index, 2)
+        turns = 0
+        while world.runtime.is_loading():
+            turns += 1
+            await asyncio.sleep(0)
+            if turns == 6:
+                world.runtime.shard(1)  # the short one did not wait for the long one
+        assert turns >= 20
+        assert len(world.runtime.shard(0).machine.numbers) == 40
+
+    run(story)
+
+
+def test_a_shard_whose_write_failed_is_read_again_while_it_is_led() -> None:
+    async def story(world: World) -> None:
+        world.lead(0)
+        await settle()
+        world.put(0, "a", 1)
+        world.logs[0].fault = NotLeader("for a moment")
+        with pytest.raises(NotCoordinator):
+            world.put(0, "a", 2)
+        world.logs[0].fault = None
+        await settle()
+        assert world.runtime.shard(0).committed() == Map({"a": 1})
+        world.led.clear()
+        world.logs[0].fault = NotLeader("for good")
+        with pytest.raises(NotCoordinator):
+            world.put(0, "a", 3)
+        await settle()
+        with pytest.raises(NotCoordinator):
+            world.runtime.shard(0)
+
+    run(story)
+
+
+def test_a_log_that_cannot_be_read_leaves_the_others_alone() -> None:
+    async def story(world: World) -> None:
+        world.logs[0].batches.append(bytes(200))
+        world.lead(0)
+        world.lead(1)
+        await settle()
+        assert [index for index, _ in world.runtime.active()] == [1]
+        with pytest.raises(NotCoordinator):
+            world.runtime.shard(0)
+
+    run(story)
+
+
+def test_timers_ring_in_time() -> None:
+    async def story(world: World) -> None:
+        world.lead(0)
+        await settle()
+        machine = world.runtime.shard(0).machine
+        world.runtime.submit(0, lambda m, now, ticket: Decision(timers=[SetTimer(("soon",), 250)]))
+        await asyncio.sleep(0.249)
+        assert machine.rung == []
+        await asyncio.sleep(0.002)
+        assert machine.rung == [("soon",)]
+        await asyncio.sleep(1)
+        assert machine.rung == [("soon",), ("sweep",)]
+
+    run(story)
+
+
+def test_an_answer_that_is_there_at_once_is_no_future() -> None:
+    async def story(world: World) -> None:
+        world.lead(0)
+        await settle()
+        assert world.put(0, "a", 1) == "ok"
+        world.logs[0].follows = False
+        pending = world.put(0, "a", 2)
+        assert asyncio.isfuture(pending)
+        asyncio.get_running_loop().call_soon(world.logs[0].commit)
+        assert await pending == "ok"
+        gone = world.put(0, "a", 3)
+        gone.cancel()
+        world.logs[0].commit()  # the answer to nobody hurts nobody
+
+    run(story)
+
+
+def test_a_marker_ends_a_transaction_through_the_runtime() -> None:
+    async def story(world: World) -> None:
+        world.lead(0)
+        await settle()
+        producer = Producer(9, 0)
+        world.runtime.submit(
+            0, lambda m, now, ticket: Decision([put("a", 1)], "ok", producer=producer)
+        )
+        assert world.runtime.end_transaction(0, producer, EndTxnMarker(True, 0)) is None
+        assert world.runtime.shard(0).committed() == Map({"a": 1})
+
+    run(story)
+
+
+def test_a_stopped_runtime_tells_whoever_waits() -> None:
+    async def main() -> None:
+        world = World()
+        waiting: list[Any] = []
+        async with asyncio.TaskGroup() as group:
+            service = group.create_task(world.runtime.run(lambda: None))
+            world.lead(0)
+            await settle()
+            world.logs[0].follows = False
+            waiting.append(world.put(0, "a", 1))
+            service.cancel()
+        with pytest.raises(NotCoordinator):
+            await waiting[0]
+
+    run_simulated(main())
