@@ -1,0 +1,40 @@
+"""Nodes and clusters for tests: real wire, temporary directories, and faults on demand.
+
+What is here: a pytest plugin (`plugin.py`, found by itself once ``ottla`` is installed) and the
+plain context managers under it, for use without pytest. What is not here: simulated time or
+disks; that is `ottla.sim`.
+
+    from ottla.testing import run_cluster
+
+    with run_cluster(3, processes=True) as cluster:
+        cluster.kill(1)
+
+Start reading at `cluster.py`.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.testing.cluster import Cluster as Cluster
+    from ottla.testing.cluster import run_cluster as run_cluster
+    from ottla.testing.cluster import run_node as run_node
+    from ottla.testing.hosts import NeedsProcesses as NeedsProcesses
+    from ottla.testing.hosts import NodeFailed as NodeFailed
+
+_HOMES = {
+    "Cluster": "ottla.testing.cluster",
+    "run_cluster": "ottla.testing.cluster",
+    "run_node": "ottla.testing.cluster",
+    "NeedsProcesses": "ottla.testing.hosts",
+    "NodeFailed": "ottla.testing.hosts",
+}
+
+
+def __getattr__(name: str) -> object:
+    # pytest imports this package in every run of a project that has ottla installed: a node's
+    # modules are loaded when a test first asks for one, not before.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

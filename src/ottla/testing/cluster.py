@@ -1,0 +1,312 @@
+"""A cluster for a test: started at once, on free ports and a directory of its own, and broken
+on demand.
+
+    with run_cluster(3, processes=True) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        cluster.kill(2)                 # as a loss of power
+        cluster.partition(1, 3)         # they hear each other no more; clients reach both
+        cluster.heal()
+        cluster.start(2)
+
+Node ids count from 1. Everything here blocks until it is so, and may be called from any thread
+that is not one of the nodes' own.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.config.settings import load
+from ottla.node.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.formatting import format_node
+from ottla.protocol.uuids import uuid_text
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.randomness import SystemRandom
+from ottla.testing.hosts import Host, NeedsProcesses, ProcessHost, Site, ThreadHost
+from ottla.testing.layout import (
+    CONTROLLERS,
+    HOST,
+    NODES_MAX,
+    ClusterPlan,
+    NodePlan,
+    initial_controllers,
+    listeners_of,
+    pairs_between,
+    settings_text,
+    voters_of,
+)
+from ottla.testing.links import Links
+from ottla.testing.loop_thread import LoopThread
+from ottla.testing.ports import HeldPort
+
+OPEN_S_MAX = 30.0
+
+Nodes = int | Iterable[int]
+
+
+@dataclass(slots=True)
+class _Wires:
+    """The links of a cluster and the thread they live on; a single node has none."""
+
+    thread: LoopThread
+    links: Links
+
+    async def _do(self, work: Callable[[], None]) -> None:
+        work()
+
+    def change(self, work: Callable[[], None]) -> None:
+        """Change the links on their own loop; returns when it is done."""
+        self.thread.run(self._do(work), OPEN_S_MAX)
+
+    def close(self) -> None:
+        self.change(self.links.close)
+        self.thread.close()
+
+
+class Cluster:
+    """A running cluster. Made by `run_cluster`, `run_node` or a fixture."""
+
+    def __init__(
+        self, plan: ClusterPlan, sites: Mapping[int, Site], hosts: Mapping[int, Host], wires: _Wires
+    ) -> None:
+        self._plan = plan
+        self._sites = sites
+        self._hosts = hosts
+        self._wires = wires
+
+    # -- where it is -------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes, as ``bootstrap.servers`` takes them."""
+        return ",".join(node.address for node in self._plan.nodes.values())
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """The addresses of all controllers, as ``--bootstrap-controller`` takes them."""
+        return ",".join(f"{HOST}:{each.ports[CONTROLLERS]}" for each in self._plan.controllers)
+
+    @property
+    def cluster_id(self) -> str:
+        """Its id."""
+        return self._plan.cluster_id
+
+    @property
+    def node_ids(self) -> list[int]:
+        """All nodes, running or not."""
+        return list(self._plan.nodes)
+
+    @property
+    def running(self) -> list[int]:
+        """The nodes that have been started and neither stopped nor killed."""
+        return [node_id for node_id, host in self._hosts.items() if host.is_running]
+
+    def address(self, node_id: int) -> str:
+        """Return where clients reach one node."""
+        return self._plan.nodes[node_id].address
+
+    def data(self, node_id: int) -> Path:
+        """Return the log directory of one node."""
+        return self._sites[node_id].root / "data"
+
+    def output(self, node_id: int) -> str:
+        """Return what a node's process has said so far; nothing from a thread."""
+        log = self._sites[node_id].log
+        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+
+    def process_id(self, node_id: int) -> int | None:
+        """Return the id of a node's process, None while it does not run.
+
+        Raises:
+            NeedsProcesses: it is a thread.
+        """
+        host = self._hosts[node_id]
+        if not isinstance(host, ProcessHost):
+            raise NeedsProcesses("a node in a thread has no process of its own")
+        return host.process_id
+
+    # -- what can be done to it ----------------------------------------------------
+
+    def start(self, *node_ids: int) -> None:
+        """Start nodes again (all that do not run, if none is named); wait until they serve.
+
+        Raises:
+            NodeFailed: one did not come up.
+        """
+        wanted = node_ids or [each for each in self._hosts if each not in self.running]
+        for node_id in wanted:
+            self._hosts[node_id].begin([node_id])
+        for node_id in wanted:
+            self._hosts[node_id].wait_ready()
+
+    def stop(self, *node_ids: int) -> None:
+        """Stop nodes in order, leaderships first (all, if none is named). Raises NodeFailed."""
+        for node_id in node_ids or self.running:
+            self._hosts[node_id].stop()
+
+    def restart(self, *node_ids: int) -> None:
+        """Stop nodes one after the other, each up again before the next. Raises NodeFailed."""
+        for node_id in node_ids or self.running:
+            self.stop(node_id)
+            self.start(node_id)
+
+    def kill(self, *node_ids: int) -> None:
+        """End nodes at once, all at the same time, as a loss of power would.
+
+        What the kernel has of their writes stays: it is the process that dies, not the machine.
+
+        Raises:
+            NeedsProcesses: they are threads.
+        """
+        for node_id in node_ids:
+            self._hosts[node_id].kill()
+
+    def pause(self, *node_ids: int) -> None:
+        """Let nodes stand still, as in a long pause of the machine: SIGSTOP, or the loop held."""
+        for node_id in node_ids:
+            self._hosts[node_id].pause()
+
+    def resume(self, *node_ids: int) -> None:
+        """Let nodes that were paused go on (all, if none is named)."""
+        for node_id in node_ids or self._hosts:
+            self._hosts[node_id].resume()
+
+    def partition(self, side: Nodes, other: Nodes, *, one_way: bool = False) -> None:
+        """Cut nodes off from others; with ``one_way``, only what ``side`` says is not heard.
+
+        Covers everything that nodes say to each other. Clients still reach every node. See
+        `ottla.testing.links` for what happens to bytes on the way.
+        """
+        pairs = pairs_between(_ids(side), _ids(other))
+        if not one_way:
+            pairs += [(there, here) for here, there in pairs]
+        self._wires.change(lambda: self._wires.links.gates.cut(pairs))
+
+    def isolate(self, node_id: int) -> None:
+        """Cut one node off from all others."""
+        self.partition(node_id, [each for each in self.node_ids if each != node_id])
+
+    def heal(self) -> None:
+        """Mend everything that was cut."""
+        self._wires.change(self._wires.links.gates.heal)
+
+
+def _ids(nodes: Nodes) -> list[int]:
+    return [nodes] if isinstance(nodes, int) else list(nodes)
+
+
+@contextmanager
+def run_cluster(
+    nodes: int = 3,
+    *,
+    processes: bool = False,
+    config: Mapping[str, object] | None = None,
+    directory: Path | None = None,
+    controllers: int | None = None,
+) -> Iterator[Cluster]:
+    """Run a cluster; stop whatever is left of it at the end, and delete what it wrote.
+
+    Args:
+        nodes: how many, 16 at most; all are brokers.
+        processes: whether each is a process of its own. In threads they start quicker, and
+            cannot be killed.
+        config: settings of all nodes beyond those that make them a cluster.
+        directory: where their data goes, and then stays; a temporary directory otherwise.
+        controllers: how many nodes vote as well; by default 3, or 1 of fewer than 3.
+
+    Raises:
+        NodeFailed: a node did not come up. ValueError: so many nodes make no cluster.
+    """
+    voters = voters_of(nodes) if controllers is None else controllers
+    if not 1 <= voters <= nodes <= NODES_MAX:
+        raise ValueError(f"{voters} controllers of {nodes} nodes, {NODES_MAX} at most")
+    with ExitStack() as stack:
+        root = directory or Path(tempfile.mkdtemp(prefix="ottla-"))
+        if directory is None:
+            stack.callback(shutil.rmtree, root, ignore_errors=True)
+        held = {
+            node_id: {name: _hold(stack) for name in listeners_of(node_id, voters)}
+            for node_id in range(1, nodes + 1)
+        }
+        plan = _plan(held, {key: _text(value) for key, value in (config or {}).items()})
+        wires = _open_wires(plan)
+        stack.callback(wires.close)
+        sites = {
+            node_id: Site(node_id, root / f"node-{node_id}", ports, wires.links.relays_of(node_id))
+            for node_id, ports in held.items()
+        }
+        _format(plan, sites)
+        hosts = {
+            node_id: ProcessHost(site) if processes else ThreadHost(site)
+            for node_id, site in sites.items()
+        }
+        for host in hosts.values():
+            stack.callback(host.discard)
+        for host in hosts.values():
+            host.begin(list(plan.nodes))
+        for host in hosts.values():
+            host.wait_ready()
+        yield Cluster(plan, sites, hosts, wires)
+
+
+@contextmanager
+def run_node(
+    *,
+    processes: bool = False,
+    config: Mapping[str, object] | None = None,
+    directory: Path | None = None,
+) -> Iterator[Cluster]:
+    """Run a cluster of one node. Arguments and errors as of `run_cluster`."""
+    with run_cluster(1, processes=processes, config=config, directory=directory) as cluster:
+        yield cluster
+
+
+def _hold(stack: ExitStack) -> HeldPort:
+    port = HeldPort()
+    stack.callback(port.close)
+    return port
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _plan(held: Mapping[int, Mapping[str, HeldPort]], config: Mapping[str, str]) -> ClusterPlan:
+    nodes = {
+        node_id: NodePlan(
+            node_id, CONTROLLERS in ports, {name: port.number for name, port in ports.items()}
+        )
+        for node_id, ports in held.items()
+    }
+    return ClusterPlan(cluster_id=uuid_text(SystemRandom().uuid()), nodes=nodes, config=config)
+
+
+def _open_wires(plan: ClusterPlan) -> _Wires:
+    thread = LoopThread("ottla-links")
+    try:
+        return _Wires(thread, thread.run(Links.open(plan), OPEN_S_MAX))
+    except BaseException:
+        thread.close()
+        raise
+
+
+def _format(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
+    """Write every node's settings, and make its directory its own."""
+    random = SystemRandom()
+    ids = {node.node_id: uuid_text(random.uuid()) for node in plan.controllers}
+    voters = Quorum(initial_controllers=initial_controllers(plan, ids))
+    observer = Quorum(has_no_initial_controllers=True)
+    for node_id, site in sites.items():
+        site.root.mkdir(parents=True)
+        node = plan.nodes[node_id]
+        text = settings_text(plan, node, str(site.root / "data"))
+        site.settings.write_text(text, encoding="utf-8")
+        options = FormatOptions(
+            cluster_id=plan.cluster_id, quorum=voters if node.is_controller else observer
+        )
+        made = plan_format(load(text), options, random)
+        format_node(RealDisk(), random, SystemClock().now(), made)

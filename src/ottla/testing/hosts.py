@@ -1,0 +1,293 @@
+"""Where a node of a test cluster runs: in a thread of the test's process, or in its own.
+
+Both keep the node's directory and ports over restarts. A thread is quicker to start and can be
+debugged; only a process can be killed.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ottla.config.settings import load
+from ottla.node.handle import Node, start_node
+from ottla.runtime.ports import Address
+from ottla.testing.child import READY, Orders, leave, node_ports, wait_brokers
+from ottla.testing.loop_thread import LoopThread
+from ottla.testing.ports import HeldPort
+
+START_S_MAX = 60.0
+STOP_S_MAX = 30.0
+LOG_TAIL_CHARACTERS = 4000
+
+
+class NodeFailed(Exception):
+    """A node did not start, or did not stop; the text has what it said last."""
+
+
+class NeedsProcesses(Exception):
+    """What was asked for can be done to a process alone: ``run_cluster(..., processes=True)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a node keeps while it does not run. ``relays``: how it reaches its peers."""
+
+    node_id: int
+    root: Path
+    ports: Mapping[str, HeldPort]
+    relays: Mapping[Address, Address] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Path:
+        """Its ``server.properties``."""
+        return self.root / "server.properties"
+
+    @property
+    def log(self) -> Path:
+        """Where a process writes what it says."""
+        return self.root / "node.log"
+
+    def sockets(self) -> dict[str, socket.socket]:
+        """Bind all its ports anew. Raises OSError as `HeldPort.socket`; then none stays bound."""
+        with contextlib.ExitStack() as undo:
+            bound = {
+                name: undo.enter_context(contextlib.closing(port.socket()))
+                for name, port in self.ports.items()
+            }
+            undo.pop_all()
+        return bound
+
+
+class Host(Protocol):
+    """A node that can be started and stopped again and again."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        ...
+
+    def begin(self, brokers: list[int]) -> None:
+        """Start it; returns before it is up. It is ready when it knows that ``brokers`` serve."""
+        ...
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready. Raises NodeFailed."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it in order. Raises NodeFailed."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once, as a loss of power would. Raises NeedsProcesses."""
+        ...
+
+    def pause(self) -> None:
+        """Let it stand still: it neither answers nor notices time passing."""
+        ...
+
+    def resume(self) -> None:
+        """Let it go on."""
+        ...
+
+    def discard(self) -> None:
+        """End it somehow; nobody will ask for it again."""
+        ...
+
+
+class ThreadHost:
+    """A node on a loop of its own, in a thread of this process."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._thread: LoopThread | None = None
+        self._starting: Future[Node] | None = None
+        self._node: Node | None = None
+        self._resumed: threading.Event | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        return self._thread is not None
+
+    def begin(self, brokers: list[int]) -> None:
+        """Start it; returns before it is up."""
+        self._thread = LoopThread(f"ottla-node-{self._site.node_id}")
+        self._starting = self._thread.submit(self._start(brokers), START_S_MAX)
+
+    async def _start(self, brokers: list[int]) -> Node:
+        loaded = load(self._site.settings.read_text(encoding="utf-8"))
+        ports = node_ports(self._site.sockets(), self._site.relays)
+        node = await start_node(loaded, ports, start_s_max=START_S_MAX)
+        try:
+            await wait_brokers(node, brokers)
+        except BaseException:
+            await node.shutdown()
+            raise
+        return node
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready. Raises NodeFailed."""
+        assert self._starting is not None
+        try:
+            self._node = self._starting.result()
+        except Exception as error:
+            self.discard()
+            raise NodeFailed(f"node {self._site.node_id} did not start: {error!r}") from error
+
+    def stop(self) -> None:
+        """Stop it in order. Raises NodeFailed."""
+        node, thread = self._node, self._thread
+        assert thread is not None
+        self.resume()
+        try:
+            if node is not None:
+                thread.run(leave(node), STOP_S_MAX)
+        except Exception as error:
+            raise NodeFailed(f"node {self._site.node_id} did not stop: {error!r}") from error
+        finally:
+            self._node = self._thread = None
+            thread.close()
+
+    def kill(self) -> None:
+        """Refuse: a thread cannot be ended from outside."""
+        raise NeedsProcesses("a node in a thread cannot be killed")
+
+    def pause(self) -> None:
+        """Block its loop."""
+        assert self._thread is not None
+        if self._resumed is None:
+            self._resumed = threading.Event()
+            self._thread.block(self._resumed)
+
+    def resume(self) -> None:
+        """Let its loop go on."""
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    def discard(self) -> None:
+        """End it without asking for leave."""
+        self.resume()
+        node, thread = self._node, self._thread
+        self._node = self._thread = None
+        if thread is not None:
+            try:
+                if node is not None:
+                    thread.run(node.shutdown(), STOP_S_MAX)
+            finally:
+                thread.close()
+
+
+class ProcessHost:
+    """A node in a process of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = -1
+        self._lifeline = -1
+        self._is_paused = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        return self._process is not None
+
+    @property
+    def process_id(self) -> int | None:
+        """Its process id, while it runs."""
+        return None if self._process is None else self._process.pid
+
+    def begin(self, brokers: list[int]) -> None:
+        """Start it; returns before it is up."""
+        sockets = self._site.sockets()
+        self._ready, told = os.pipe()
+        lifeline, self._lifeline = os.pipe()
+        orders = Orders(
+            settings=str(self._site.settings),
+            sockets={name: each.fileno() for name, each in sockets.items()},
+            relays=[
+                ((peer.host, peer.port), (relay.host, relay.port))
+                for peer, relay in self._site.relays.items()
+            ],
+            brokers=brokers,
+            ready=told,
+            lifeline=lifeline,
+        )
+        try:
+            with self._site.log.open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                    [sys.executable, "-m", "ottla.testing.child", orders.to_text()],
+                    pass_fds=(told, lifeline, *orders.sockets.values()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+        finally:
+            # The child has its own copies. One kept here would go on listening after its death.
+            for each in sockets.values():
+                each.close()
+            os.close(told)
+            os.close(lifeline)
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready. Raises NodeFailed."""
+        readable, _, _ = select.select([self._ready], [], [], START_S_MAX)
+        if not readable or os.read(self._ready, len(READY)) != READY:
+            self.discard()
+            raise NodeFailed(f"node {self._site.node_id} did not start:\n{self._tail()}")
+
+    def stop(self) -> None:
+        """Ask it to stop, and wait. Raises NodeFailed."""
+        assert self._process is not None
+        self.resume()
+        self._process.terminate()
+        try:
+            code = self._process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            code = None
+        self.discard()
+        if code != 0:
+            raise NodeFailed(
+                f"node {self._site.node_id} did not stop in order, code {code}:\n{self._tail()}"
+            )
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self.discard()
+
+    def pause(self) -> None:
+        """Stop it by SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on by SIGCONT."""
+        if self._is_paused and self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+        self._is_paused = False
+
+    def discard(self) -> None:
+        """Kill it, if it still runs, and forget it."""
+        process, self._process = self._process, None
+        self._is_paused = False
+        if process is not None:
+            process.kill()
+            process.wait()
+            os.close(self._ready)
+            os.close(self._lifeline)
+
+    def _tail(self) -> str:
+        return self._site.log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL_CHARACTERS:]

@@ -1,0 +1,119 @@
+"""The settings of every node of a test cluster, from what was asked for. Pure.
+
+The first nodes are controllers and brokers at once, the others brokers alone. Times are short:
+a leader that is gone is replaced in about a second, which is what a test wants and production
+does not. Whatever the caller sets stands last and so wins.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+CLIENTS: Final = "PLAINTEXT"
+CONTROLLERS: Final = "CONTROLLER"
+NODES_MAX: Final = 16
+VOTERS_MAX: Final = 3
+
+QUICK: Final[Mapping[str, str]] = {
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "600",
+    "controller.quorum.election.backoff.max.ms": "100",
+    "ottla.controller.heartbeat.interval.ms": "150",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "3",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node. ``ports`` has one port for each of its listeners, by name."""
+
+    node_id: int
+    is_controller: bool
+    ports: Mapping[str, int]
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{HOST}:{self.ports[CLIENTS]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """All nodes, by id from 1 on, and the settings that they share."""
+
+    cluster_id: str
+    nodes: Mapping[int, NodePlan]
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def controllers(self) -> list[NodePlan]:
+        """The nodes that vote."""
+        return [node for node in self.nodes.values() if node.is_controller]
+
+
+def voters_of(nodes: int) -> int:
+    """Return how many of so many nodes vote: an odd number, three at most."""
+    return min(VOTERS_MAX, nodes if nodes % 2 else nodes - 1)
+
+
+def listeners_of(node_id: int, voters: int) -> tuple[str, ...]:
+    """Return the names of a node's listeners."""
+    return (CLIENTS, CONTROLLERS) if node_id <= voters else (CLIENTS,)
+
+
+def settings_text(plan: ClusterPlan, node: NodePlan, directory: str) -> str:
+    """Return a node's ``server.properties``; later lines win over earlier ones."""
+    brokers = len(plan.nodes)
+    replicas = min(3, brokers)
+    listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in node.ports.items())
+    quorum = ",".join(f"{HOST}:{each.ports[CONTROLLERS]}" for each in plan.controllers)
+    settings: dict[str, str] = {
+        "process.roles": "broker,controller" if node.is_controller else "broker",
+        "node.id": str(node.node_id),
+        "listeners": listeners,
+        "listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{CONTROLLERS}:PLAINTEXT",
+        "inter.broker.listener.name": CLIENTS,
+        "controller.listener.names": CONTROLLERS,
+        "controller.quorum.bootstrap.servers": quorum,
+        "log.dirs": directory,
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, replicas)),
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(min(2, replicas)),
+        **QUICK,
+        **plan.config,
+    }
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    """Keep a value on its line, and its backslashes, through a properties file."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def initial_controllers(plan: ClusterPlan, directory_ids: Mapping[int, str]) -> str:
+    """Return the first voters, as ``ottla format --initial-controllers`` takes them."""
+    return ",".join(
+        f"{node.node_id}@{HOST}:{node.ports[CONTROLLERS]}:{directory_ids[node.node_id]}"
+        for node in plan.controllers
+    )
+
+
+def pairs_between(side: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
+    """Return every ordered pair that leads from one side to the other.
+
+    Raises:
+        ValueError: a node stands on both sides.
+    """
+    both = sorted(set(side) & set(other))
+    if both:
+        raise ValueError(f"nodes {both} cannot be cut off from themselves")
+    return [(here, there) for here in side for there in other]

@@ -1,0 +1,48 @@
+"""Ports that stay a node's own over its restarts.
+
+A port that was only looked up free may be taken by anybody a moment later. Here a socket stays
+bound to it and never listens, so nobody else is given the port; the socket that a node serves is
+bound beside it (``SO_REUSEPORT``). When the node dies its socket goes with it, and whoever
+connects is refused, as on a machine of its own.
+"""
+
+import socket
+from dataclasses import dataclass, field
+
+from ottla.testing.layout import HOST
+
+
+@dataclass(slots=True)
+class HeldPort:
+    """A port of this machine, held until `close`."""
+
+    _holder: socket.socket = field(default_factory=lambda: _bound(0))
+
+    @property
+    def number(self) -> int:
+        """The port."""
+        return int(self._holder.getsockname()[1])
+
+    def socket(self) -> socket.socket:
+        """Return a socket bound to the port, to be handed to whoever will listen.
+
+        Raises:
+            OSError: somebody listens on it already.
+        """
+        return _bound(self.number)
+
+    def close(self) -> None:
+        """Let the port go."""
+        self._holder.close()
+
+
+def _bound(port: int) -> socket.socket:
+    fresh = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        fresh.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        fresh.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        fresh.bind((HOST, port))
+    except BaseException:
+        fresh.close()
+        raise
+    return fresh
