@@ -184,6 +184,16 @@ class Connection:
             self._lose(f"no reply to {key.title} in {timeout_ms} ms")
             raise RequestTimedOut(f"{self.address}: {key.title}: {timeout_ms} ms") from error
 
+    async def post(self, request: Message) -> None:
+        """Send a request that is never answered: Produce with acks=0.
+
+        Raises:
+            ConnectionLost: the connection has ended. UnsupportedVersion: as `send`.
+        """
+        assert request.SCHEMA.api_key is not None, "only a request has an api key"
+        key = ApiKey(request.SCHEMA.api_key)
+        await self._write(request, key, self.version_for(key))
+
     async def close(self) -> None:
         """Close; requests under way end with `ConnectionLost`. Closing twice is fine."""
         self._lose("closed")
@@ -231,21 +241,26 @@ class Connection:
         """Write a request as soon as there is room for it."""
         await self._room.acquire()
         try:
-            await self._stream.may_write.wait()
-            self._require_open()
-            correlation_id = self._next_id
-            header = RequestHeader(key, version, correlation_id, self._client_id)
-            frame = request_frame(header, request)
+            correlation_id = await self._write(request, key, version)
         except BaseException:
             self._room.release()
             raise
-        self._next_id = (correlation_id + 1) & _CORRELATION_ID_MAX
         loop = asyncio.get_running_loop()
         sent = _Sent(correlation_id, key, version, loop.create_future())
         self._sent.append(sent)
+        return sent
+
+    async def _write(self, request: Message, key: ApiKey, version: int) -> int:
+        """Hand a request to the transport once that takes more; return its correlation id."""
+        await self._stream.may_write.wait()
+        self._require_open()
+        correlation_id = self._next_id
+        header = RequestHeader(key, version, correlation_id, self._client_id)
+        frame = request_frame(header, request)
+        self._next_id = (correlation_id + 1) & _CORRELATION_ID_MAX
         assert self._transport is not None
         self._transport.write(frame)
-        return sent
+        return correlation_id
 
     def _require_open(self) -> None:
         if self._lost is not None:

@@ -1,0 +1,239 @@
+"""Asking a cluster about itself, and changing it. Each function is one request.
+
+Requests that change something are sent once: a connection lost on the way leaves open what became
+of them, and the caller is told so instead of a second try.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ottla.client.cluster import Cluster, Refused
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.protocol.messages.metadata import MetadataResponseTopic
+from ottla.protocol.types import NodeId
+
+DEFAULT = -1
+"""Partitions or replicas as the cluster is configured."""
+
+
+class Resource(enum.IntEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(enum.IntEnum):
+    """Where a value comes from; a number of a later Kafka is UNKNOWN."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ConfigSource":
+        return cls.UNKNOWN
+
+
+class ConfigChange(enum.IntEnum):
+    """What to do with a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key of a configuration, and what to do with it."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigChange = ConfigChange.SET
+
+
+async def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
+    """Return every topic this client may see, by name."""
+    response = await cluster.metadata(None)
+    return sorted(response.topics, key=lambda each: each.name or "")
+
+
+async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[MetadataResponseTopic]:
+    """Return these topics, in this order.
+
+    Raises:
+        Refused: one of them is not there, or may not be seen.
+    """
+    response = await cluster.metadata(names)
+    found = {each.name: each for each in response.topics}
+    for name in names:
+        _check(found[name].error_code, name)
+    return [found[name] for name in names]
+
+
+async def create_topic(
+    cluster: Cluster, topic: NewTopic, *, timeout_ms: int = 30_000, is_dry_run: bool = False
+) -> CreatableTopicResult:
+    """Make a topic. Raises `Refused` where the cluster will not."""
+    wanted = CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+    )
+    request = CreateTopicsRequest([wanted], timeout_ms, is_dry_run)
+    response = await cluster.send_any(request, CreateTopicsResponse, may_repeat=False)
+    result = response.topics[0]
+    _check(result.error_code, topic.name, result.error_message)
+    return result
+
+
+async def delete_topics(
+    cluster: Cluster, names: Sequence[str], *, timeout_ms: int = 30_000
+) -> dict[str, Refused | None]:
+    """Remove topics; return for each what was wrong, or None."""
+    request = DeleteTopicsRequest(
+        topic_names=list(names),
+        topics=[DeleteTopicState(name) for name in names],
+        timeout_ms=timeout_ms,
+    )
+    response = await cluster.send_any(request, DeleteTopicsResponse, may_repeat=False)
+    found: dict[str, Refused | None] = {}
+    for each in response.responses:
+        name = each.name or ""
+        code = each.error_code
+        found[name] = Refused(code, name, each.error_message) if code else None
+        cluster.forget(name)
+    return found
+
+
+async def add_partitions(
+    cluster: Cluster, topic: str, count: int, *, timeout_ms: int = 30_000
+) -> None:
+    """Give a topic ``count`` partitions in all. Raises `Refused`."""
+    wanted = CreatePartitionsTopic(topic, count, None)
+    request = CreatePartitionsRequest([wanted], timeout_ms)
+    response = await cluster.send_any(request, CreatePartitionsResponse, may_repeat=False)
+    result = response.results[0]
+    _check(result.error_code, topic, result.error_message)
+    cluster.forget(topic)
+
+
+async def describe_configs(
+    cluster: Cluster,
+    kind: Resource,
+    name: str,
+    keys: Sequence[str] | None = None,
+    *,
+    with_documentation: bool = False,
+) -> list[DescribeConfigsResourceResult]:
+    """Return the configuration of one resource, by key. Raises `Refused`.
+
+    That of a broker is asked of that broker: nobody else knows its file.
+    """
+    wanted = DescribeConfigsResource(kind, name, None if keys is None else list(keys))
+    request = DescribeConfigsRequest([wanted], include_documentation=with_documentation)
+    if kind in (Resource.BROKER, Resource.BROKER_LOGGER) and name:
+        response = await cluster.send_to(NodeId(int(name)), request, DescribeConfigsResponse)
+    else:
+        response = await cluster.send_any(request, DescribeConfigsResponse)
+    result = response.results[0]
+    _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
+    return sorted(result.configs, key=lambda each: each.name)
+
+
+async def alter_configs(
+    cluster: Cluster, kind: Resource, name: str, changes: Sequence[Change]
+) -> None:
+    """Change some keys of one resource and leave the others. Raises `Refused`."""
+    wanted = AlterConfigsResource(
+        kind, name, [AlterableConfig(each.name, each.operation, each.value) for each in changes]
+    )
+    request = IncrementalAlterConfigsRequest([wanted])
+    response = await cluster.send_any(request, IncrementalAlterConfigsResponse, may_repeat=False)
+    result = response.responses[0]
+    _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
+
+
+async def describe_cluster(cluster: Cluster) -> DescribeClusterResponse:
+    """Return the cluster's id, controller and brokers, fenced ones too where that can be asked."""
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    response = await cluster.send_any(request, DescribeClusterResponse)
+    _check(response.error_code, "cluster", response.error_message)
+    return response
+
+
+async def describe_quorum(cluster: Cluster) -> ResponsePartitionData:
+    """Return who votes on the metadata, who leads, and how far each is. Raises `Refused`."""
+    asked = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
+    response = await cluster.send_any(DescribeQuorumRequest([asked]), DescribeQuorumResponse)
+    _check(response.error_code, "quorum", response.error_message)
+    state = response.topics[0].partitions[0]
+    _check(state.error_code, "quorum", state.error_message)
+    return state
+
+
+def _check(code: int, subject: str, message: str | None = None) -> None:
+    if code != ErrorCode.NONE:
+        raise Refused(code, subject, message)

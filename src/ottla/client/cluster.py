@@ -1,0 +1,313 @@
+"""A cluster as a client knows it: who is in it, who leads what, one connection for each node.
+
+    async with await Cluster.open(world, [Address("localhost", 9092)]) as cluster:
+        leader = await cluster.leader_of(TopicPartition("greetings", 0))
+        reply = await cluster.send_to(leader.node_id, request, FetchResponse)
+
+What is known is used until a node contradicts it; whoever is told NOT_LEADER_OR_FOLLOWER or the
+like calls `forget` and asks again. Nothing is refreshed behind anybody's back.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, TypeVar
+
+from ottla.client.backoff import Backoff
+from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode, is_retriable, name_of_code
+from ottla.protocol.faults import RequestTimedOut
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.protocol.schema import Message
+from ottla.protocol.types import ZERO_UUID, NodeId, Uuid
+from ottla.runtime.ports import Address, Clock, Network, Random
+
+Reply = TypeVar("Reply", bound=Message)
+
+ATTEMPTS_MAX: Final = 8
+"""How often metadata is asked for before a partition counts as without leader: about 5 s."""
+
+
+class Refused(Exception):
+    """A node answered with an error. ``code`` is Kafka's."""
+
+    def __init__(self, code: int, subject: str, message: str | None = None) -> None:
+        self.code = code
+        self.subject = subject
+        self.message = message or ""
+        detail = f": {self.message}" if self.message else ""
+        super().__init__(f"{subject}: {name_of_code(code)}{detail}")
+
+
+class NoBroker(ConnectionError):
+    """No address that is known answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientWorld:
+    """What a client needs of the outside."""
+
+    network: Network
+    clock: Clock
+    random: Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How a client behaves."""
+
+    client_id: str = "ottla"
+    connection: Options = field(default_factory=Options)
+    backoff: Backoff = field(default_factory=Backoff)
+    timeout_ms: int = TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition. ``epoch`` is sent along, so that a stale leader is noticed."""
+
+    node_id: NodeId
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic as metadata has it; partitions without a leader have none here."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[int, ...]
+    leaders: dict[int, Leader]
+
+
+class Cluster:
+    """Connections and metadata. Make one with `open`; close it, or use it in ``async with``."""
+
+    def __init__(
+        self, world: ClientWorld, bootstrap: Sequence[Address], options: ClientOptions
+    ) -> None:
+        self.world = world
+        self.options = options
+        self._bootstrap = tuple(bootstrap)
+        self._addresses: dict[NodeId, Address] = {}
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+        self._topics: dict[str, KnownTopic] = {}
+        self._ids: dict[str, Uuid] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        world: ClientWorld,
+        bootstrap: Sequence[Address],
+        options: ClientOptions | None = None,
+    ) -> "Cluster":
+        """Connect to one of the addresses and learn who is in the cluster.
+
+        Raises:
+            NoBroker: none of them answers. UnsupportedVersion: one speaks another protocol.
+        """
+        cluster = cls(world, bootstrap, options or ClientOptions())
+        try:
+            await cluster.metadata([])
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def __aenter__(self) -> "Cluster":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Closing twice is fine."""
+        open_now, self._connections = self._connections, {}
+        for connection in open_now.values():
+            await connection.close()
+
+    # -- who is there ----------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[NodeId, Address]:
+        """The brokers, as the last metadata said."""
+        return dict(self._addresses)
+
+    async def metadata(
+        self, topics: Sequence[str] | None, *, may_create: bool = False
+    ) -> MetadataResponse:
+        """Ask for the cluster and some topics (None: all of them); what is told is remembered.
+
+        Raises:
+            NoBroker: nobody answers.
+        """
+        wanted = None if topics is None else [MetadataRequestTopic(ZERO_UUID, t) for t in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
+        response = await self.send_any(request, MetadataResponse)
+        self._addresses = {
+            NodeId(each.node_id): Address(each.host, each.port) for each in response.brokers
+        }
+        for topic in response.topics:
+            if topic.name is not None:
+                self._learn(topic.name, topic)
+        return response
+
+    def _learn(self, name: str, topic: MetadataResponseTopic) -> None:
+        if topic.error_code != ErrorCode.NONE:
+            self._topics.pop(name, None)
+            return
+        self._ids[name] = topic.topic_id
+        self._topics[name] = KnownTopic(
+            name,
+            topic.topic_id,
+            tuple(sorted(each.partition_index for each in topic.partitions)),
+            {
+                each.partition_index: Leader(NodeId(each.leader_id), each.leader_epoch)
+                for each in topic.partitions
+                if each.leader_id >= 0 and each.leader_id in self._addresses
+            },
+        )
+
+    def known_id(self, topic: str) -> Uuid:
+        """Return the id a topic had when last heard of, also after `forget`; zero if never."""
+        return self._ids.get(topic, ZERO_UUID)
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic: somebody said that it is so no longer."""
+        self._topics.pop(topic, None)
+
+    async def topic(self, name: str, *, may_create: bool = False) -> KnownTopic:
+        """Return a topic, from memory or by asking until it is there.
+
+        Raises:
+            Refused: the cluster will not have it, or not within `ATTEMPTS_MAX`.
+            NoBroker: nobody answers.
+        """
+        attempt = 0
+        while (known := self._topics.get(name)) is None:
+            response = await self.metadata([name], may_create=may_create)
+            code = response.topics[0].error_code if response.topics else 0
+            if name in self._topics:
+                continue
+            is_final = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not may_create
+            if is_final or not is_retriable(code) or attempt >= ATTEMPTS_MAX:
+                raise Refused(code, name)
+            await self.pause(attempt)
+            attempt += 1
+        return known
+
+    async def leader_of(
+        self, partition: TopicPartition, *, attempts_max: int = ATTEMPTS_MAX
+    ) -> Leader:
+        """Return who leads a partition, waiting a little for an election; not with 1 attempt.
+
+        Raises:
+            Refused: no such topic or partition, or no leader within ``attempts_max``.
+            NoBroker: nobody answers.
+        """
+        for attempt in range(attempts_max):
+            topic = await self.topic(partition.topic)
+            leader = topic.leaders.get(partition.number)
+            if leader is not None:
+                return leader
+            self.forget(partition.topic)
+            if partition.number not in topic.partitions:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
+            if attempt + 1 < attempts_max:
+                await self.pause(attempt)
+        raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before trying again; 0 is the first time."""
+        fraction = self.world.random.fraction()
+        await asyncio.sleep(self.options.backoff.wait_ms(attempt, fraction) / 1000)
+
+    # -- asking ----------------------------------------------------------------
+
+    async def send_to(
+        self, node_id: NodeId, request: Message, reply: type[Reply], *, timeout_ms: int = 0
+    ) -> Reply:
+        """Send a request to one broker. ``timeout_ms`` 0 takes that of the options.
+
+        Raises:
+            NoBroker: no such broker is known, or it does not answer when called.
+            ConnectionLost, RequestTimedOut: it went away; what became of the request is unknown.
+            UnsupportedVersion: it does not serve it.
+        """
+        connection = await self.connection(node_id)
+        response = await connection.send(request, timeout_ms=timeout_ms or self.options.timeout_ms)
+        assert isinstance(response, reply)
+        return response
+
+    async def send_any(
+        self, request: Message, reply: type[Reply], *, may_repeat: bool = True
+    ) -> Reply:
+        """Send a request to any broker, the next one where one does not answer.
+
+        A request that is not ``may_repeat`` is not sent again once it has left.
+
+        Raises:
+            NoBroker: none answers. UnsupportedVersion: it is not served.
+            ConnectionLost, RequestTimedOut: as `send_to`, of a request that may not be repeated.
+        """
+        failures: list[str] = []
+        for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
+            try:
+                connection = await self._open(address)
+            except (OSError, RequestTimedOut) as error:
+                failures.append(f"{address}: {_reason(error)}")
+                continue
+            try:
+                response = await connection.send(request, timeout_ms=self.options.timeout_ms)
+            except (ConnectionLost, RequestTimedOut) as error:
+                if not may_repeat:
+                    raise
+                failures.append(f"{address}: {_reason(error)}")
+                continue
+            assert isinstance(response, reply)
+            return response
+        raise NoBroker("no broker answers: " + "; ".join(failures))
+
+    async def connection(self, node_id: NodeId) -> Connection:
+        """Return the connection to a broker, opened if need be.
+
+        Raises:
+            NoBroker: it is not known, or does not answer. UnsupportedVersion: as `Connection.open`.
+        """
+        address = self._addresses.get(node_id)
+        if address is None:
+            raise NoBroker(f"broker {node_id} is not known")
+        try:
+            return await self._open(address)
+        except (OSError, RequestTimedOut) as error:
+            raise NoBroker(f"broker {node_id} at {address}: {_reason(error)}") from error
+
+    async def _open(self, address: Address) -> Connection:
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await Connection.open(
+                    self.world.network,
+                    address,
+                    client_id=self.options.client_id,
+                    options=self.options.connection,
+                )
+                self._connections[address] = connection
+        return connection
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,318 @@
+"""Sends records: batched, in order, each once as far as brokers can tell (idempotent).
+
+    async with open_producer(cluster) as producer:
+        report = await producer.send("greetings", b"good morning", key=b"lars")
+        delivered = await report            # where it is, or why it is not
+
+Leaving the block sends what is left. One loop takes due batches from the accumulator and sends
+those of one leader together; each partition has one batch under way. A batch is tried again until
+``delivery_timeout_ms``; then it has failed, and whether it is in the log is not known.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Outcome, Unsent
+from ottla.client.cluster import Cluster, KnownTopic, NoBroker, Refused
+from ottla.client.connection import ConnectionLost
+from ottla.client.partitioner import Sticky, partition_of_key
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode, is_retriable
+from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.records.reader import Header
+from ottla.protocol.records.writer import Producer as ProducerIdentity
+from ottla.protocol.records.writer import build_batch
+from ottla.protocol.types import Millis, NodeId
+
+ACKS_ALL: Final = -1
+_PRODUCER_ID_ATTEMPTS_MAX: Final = 20
+# A broker that says this has lost, or fenced, what it knew of this producer's sequences.
+_BEGIN_ANEW: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+_LOST: Final = (ConnectionLost, RequestTimedOut)
+
+Report = asyncio.Future[Delivered]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How records are sent. An idempotent producer waits for all in-sync replicas."""
+
+    acks: int = ACKS_ALL
+    is_idempotent: bool = True
+    compression: Compression = Compression.NONE
+    request_timeout_ms: int = 30_000
+    may_create_topics: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+
+class Producer:
+    """Made by `open_producer`."""
+
+    def __init__(self, cluster: Cluster, options: ProducerOptions) -> None:
+        assert options.acks == ACKS_ALL or not options.is_idempotent, "idempotence needs acks=all"
+        self._cluster = cluster
+        self._options = options
+        self._clock = cluster.world.clock
+        self._accumulator = Accumulator(options.limits)
+        self._sticky = Sticky(cluster.world.random.below)
+        self._needs_id = options.is_idempotent
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._is_flushing = False
+        self._is_closing = False
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Report:
+        """Take a record; return what will tell how it went. Waits while the buffer is full.
+
+        ``partition`` None: by the key, or wherever a batch is growing. ``timestamp`` None: now.
+
+        Raises:
+            Refused: no such topic or partition. NoBroker: nobody answers.
+        """
+        known = await self._cluster.topic(topic, may_create=self._options.may_create_topics)
+        at = TopicPartition(topic, self._choose(known, key, partition))
+        report: Report = asyncio.get_running_loop().create_future()
+        stamp = Millis(self._clock.now() if timestamp is None else timestamp)
+        unsent = Unsent(key, value, headers, stamp, lambda outcome: _settle(report, outcome))
+        while not self._accumulator.has_room(unsent.size):
+            self._has_room.clear()
+            await self._has_room.wait()
+        if self._accumulator.append(at, unsent, self._clock.monotonic()) and key is None:
+            self._sticky.move_on(topic, len(known.partitions))
+        self._changed.set()
+        return report
+
+    def _choose(self, known: KnownTopic, key: bytes | None, partition: int | None) -> int:
+        if partition is not None:
+            if partition not in known.partitions:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{known.name}-{partition}")
+            return partition
+        if key is not None:
+            return partition_of_key(key, len(known.partitions))
+        return self._sticky.choose(known.name, len(known.partitions))
+
+    async def flush(self) -> None:
+        """Send everything that was taken, and return when each record's fate is known."""
+        self._is_flushing = True
+        self._changed.set()
+        try:
+            while not self._accumulator.is_empty:
+                self._has_room.clear()
+                await self._has_room.wait()
+        finally:
+            self._is_flushing = False
+
+    # -- the loop --------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End the loop."""
+        self._is_closing = True
+        self._changed.set()
+
+    async def run(self, tasks: asyncio.TaskGroup) -> None:
+        """Send what is due, until `stop`. Every request is a task of ``tasks``."""
+        while not self._is_closing:
+            self._changed.clear()
+            if self._needs_id and not self._accumulator.is_empty:
+                await self._take_new_id()
+            now = self._clock.monotonic()
+            due = self._accumulator.drain(now, is_flushing=self._is_flushing)
+            for leader, batches in (await self._by_leader(due)).items():
+                tasks.create_task(self._deliver(leader, batches))
+            if not due:
+                await self._wait_due()
+
+    async def _wait_due(self) -> None:
+        due = self._accumulator.next_due(is_flushing=self._is_flushing)
+        wait_s = None if due is None else max(due - self._clock.monotonic(), 0) / 1000
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _by_leader(self, batches: Sequence[Batch]) -> dict[NodeId, list[Batch]]:
+        """Group batches by who leads their partitions; without a leader, put them back."""
+        found: dict[NodeId, list[Batch]] = {}
+        for batch in batches:
+            try:
+                leader = await self._cluster.leader_of(batch.partition, attempts_max=1)
+            except (Refused, NoBroker, UnsupportedVersion) as error:
+                self._try_again(batch, error)
+            else:
+                found.setdefault(leader.node_id, []).append(batch)
+        return found
+
+    async def _take_new_id(self) -> None:
+        """Become a new producer; without one nothing can be sent."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+        for attempt in range(_PRODUCER_ID_ATTEMPTS_MAX):
+            try:
+                reply = await self._cluster.send_any(request, InitProducerIdResponse)
+            except NoBroker:
+                if attempt + 1 == _PRODUCER_ID_ATTEMPTS_MAX:
+                    raise
+            else:
+                if reply.error_code == ErrorCode.NONE:
+                    identity = ProducerIdentity(reply.producer_id, reply.producer_epoch)
+                    self._accumulator.begin_as(identity)
+                    self._needs_id = False
+                    return
+                if not is_retriable(reply.error_code):
+                    raise Refused(reply.error_code, "producer id")
+            await self._cluster.pause(attempt)
+        raise Refused(ErrorCode.REQUEST_TIMED_OUT, "producer id")
+
+    # -- one request -----------------------------------------------------------
+
+    async def _deliver(self, leader: NodeId, batches: Sequence[Batch]) -> None:
+        try:
+            request = await self._request(batches)
+            if self._options.acks == 0:
+                await (await self._cluster.connection(leader)).post(request)
+                for batch in batches:
+                    self._finish(batch)
+                    batch.tell(-1)
+                return
+            timeout_ms = self._options.request_timeout_ms
+            reply = await self._cluster.send_to(
+                leader, request, ProduceResponse, timeout_ms=timeout_ms
+            )
+        except (Refused, NoBroker, UnsupportedVersion, *_LOST) as error:
+            for batch in batches:
+                self._cluster.forget(batch.partition.topic)
+                self._try_again(batch, error)
+        else:
+            self._take_reply(batches, reply)
+        finally:
+            self._changed.set()
+
+    async def _request(self, batches: Sequence[Batch]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            name = batch.partition.topic
+            if name not in topics:
+                known = await self._cluster.topic(name)
+                topics[name] = TopicProduceData(name=name, topic_id=known.topic_id)
+            topics[name].partition_data.append(
+                PartitionProduceData(batch.partition.number, self._encode(batch))
+            )
+        return ProduceRequest(
+            acks=self._options.acks,
+            timeout_ms=self._options.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    def _encode(self, batch: Batch) -> bytearray:
+        assert batch.producer is not None
+        return build_batch(
+            batch.records(), compression=self._options.compression, producer=batch.producer
+        )
+
+    def _take_reply(self, batches: Sequence[Batch], reply: ProduceResponse) -> None:
+        told: dict[tuple[object, int], PartitionProduceResponse] = {}
+        for topic in reply.responses:
+            for each in topic.partition_responses:
+                told[topic.name or topic.topic_id, each.index] = each
+        known = {batch.partition.topic for batch in batches}
+        ids = {name: self._cluster.known_id(name) for name in known}
+        for batch in batches:
+            name, index = batch.partition
+            answer = told.get((name, index)) or told.get((ids[name], index))
+            if answer is None:
+                self._try_again(batch, Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(batch.partition)))
+            else:
+                self._take_answer(batch, answer)
+
+    def _take_answer(self, batch: Batch, answer: PartitionProduceResponse) -> None:
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._finish(batch)
+            batch.tell(answer.base_offset if not code else -1, answer.log_append_time_ms)
+            return
+        error = Refused(code, str(batch.partition), answer.error_message)
+        if is_retriable(code):
+            self._cluster.forget(batch.partition.topic)
+            self._try_again(batch, error)
+            return
+        if code in _BEGIN_ANEW:
+            self._needs_id = self._options.is_idempotent
+        else:
+            self._accumulator.rewind(batch)
+        self._finish(batch)
+        batch.fail(error)
+
+    def _try_again(self, batch: Batch, error: Exception) -> None:
+        """Put a batch back, or give it up when its time is over."""
+        now = self._clock.monotonic()
+        is_final = isinstance(error, Refused) and not is_retriable(error.code)
+        if is_final or self._accumulator.is_expired(batch, now):
+            # It may be in the log or not: the sequence behind it cannot be known any more.
+            self._needs_id = self._options.is_idempotent
+            self._finish(batch)
+            batch.fail(error)
+            return
+        fraction = self._cluster.world.random.fraction()
+        wait_ms = self._cluster.options.backoff.wait_ms(batch.attempts, fraction)
+        self._accumulator.retry(batch, Millis(now + wait_ms))
+
+    def _finish(self, batch: Batch) -> None:
+        self._accumulator.done(batch)
+        self._has_room.set()
+
+
+def _settle(report: Report, outcome: Outcome) -> None:
+    if report.done():
+        return
+    if isinstance(outcome, Delivered):
+        report.set_result(outcome)
+    else:
+        report.set_exception(outcome)
+
+
+@asynccontextmanager
+async def open_producer(
+    cluster: Cluster, options: ProducerOptions | None = None
+) -> AsyncIterator[Producer]:
+    """Give a producer for the length of a block, then send what is left.
+
+    Raises:
+        Refused, NoBroker: no producer id is to be had. What the block raises comes out as it is;
+        then what is left is not sent.
+    """
+    producer = Producer(cluster, options or ProducerOptions())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(producer.run(tasks))
+            yield producer
+            await producer.flush()
+            producer.stop()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None

@@ -1,0 +1,432 @@
+"""Producer, reader and offsets against brokers in memory: what goes wrong, and what then."""
+
+import asyncio
+
+import pytest
+from client_world import FakeCluster, topic_id, with_cluster
+
+from ottla.client.accumulator import Limits
+from ottla.client.cluster import Cluster, NoBroker, Refused
+from ottla.client.connection import ConnectionLost
+from ottla.client.consumer import ReaderOptions, open_reader
+from ottla.client.offset_spec import BEGINNING, END, AtOffset, AtTime, BeforeEnd
+from ottla.client.offsets import list_offsets, resolve
+from ottla.client.partitioner import partition_of_key
+from ottla.client.producer import ProducerOptions, open_producer
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.records.reader import Header, Record
+from ottla.protocol.records.writer import build_batch
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Millis, NodeId, Offset
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(*values: bytes) -> bytearray:
+    return build_batch([Record(Offset(n), Millis(0), None, v) for n, v in enumerate(values)])
+
+
+# -- the cluster -------------------------------------------------------------------
+
+
+def test_a_broker_that_is_down_is_passed_over() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        assert set(cluster.nodes) == {1, 2}
+        with pytest.raises(NoBroker, match="broker 1"):
+            await cluster.connection(NodeId(1))
+
+    with_cluster(fake, scenario, silent=[1])
+
+
+def test_nobody_answers() -> None:
+    async def never(cluster: Cluster) -> None:
+        raise AssertionError
+
+    with pytest.raises(NoBroker, match=r"b1:9092.*b2:9092"):
+        with_cluster(FakeCluster(), never, silent=[1, 2])
+
+
+def test_leaders_are_asked_once_and_anew_after_forget() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        before = len(fake.asked(MetadataRequest))
+        assert (await cluster.leader_of(P0)).node_id == 1
+        assert (await cluster.leader_of(P1)).node_id == 2
+        assert len(fake.asked(MetadataRequest)) == before + 1
+        fake.leaders[P0] = 2
+        assert (await cluster.leader_of(P0)).node_id == 1
+        cluster.forget("t")
+        assert (await cluster.leader_of(P0)).node_id == 2
+        assert cluster.known_id("t") == topic_id("t")
+
+    with_cluster(fake, scenario)
+
+
+def test_what_is_not_there_is_refused_at_once() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        for partition in (TopicPartition("nothing", 0), TopicPartition("t", 9)):
+            with pytest.raises(Refused) as refused:
+                await cluster.leader_of(partition)
+            assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "nothing" not in fake.topics, "asking does not create"
+        assert asyncio.get_running_loop().time() < 1
+
+    with_cluster(fake, scenario)
+
+
+def test_an_election_is_waited_for_but_not_for_ever() -> None:
+    fake = FakeCluster()
+    fake.leaders[P0] = -1
+
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(Refused) as refused:
+            await cluster.leader_of(P0)
+        assert refused.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+        asyncio.get_running_loop().call_later(1, fake.leaders.clear)
+        assert (await cluster.leader_of(P0)).node_id == 1
+
+    with_cluster(fake, scenario)
+
+
+def test_a_change_is_not_sent_twice_a_question_is() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        cut: list[int] = []
+
+        def hang_up_once(node: int, message: Message) -> str | None:
+            cut.append(node)
+            fake.script.clear()
+            return "hang up"
+
+        fake.script = [hang_up_once]
+        await cluster.send_any(MetadataRequest(topics=[]), MetadataResponse)
+        assert len(cut) == 1
+        fake.script = [hang_up_once]
+        with pytest.raises(ConnectionLost):
+            await cluster.send_any(MetadataRequest(topics=[]), MetadataResponse, may_repeat=False)
+
+    with_cluster(fake, scenario)
+
+
+# -- the producer ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_records_arrive_in_order_with_everything(version: int) -> None:
+    fake = FakeCluster()
+    fake.served[ApiKey.PRODUCE] = (3, version)
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster, ProducerOptions(compression=Compression.ZSTD)) as out:
+            reports = [
+                await out.send("t", b"%d" % n, key=b"k", headers=[Header("h", b"x")], timestamp=7)
+                for n in range(5)
+            ]
+            delivered = [await each for each in reports]
+        partition = TopicPartition("t", partition_of_key(b"k", 2))
+        assert [each.offset for each in delivered] == [0, 1, 2, 3, 4]
+        assert {each.partition for each in delivered} == {partition}
+        assert fake.values(partition) == [b"0", b"1", b"2", b"3", b"4"]
+        (header,) = fake.headers(partition)
+        assert header.producer_id == 101 and header.base_sequence == 0
+        assert header.compression is Compression.ZSTD and header.max_timestamp == 7
+        (request,) = fake.asked(ProduceRequest)
+        assert isinstance(request, ProduceRequest) and request.acks == -1
+
+    with_cluster(fake, scenario)
+
+
+def test_leaving_the_block_sends_what_is_left() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        limits = Limits(linger_ms=60_000)
+        async with open_producer(cluster, ProducerOptions(limits=limits)) as out:
+            report = await out.send("t", b"x", partition=0)
+            assert not report.done()
+        assert report.done() and fake.values(P0) == [b"x"]
+        assert asyncio.get_running_loop().time() < 5, "and does not wait for company"
+
+    with_cluster(fake, scenario)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_what_may_be_tried_again_is_with_the_same_sequence(code: int) -> None:
+    fake = FakeCluster(produce_errors=[code, code])
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster) as out:
+            first = await out.send("t", b"1", partition=0)
+            await out.flush()
+            await out.send("t", b"2", partition=0)
+            assert (await first).offset == 0
+        assert fake.values(P0) == [b"1", b"2"]
+        assert [each.base_sequence for each in fake.headers(P0)] == [0, 1]
+        assert len(fake.asked(InitProducerIdRequest)) == 1
+
+    with_cluster(fake, scenario)
+
+
+def test_a_lost_connection_means_again_and_a_new_leader_is_found() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        def die(node: int, message: Message) -> str | None:
+            if isinstance(message, ProduceRequest):
+                fake.leaders[P0] = 2
+                fake.script.clear()
+                return "hang up"
+            return None
+
+        fake.script = [die]
+        async with open_producer(cluster) as out:
+            report = await out.send("t", b"1", partition=0)
+        assert (await report).offset == 0
+        assert [node for node, each in fake.seen if isinstance(each, ProduceRequest)] == [1, 2]
+
+    with_cluster(fake, scenario)
+
+
+def test_what_is_refused_fails_alone_and_leaves_no_gap() -> None:
+    fake = FakeCluster(produce_errors=[0, ErrorCode.MESSAGE_TOO_LARGE])
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster) as out:
+            reports = []
+            for value in (b"1", b"2", b"3"):
+                reports.append(await out.send("t", value, partition=0))
+                await out.flush()
+        with pytest.raises(Refused, match="MESSAGE_TOO_LARGE"):
+            await reports[1]
+        assert (await reports[2]).offset == 1
+        assert [each.base_sequence for each in fake.headers(P0)] == [0, 1]
+
+    with_cluster(fake, scenario)
+
+
+def test_a_broker_that_forgot_the_producer_gets_a_new_one() -> None:
+    fake = FakeCluster(produce_errors=[0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster) as out:
+            reports = []
+            for value in (b"1", b"2", b"3"):
+                reports.append(await out.send("t", value, partition=0))
+                await out.flush()
+        assert isinstance(reports[1].exception(), Refused)
+        assert [(h.producer_id, h.base_sequence) for h in fake.headers(P0)] == [(101, 0), (102, 0)]
+
+    with_cluster(fake, scenario)
+
+
+def test_a_duplicate_is_there_already() -> None:
+    fake = FakeCluster(produce_errors=[ErrorCode.DUPLICATE_SEQUENCE_NUMBER])
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster) as out:
+            report = await out.send("t", b"1", partition=0)
+        assert (await report).offset == -1
+
+    with_cluster(fake, scenario)
+
+
+def test_trying_again_ends() -> None:
+    fake = FakeCluster(produce_errors=[ErrorCode.NOT_ENOUGH_REPLICAS] * 1000)
+
+    async def scenario(cluster: Cluster) -> None:
+        limits = Limits(delivery_timeout_ms=5000)
+        async with open_producer(cluster, ProducerOptions(limits=limits)) as out:
+            report = await out.send("t", b"1", partition=0)
+        assert isinstance(report.exception(), Refused)
+        assert 5 <= asyncio.get_running_loop().time() < 8
+
+    with_cluster(fake, scenario)
+
+
+def test_a_full_buffer_makes_senders_wait() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        limits = Limits(buffer_bytes_max=1000, linger_ms=0)
+        async with open_producer(cluster, ProducerOptions(limits=limits)) as out:
+            for n in range(20):
+                await out.send("t", b"%d" % n + b"x" * 400, partition=0)
+        assert [value.rstrip(b"x") for value in fake.values(P0)] == [b"%d" % n for n in range(20)]
+        assert len(fake.asked(ProduceRequest)) >= 10, "not all at once"
+
+    with_cluster(fake, scenario)
+
+
+def test_without_acks_nobody_is_waited_for() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        options = ProducerOptions(acks=0, is_idempotent=False)
+        async with open_producer(cluster, options) as out:
+            report = await out.send("t", b"1", partition=0)
+            assert (await report).offset == -1
+            await out.send("t", b"2", partition=0)
+        await cluster.metadata(["t"])  # behind the others on the same connection
+        assert fake.values(P0) == [b"1", b"2"]
+        assert fake.headers(P0)[0].producer_id == -1
+
+    with_cluster(fake, scenario)
+
+
+async def poll_and_raise(cluster: Cluster) -> None:
+    async with open_reader(cluster, {P0: Offset(0)}) as reader:
+        await reader.poll()
+        raise KeyError
+
+
+def test_what_the_block_raises_comes_out_as_it_is() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(KeyError):
+            async with open_producer(cluster):
+                raise KeyError
+        with pytest.raises(KeyError):
+            await poll_and_raise(cluster)
+
+    with_cluster(FakeCluster(), scenario)
+
+
+def test_a_partition_that_is_not_there() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster) as out:
+            with pytest.raises(Refused):
+                await out.send("t", b"1", partition=2)
+            await out.send("new", b"1")
+
+    with_cluster(FakeCluster(), scenario)
+
+
+# -- the reader --------------------------------------------------------------------
+
+
+async def read_all(cluster: Cluster, *partitions: TopicPartition, start: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    positions = {each: Offset(start) for each in partitions}
+    async with open_reader(cluster, positions) as reader:
+        while not reader.is_at_end:
+            for fetched in await reader.poll():
+                found += [record.value or b"" for record in fetched.records()]
+    return found
+
+
+@pytest.mark.parametrize("version", [12, 18])
+def test_everything_is_read_from_all_leaders(version: int) -> None:
+    fake = FakeCluster()
+    fake.served[ApiKey.FETCH] = (4, version)
+    fake.append(P0, batch(b"a", b"b"))
+    fake.append(P1, batch(b"c"))
+
+    async def scenario(cluster: Cluster) -> None:
+        assert sorted(await read_all(cluster, P0, P1)) == [b"a", b"b", b"c"]
+        assert await read_all(cluster, P0, start=1) == [b"b"]
+
+    with_cluster(fake, scenario)
+
+
+def test_a_reader_follows_a_new_leader_and_loses_nothing() -> None:
+    fake = FakeCluster()
+    fake.append(P0, batch(b"a"))
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_reader(cluster, {P0: Offset(0)}) as reader:
+            (fetched,) = await reader.poll()
+            fake.leaders[P0] = 2
+            fake.append(P0, batch(b"b"))
+            found: list[bytes | None] = []
+            while not found:
+                for fetched in await reader.poll():
+                    found += [record.value for record in fetched.records()]
+            assert found == [b"b"]
+            assert reader.positions == {P0: 2}
+
+    with_cluster(fake, scenario)
+
+
+def test_an_offset_that_is_not_there_is_told() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async with open_reader(cluster, {P0: Offset(5)}) as reader:
+            with pytest.raises(Refused) as refused:
+                await reader.poll()
+            assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    with_cluster(FakeCluster(), scenario)
+
+
+def test_a_reader_gives_up_a_cluster_that_is_gone() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.leader_of(P0)
+        fake.script = [lambda node, message: "hang up"]
+        options = ReaderOptions(failures_max=3)
+        async with open_reader(cluster, {P0: Offset(0)}, options) as reader:
+            for _ in range(3):
+                assert await reader.poll() == []
+            with pytest.raises(ConnectionError):
+                await reader.poll()
+
+    with_cluster(fake, scenario)
+
+
+def test_a_seek_throws_away_what_was_under_way() -> None:
+    fake = FakeCluster()
+    fake.append(P0, batch(b"a"))
+    fake.append(P0, batch(b"b"))
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_reader(cluster, {P0: Offset(0), P1: Offset(0)}) as reader:
+            while not reader.positions[P0]:
+                await reader.poll()
+            reader.seek(P0, Offset(1))
+            assert not reader.is_at_end
+            found: list[bytes | None] = []
+            while not reader.is_at_end:
+                for fetched in await reader.poll():
+                    found += [record.value for record in fetched.records()]
+            assert found == [b"b"]
+            reader.drop(P0)
+            assert reader.positions == {P1: 0}
+
+    with_cluster(fake, scenario)
+
+
+# -- offsets -----------------------------------------------------------------------
+
+
+def test_offsets_are_found_at_every_leader() -> None:
+    fake = FakeCluster(log_start=3)
+    for partition in (P0, P1):
+        fake.append(partition, batch(b"a", b"b"))
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await list_offsets(cluster, {P0: -1, P1: -2}) == {P0: 5, P1: 3}
+        fake.leaders[P0] = 2
+        assert await list_offsets(cluster, {P0: -1, P1: 12345}) == {P0: 5, P1: None}
+
+        async def one(spec: AtOffset | AtTime | BeforeEnd) -> int:
+            return (await resolve(cluster, {P0: spec}))[P0]
+
+        assert await one(BEGINNING) == 3
+        assert await one(END) == 5
+        assert await one(AtOffset(77)) == 77
+        assert await one(BeforeEnd(1)) == 4
+        assert await one(BeforeEnd(100)) == 3
+        assert await one(AtTime(10**15)) == 5, "a time that nobody has reached is the end"
+
+    with_cluster(fake, scenario)
