@@ -1,6 +1,7 @@
 """The server on real sockets, on both event loops: hostile bytes, sendfile, TLS, floods."""
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -26,7 +27,7 @@ from ottla.protocol.messages.find_coordinator import (
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
-from ottla.runtime.network import TcpNetwork, TcpSettings
+from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits
 from ottla.server.listener import ServerSettings, Shared
@@ -362,36 +363,73 @@ def test_a_flood_of_connections_is_closed_at_the_door(loop: str) -> None:
     play(loop, scenario, shared=Shared(admission=admission, events=events))
 
 
-def test_running_out_of_descriptors_pauses_accepting_and_no_more(loop: str) -> None:
+def test_out_of_descriptors_who_knocks_is_turned_away_and_nothing_spins(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(find(1))
         await client.frame()
-        used = len(os.listdir("/proc/self/fd"))
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        waiting = [socket.socket() for _ in range(3)]
+        waiting = [socket.socket() for _ in range(4)]
         for each in waiting:
             each.setblocking(False)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 3, limits[1]))
+        used = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, limits[1]))
+        taken = _take_all_descriptors()
+        accepts = CountedAccepts(monkeypatched)
         try:
             for each in waiting:
                 each.connect_ex((server.address.host, server.address.port))
+            turned_away = [await PlainClient(each).is_closed() for each in waiting[:2]]
+            assert turned_away == [True, True], "told at once, not left in the queue"
             for n in range(50):
                 await client.send(find(n))
                 assert (await client.frame())[:4] == struct.pack(">i", n)
+            assert accepts.failed < 20, "tried now and then, not all the time"
         finally:
+            for each in taken:
+                os.close(each)
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for each in waiting:
-            each.close()
         later = await PlainClient.to(server.address)
         await later.send(find(9))
         assert (await later.frame())[:4] == b"\0\0\0\x09"
-        later.close()
-        client.close()
-        # asyncio tries once per place in the backlog, and takes up each a second later.
-        await asyncio.sleep(0.05)
+        for each in (later, client, *waiting):
+            each.close()
 
-    play(loop, scenario, network=TcpNetwork(TcpSettings(backlog=4)))
+    monkeypatched = pytest.MonkeyPatch()
+    try:
+        play(loop, scenario)
+    finally:
+        monkeypatched.undo()
+    told = [each for each in caplog.messages if "turning connections away" in each]
+    assert len(told) == 1, "told once, however often it fails"
+
+
+class CountedAccepts:
+    """Counts accepts that failed for want of a descriptor."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.failed = 0
+        plain = socket.socket.accept
+
+        def accept(listening: socket.socket) -> tuple[socket.socket, object]:
+            try:
+                return plain(listening)
+            except OSError as error:
+                self.failed += error.errno == errno.EMFILE
+                raise
+
+        patch.setattr(socket.socket, "accept", accept)
+
+
+def _take_all_descriptors() -> list[int]:
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return taken
 
 
 # -- binding -----------------------------------------------------------------------------

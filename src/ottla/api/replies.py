@@ -76,13 +76,17 @@ Result: TypeAlias = Body | NoReply | Answer
 Reply: TypeAlias = Result | Awaitable[Result]
 
 
+# A tuple: a union of types would be made anew at every look.
+IN_MEMORY: Final = (bytes, bytearray, memoryview)
+
+
 def is_file(chunk: Chunk) -> bool:
     """Say whether a chunk has to be fetched from a file."""
-    return not isinstance(chunk, bytes | bytearray | memoryview)
+    return not isinstance(chunk, IN_MEMORY)
 
 
 def length_of(chunk: Chunk) -> int:
     """Return the bytes a chunk will be on the wire."""
     if isinstance(chunk, memoryview):
         return chunk.nbytes
-    return len(chunk) if isinstance(chunk, bytes | bytearray) else chunk.length
+    return len(chunk) if isinstance(chunk, (bytes, bytearray)) else chunk.length

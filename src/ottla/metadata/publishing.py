@@ -17,6 +17,7 @@ ORDER = (
     "metadata-cache",  # what Metadata and DescribeTopicPartitions answer
     "configs",  # before what they configure comes into being
     "client-quotas",
+    "connection-limits",  # how many may connect, how fast
     "scram",
     "delegation-tokens",
     "acls",  # before a new topic can be reached

@@ -20,7 +20,6 @@ from ottla.protocol.codec.primitives import skip_tags
 from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
 from ottla.protocol.headers import (
     RequestHeader,
-    ResponseHeader,
     request_header_version,
     response_header_version,
 )
@@ -31,6 +30,12 @@ LENGTH_SIZE: Final = 4
 _LENGTH: Final = Struct(">i")
 _REQUEST_HEAD: Final = Struct(">hhih")  # up to and with the length of the client id
 _CORRELATION_ID: Final = Struct(">i")
+# What is spoken, by number and version, and whether its header has tagged fields.
+_SPOKEN: Final = {
+    (int(key), version): (key, request_header_version(key, version) == 2)
+    for key, api in APIS.items()
+    for version in range(api.versions[0], api.versions[1] + 1)
+}
 
 # How other protocols begin, for the operator who mixed up two ports.
 _HINTS: Final = (
@@ -192,14 +197,15 @@ def parse_request_header(frame: Buffer) -> Request | UnsupportedRequest:
     if len(view) < _REQUEST_HEAD.size:
         raise ProtocolFault(f"request of {len(view)} bytes, shorter than any header")
     number, version, correlation_id, length = _REQUEST_HEAD.unpack_from(view)
-    try:
-        key = ApiKey(number)
-    except ValueError:
-        raise ProtocolFault(f"unknown api key {number}") from None
-    if not APIS[key].has(version):
-        return UnsupportedRequest(key, version, correlation_id)
+    spoken = _SPOKEN.get((number, version))
+    if spoken is None:
+        try:
+            return UnsupportedRequest(ApiKey(number), version, correlation_id)
+        except ValueError:
+            raise ProtocolFault(f"unknown api key {number}") from None
+    key, has_tags = spoken
     client_id, position = _read_client_id(view, length)
-    if request_header_version(key, version) == 2:
+    if has_tags:
         position = _skip_header_tags(view, position)
     return Request(key, version, correlation_id, client_id, view[position:])
 
@@ -219,6 +225,8 @@ def _read_client_id(view: memoryview, length: int) -> tuple[str | None, int]:
 
 def _skip_header_tags(view: memoryview, position: int) -> int:
     try:
+        if not view[position]:  # none, as nearly always
+            return position + 1
         return skip_tags(view, position, len(view))
     except IndexError:
         raise ProtocolFault("frame ends within its header") from None
@@ -245,9 +253,9 @@ def request_frame(header: RequestHeader, body: Message) -> bytearray:
 
 def response_frame(key: ApiKey, version: int, correlation_id: int, body: Message) -> bytearray:
     """Return a whole frame for a response, ready to be sent."""
-    out = bytearray(LENGTH_SIZE)
-    header_version = response_header_version(key, version)
-    encode_into(out, ResponseHeader(correlation_id), header_version)
+    # By hand: length, correlation id, and for header v1 the count of tagged fields, none.
+    out = bytearray(9 if response_header_version(key, version) else 8)
+    _CORRELATION_ID.pack_into(out, LENGTH_SIZE, correlation_id)
     encode_into(out, body, version)
     _LENGTH.pack_into(out, 0, len(out) - LENGTH_SIZE)
     return out

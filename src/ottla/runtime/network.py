@@ -2,19 +2,34 @@
 
 Small replies leave at once (``TCP_NODELAY``), and a peer that has silently gone is
 noticed: keepalive on an idle connection, ``TCP_USER_TIMEOUT`` on one with data under way.
+
+Out of descriptors, the accept loop gives up one that it keeps for that, accepts with it, hangs
+up and takes it back: whoever knocks hears no at once, instead of hanging in a queue that the
+kernel reports as ready without end. It then waits a little, longer each time, and says so once.
 """
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.runtime.ports import Address, Listener
+from ottla.runtime.supervisor import Running, start
+
+log = logging.getLogger(__name__)
 
 # Connections the kernel holds until they are accepted; `socket.listen.backlog.size`.
 BACKLOG = 50
+# Connections accepted in one go, before those that are open get their turn.
+ACCEPTED_PER_TURN: Final = 32
+# The wait after an accept that failed for want of something: doubled up to the longest.
+RETRY_S: Final = 0.05
+RETRY_S_MAX: Final = 1.0
+_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +75,8 @@ class TcpNetwork:
         # Linux gives an accepted socket the options of the one it came in by.
         self._set_options(bound)
         bound.setblocking(False)
-        server = await asyncio.get_running_loop().create_server(
-            accept, sock=bound, backlog=self._settings.backlog
-        )
-        return TcpListener(server)
+        bound.listen(self._settings.backlog)
+        return TcpListener(bound, await start([_Accepting(bound, accept)]))
 
     async def dial(
         self, address: Address, connect: Callable[[], asyncio.BaseProtocol]
@@ -118,11 +131,12 @@ class TcpNetwork:
 
 
 class TcpListener:
-    """`Listener` over an asyncio server of one socket."""
+    """`Listener` over one listening socket, which it owns, and its accept loop."""
 
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        host, port = server.sockets[0].getsockname()[:2]
+    def __init__(self, listening: socket.socket, accepting: Running) -> None:
+        self._listening = listening
+        self._accepting = accepting
+        host, port = listening.getsockname()[:2]
         self._address = Address(host, port)
 
     @property
@@ -131,8 +145,116 @@ class TcpListener:
         return self._address
 
     async def close(self) -> None:
-        """Close the listening socket. Waits for nothing: connections have their own owners."""
-        self._server.close()
+        """Close the listening socket. Open connections have their own owners."""
+        try:
+            await self._accepting.stop()
+        finally:
+            self._listening.close()
+
+
+class _Accepting:
+    """Service: accepts on one socket and gives each connection its protocol."""
+
+    def __init__(
+        self, listening: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        host, port = listening.getsockname()[:2]
+        self.name = f"accept {Address(host, port)}"
+        self._listening = listening
+        self._accept = accept
+        self._reserve: int | None = None
+        self._failures = 0
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Accept until cancelled."""
+        self._take_reserve()
+        try:
+            ready()
+            while True:
+                try:
+                    accepted = await self._accept_some()
+                except OSError as error:
+                    await self._after(error)
+                else:
+                    self._recovered()
+                    await self._hand_out(accepted)
+        finally:
+            self._free_reserve()
+
+    async def _accept_some(self) -> list[socket.socket]:
+        """Wait for a connection; return it with those that came along."""
+        first, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+        accepted = [first]
+        try:
+            while len(accepted) < ACCEPTED_PER_TURN:
+                accepted.append(self._listening.accept()[0])
+        except OSError:
+            pass  # none left; and what else may be wrong shows at the next wait
+        return accepted
+
+    async def _hand_out(self, accepted: list[socket.socket]) -> None:
+        if len(accepted) == 1:
+            await self._serve(accepted[0])
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for each in accepted:
+                tasks.create_task(self._serve(each))
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        """Make the connection's transport; one that has gone meanwhile is nobody's loss."""
+        accepted.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._accept, accepted)
+        except OSError as error:
+            log.warning("connection not accepted reason=%s", error)
+            accepted.close()
+        except Exception:
+            # A fault of the protocol's is one connection's end, not that of all to come.
+            log.exception("connection not served")
+            accepted.close()
+
+    # -- when something is scarce ----------------------------------------------
+
+    async def _after(self, error: OSError) -> None:
+        if error.errno not in _SCARCE:
+            log.warning("accept failed listener=%s reason=%s", self.name, error)
+            await asyncio.sleep(0)
+            return
+        if self._failures == 0:
+            log.error(
+                "accept failed listener=%s reason=%s; turning connections away", self.name, error
+            )
+        self._failures += 1
+        self._turn_one_away()
+        await asyncio.sleep(min(RETRY_S * 2 ** min(self._failures, 10), RETRY_S_MAX))
+
+    def _recovered(self) -> None:
+        if self._failures:
+            log.info("accepting again listener=%s failures=%d", self.name, self._failures)
+            self._failures = 0
+            self._take_reserve()
+
+    def _turn_one_away(self) -> None:
+        """Accept with the descriptor held in reserve, hang up, and take it back if possible."""
+        self._free_reserve()
+        try:
+            self._listening.accept()[0].close()
+        except OSError as error:
+            log.debug("nobody turned away listener=%s reason=%s", self.name, error)
+        self._take_reserve()
+
+    def _take_reserve(self) -> None:
+        """Hold a descriptor back, if one is to be had; else accepting again tries anew."""
+        if self._reserve is None:
+            try:
+                self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                log.debug("no reserve descriptor listener=%s reason=%s", self.name, error)
+
+    def _free_reserve(self) -> None:
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
 
 
 def _bind(fresh: socket.socket, where: object, address: Address) -> socket.socket:

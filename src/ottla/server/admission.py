@@ -41,8 +41,10 @@ class Limits:
     """The bounds, as configured. None is no bound.
 
     ``per_ip_overrides`` names addresses with a count of their own, in their plainest text.
-    The two rates give connections per second of an address (a client quota, so it may change)
-    and of a listener; a rate of 0 or less is no bound.
+    The rates are connections per second: of an address (a client quota, so it may change), of a
+    listener, and ``rate_max`` of all listeners together; 0 or less is no bound. What is bound
+    for all together does not bind the ``protected`` listeners, by which nodes reach each other:
+    a flood of clients must not cut a broker off from its cluster.
     """
 
     connections_max: int | None = None
@@ -51,6 +53,8 @@ class Limits:
     per_listener_max: Mapping[str, int] = field(default_factory=dict)
     rate_of_ip: Callable[[str], int | None] = unlimited
     rate_of_listener: Callable[[str], int | None] = unlimited
+    rate_max: int | None = None
+    protected: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,9 @@ class Admission:
         if refusal is not None:
             return refusal
         limits = self.limits
+        rate_max = None if listener in limits.protected else limits.rate_max
         delay_ms = max(
+            self._delay("all", rate_max, now),
             self._delay(f"listener {listener}", limits.rate_of_listener(listener), now),
             self._delay(f"ip {ip}", limits.rate_of_ip(ip), now),
         )
@@ -135,7 +141,8 @@ class Admission:
 
     def _reserve(self, ip: str, listener: str) -> Refusal | None:
         limits = self.limits
-        if limits.connections_max is not None and self._total >= limits.connections_max:
+        connections_max = None if listener in limits.protected else limits.connections_max
+        if connections_max is not None and self._total >= connections_max:
             return Refusal.CONNECTIONS
         self._total += 1
         listener_max = limits.per_listener_max.get(listener)

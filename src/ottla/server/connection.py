@@ -88,12 +88,16 @@ class Serving:
 
 @dataclass(slots=True, eq=False)
 class _Parked:
-    """A request whose handler has not finished. ``granted`` is memory to be given back."""
+    """A request whose handler has not finished. ``granted`` is memory to be given back.
+
+    ``since`` is when it was read, in the loop's time.
+    """
 
     call: Call
     caller: Caller
     turn: Turn[Outgoing]
     granted: int
+    since: float
     work: "asyncio.Future[Result] | asyncio.Task[None] | None" = None
 
 
@@ -223,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._handshake is not None and self._handshake.principal is None and order:
             return False
         return (
-            len(order) < limits.in_flight_max
+            len(order.turns) < limits.in_flight_max
             and order.bytes < limits.in_flight_bytes_max
             and self._outlet.pending < limits.unsent_bytes_max
         )
@@ -257,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._handshake is not None and self._handshake.expects_token:
             self._put(self._token_reply(self._handshake, frame))
             return
+        since = self._loop.time()
         call = self._serving.dispatcher.open(frame, self._handshake)
         if isinstance(call, Outgoing):
             self._give_back(self._take_grant())
@@ -273,10 +278,16 @@ class Connection(asyncio.BufferedProtocol):
             if self._handshake is not None:
                 self._learn_principal()
             self._put(self._serving.dispatcher.settle(caller, call, reply))
+            self._answered(call, since)
             return
         if call.holds_frame:
             self._inlet.hand_over()
-        self._park(call, reply, len(frame), granted)
+        turn = self._order.take_turn(len(frame))
+        self._park(_Parked(call, caller, turn, granted, since), reply)
+
+    def _answered(self, call: Call, since: float) -> None:
+        micros = int((self._loop.time() - since) * 1e6)
+        self._serving.events.answered(self._serving.dispatcher.listener, call.request.key, micros)
 
     def _token_reply(self, handshake: Handshake, frame: memoryview) -> Outgoing:
         """Answer a token that stands alone in its frame, with one that does."""
@@ -339,8 +350,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- handlers that take their time -----------------------------------------
 
-    def _park(self, call: Call, reply: Awaitable[Result], size: int, granted: int) -> None:
-        parked = _Parked(call, self._caller, self._order.take_turn(size), granted)
+    def _park(self, parked: _Parked, reply: Awaitable[Result]) -> None:
         self._parked[parked] = None
         if isinstance(reply, asyncio.Future):
             # Somebody else completes it: no task is needed to wait for that.
@@ -383,6 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         self._learn_principal()
         outgoing = self._serving.dispatcher.settle(parked.caller, parked.call, result)
         self._order.end(parked.turn, outgoing, _held(outgoing))
+        self._answered(parked.call, parked.since)
         self._send_due()
         self._serve_frames()
 
@@ -394,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put(self, outgoing: Outgoing) -> None:
         """Send a reply that is known at once, behind those that are not."""
-        if not self._order:
+        if not self._order.turns:
             self._send(outgoing)
         else:
             held = _held(outgoing)

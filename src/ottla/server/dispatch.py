@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, replace
 from functools import cache
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import Answer, Body, Chunk, NoReply, Reply, Result, length_of
@@ -53,8 +53,7 @@ class Call:
     """Whether an unfinished handler may still look into the frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """What leaves for a request: chunks (none for no reply) and what happens behind them."""
 
     chunks: tuple[Chunk, ...]

@@ -25,6 +25,10 @@ class ServerEvents(Protocol):
         """A well-formed request reached its handler."""
         ...
 
+    def answered(self, listener: str, key: ApiKey, micros: int) -> None:
+        """The reply of a request is ready to leave, so long after its last byte was read."""
+        ...
+
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
         """A handler raised."""
         ...
@@ -47,6 +51,9 @@ class NoEvents:
         """Ignore it."""
 
     def requested(self, listener: str, key: ApiKey) -> None:
+        """Ignore it."""
+
+    def answered(self, listener: str, key: ApiKey, micros: int) -> None:
         """Ignore it."""
 
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:

@@ -3,9 +3,7 @@
 One `Server` holds any number of named listeners; a node may run several, say one for its
 controller before and one for clients after its state is there, sharing one `Admission`.
 
-Running out of descriptors does not end it: the event loop leaves the listening socket alone for
-a second after a failed accept (asyncio), or accepts with a descriptor held in reserve and hangs
-up (uvloop); it neither spins nor gives up.
+Running out of descriptors does not end it: see `ottla.runtime.network`.
 """
 
 import asyncio

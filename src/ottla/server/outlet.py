@@ -99,8 +99,9 @@ class _Queue:
     """Chunks to send, the first of them possibly begun."""
 
     def __init__(self) -> None:
-        self.items: deque[memoryview | _Range] = deque()
+        self.items: deque[Buffer | _Range] = deque()
         self.size = 0
+        self.files = 0
 
     def push(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
@@ -108,14 +109,19 @@ class _Queue:
             if not length:
                 continue
             self.size += length
-            if isinstance(chunk, bytes | bytearray | memoryview):
-                self.items.append(memoryview(chunk).cast("B"))
+            if isinstance(chunk, (bytes, bytearray)):
+                self.items.append(chunk)
+            elif isinstance(chunk, memoryview):
+                self.items.append(chunk.cast("B"))
             else:
                 self.items.append(_Range(chunk, chunk.position, length))
+                self.files += 1
 
-    def buffers(self) -> list[memoryview]:
+    def buffers(self) -> list[Buffer]:
         """Return the buffers up to the next file slice, at most `GATHER_MAX`."""
-        found: list[memoryview] = []
+        if not self.files and len(self.items) <= GATHER_MAX:
+            return list(self.items)  # type: ignore[arg-type]
+        found: list[Buffer] = []
         for item in self.items:
             if isinstance(item, _Range) or len(found) == GATHER_MAX:
                 break
@@ -124,21 +130,26 @@ class _Queue:
 
     def drop(self, count: int) -> None:
         """Remove bytes that were sent."""
+        if count == self.size:
+            self.clear()
+            return
         self.size -= count
         while count:
             item = self.items[0]
-            length = item.length if isinstance(item, _Range) else item.nbytes
+            is_range = isinstance(item, _Range)
+            length = item.length if isinstance(item, _Range) else len(item)
             if length <= count:
                 self.items.popleft()
+                self.files -= is_range
             elif isinstance(item, _Range):
                 item.advance(count)
             else:
-                self.items[0] = item[count:]
+                self.items[0] = memoryview(item)[count:]
             count -= min(count, length)
 
     def clear(self) -> None:
         self.items.clear()
-        self.size = 0
+        self.size = self.files = 0
 
 
 class SocketOutlet:
@@ -312,7 +323,7 @@ class TransportOutlet:
         if isinstance(item, _Range):
             return item.read_piece()
         buffers = self._queue.buffers()
-        if sum(buffer.nbytes for buffer in buffers) > PIECE_BYTES:
+        if sum(map(len, buffers)) > PIECE_BYTES:
             return item
         return b"".join(buffers)
 

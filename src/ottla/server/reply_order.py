@@ -29,15 +29,15 @@ class ReplyOrder(Generic[T]):
     """
 
     bytes: int = 0
-    _turns: deque[Turn[T]] = field(default_factory=deque)
+    turns: deque[Turn[T]] = field(default_factory=deque)
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self.turns)
 
     def take_turn(self, size: int) -> Turn[T]:
         """Stand at the end of the line."""
         turn = Turn[T](size)
-        self._turns.append(turn)
+        self.turns.append(turn)
         self.bytes += size
         return turn
 
@@ -49,8 +49,8 @@ class ReplyOrder(Generic[T]):
 
     def due(self) -> Iterator[T]:
         """Yield the replies that may leave now, in order, removing them from the line."""
-        while self._turns and self._turns[0].is_over:
-            turn = self._turns.popleft()
+        while self.turns and self.turns[0].is_over:
+            turn = self.turns.popleft()
             self.bytes -= turn.size
             if turn.reply is not None:
                 yield turn.reply

@@ -1,0 +1,162 @@
+"""From configuration to the bounds of a node's servers, at start and while it runs.
+
+Kafka's keys, and where each may also be set for one listener alone
+(``listener.name.{name}.{key}``) or changed while the node runs:
+
+    max.connections                   listener, dynamic
+    max.connections.per.ip, .overrides          dynamic
+    max.connection.creation.rate      listener, dynamic
+    socket.request.max.bytes, queued.max.request.bytes, connections.max.idle.ms     fixed
+    quota connection_creation_rate of an address (KIP-612)                          the image
+
+`ConnectionLimits` follows the image and keeps `Admission.limits` true. The bounds for all
+listeners together do not bind the listeners that nodes use among themselves.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.key import Scope
+from ottla.config.keys import KEYS, LISTENER_PREFIX
+from ottla.config.layers import Layers, effective_broker_value, parse_checked
+from ottla.config.settings import Loaded
+from ottla.config.values import BadValue
+from ottla.controller.config_rules import ALL_BROKERS
+from ottla.metadata.configs import ConfigResource, ConfigResourceType, quota_entity
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import EMPTY, Image
+from ottla.server.admission import Admission, Limits, plain_ip
+from ottla.server.connection import ConnectionLimits as PerConnection
+from ottla.server.deadlines import Deadlines
+from ottla.server.listener import ServerSettings
+
+log = logging.getLogger(__name__)
+
+NO_BOUND: Final = 2**31 - 1
+"""What Kafka's defaults say where they mean that there is none."""
+
+CONNECTIONS: Final = "max.connections"
+RATE: Final = "max.connection.creation.rate"
+IP_RATE: Final = "connection_creation_rate"
+
+
+def server_settings(loaded: Loaded) -> ServerSettings:
+    """Return the bounds that stay as they are while a node runs."""
+    config = loaded.broker
+    return ServerSettings(
+        connection=PerConnection(frame_bytes_max=config.socket_request_max_bytes),
+        deadlines=Deadlines(idle_ms=config.connections_max_idle_ms),
+    )
+
+
+def request_memory_max(loaded: Loaded) -> int | None:
+    """Return ``queued.max.request.bytes``; None where it bounds nothing."""
+    bytes_max = loaded.broker.queued_max_request_bytes
+    return bytes_max if bytes_max > 0 else None
+
+
+def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
+    """Return who may connect, as configured and as the image has changed it.
+
+    Raises:
+        BadValue: a value that the controller should not have accepted.
+    """
+    layers = _layers(loaded, image)
+    names = [listener.name for listener in loaded.listeners.all]
+    rates = {name: _of_listener(layers, name, RATE) for name in names}
+    counts = {name: _of_listener(layers, name, CONNECTIONS) for name in names}
+    overrides = str(effective_broker_value(layers, "max.connections.per.ip.overrides") or "")
+    quotas = image.client_quotas
+    default = quotas.of(quota_entity([("ip", None)])).get(IP_RATE)
+
+    def rate_of_ip(ip: str) -> int | None:
+        rate = quotas.of(quota_entity([("ip", ip)])).get(IP_RATE, default)
+        return None if rate is None else int(rate)
+
+    return Limits(
+        connections_max=_bound(effective_broker_value(layers, CONNECTIONS)),
+        per_ip_max=_bound(effective_broker_value(layers, "max.connections.per.ip")),
+        per_ip_overrides=ip_overrides(overrides),
+        per_listener_max={name: most for name, most in counts.items() if most is not None},
+        rate_of_ip=rate_of_ip,
+        rate_of_listener=rates.get,
+        rate_max=_bound(effective_broker_value(layers, RATE)),
+        protected=_protected(loaded),
+    )
+
+
+def check_limits(loaded: Loaded) -> None:
+    """Hold what stands in the file against what can be read.
+
+    Raises:
+        ConfigError: addresses with bounds of their own that are not ``host:count``.
+    """
+    text = loaded.broker.max_connections_per_ip_overrides
+    try:
+        ip_overrides(text)
+    except BadValue as error:
+        problem = Problem("max.connections.per.ip.overrides", text, f"must be {error}")
+        raise ConfigError([problem]) from None
+
+
+def ip_overrides(text: str) -> dict[str, int]:
+    """Read ``host:count,...``; a host is an address, and one of IPv6 may be in brackets.
+
+    Raises:
+        BadValue: it is not of this form.
+    """
+    found: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        host, _, count = item.rpartition(":")
+        if not host or not count.isdecimal():
+            raise BadValue(f"host:count, not {item!r}")
+        found[plain_ip(host.strip().removeprefix("[").removesuffix("]"))] = int(count)
+    return found
+
+
+def _protected(loaded: Loaded) -> frozenset[str]:
+    """Name the listeners of nodes: those of controllers, and the brokers' own if it is not all."""
+    listeners = loaded.listeners
+    names = {each.name for each in listeners.all if each.is_controller}
+    clients = [each.name for each in listeners.all if not each.is_controller]
+    if listeners.inter_broker is not None and len(clients) > 1:
+        names.add(listeners.inter_broker)
+    return frozenset(names)
+
+
+def _layers(loaded: Loaded, image: Image) -> Layers:
+    own = ConfigResource(ConfigResourceType.BROKER, str(loaded.broker.node_id))
+    return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), loaded.static)
+
+
+def _of_listener(layers: Layers, listener: str, name: str) -> int | None:
+    """Return what is set for one listener alone; the bound for all is another one."""
+    found = layers.find([f"{LISTENER_PREFIX}{listener.lower()}.{name}"])
+    if found is None:
+        return None
+    return _bound(parse_checked(KEYS[Scope.BROKER][name], found[1]))
+
+
+def _bound(value: object) -> int | None:
+    return value if isinstance(value, int) and value < NO_BOUND else None
+
+
+@dataclass(slots=True)
+class ConnectionLimits:
+    """Publisher: keeps the limits of the node's servers as the cluster was told."""
+
+    loaded: Loaded
+    admission: Admission
+    name: str = "connection-limits"
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Take over new limits; one that cannot be read leaves the old ones in force."""
+        old = delta.old
+        if old.configs is image.configs and old.client_quotas is image.client_quotas:
+            return
+        try:
+            self.admission.limits = limits_of(self.loaded, image)
+        except BadValue as error:
+            log.warning("connection limits not changed reason=%s", error)
