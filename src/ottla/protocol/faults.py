@@ -73,6 +73,18 @@ class BatchTooLargeForSegment(Fault):
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
+class InvalidRequiredAcks(Fault):
+    """A producer that wants other acknowledgements than none, the leader's or everybody's."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class InvalidTopic(Fault):
+    """A topic's name that nobody may use, or an internal topic that the client may not change."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 # -- the log -----------------------------------------------------------------
 
 

@@ -300,6 +300,15 @@ class ProducerState:
             return high_watermark
         return min(self._first_unstable, high_watermark)
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this incarnation of a producer has records here whose fate is open."""
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.txn_first is not None
+            and producer.epoch == producer_epoch
+        )
+
     def has_late_transaction(self, now: Millis, timeout_ms_max: int) -> bool:
         """Say whether the oldest transaction is open longer than any coordinator lets it be.
 

@@ -1,0 +1,189 @@
+"""The body of a Produce request, read by hand where it lies: versions 3 to 13.
+
+    transactional_id  nullable string
+    acks              int16
+    timeout_ms        int32
+    topics            array of
+        name          string, up to version 12
+        topic_id      16 bytes, from version 13
+        partitions    array of
+            index     int32
+            records   nullable bytes: a record batch
+
+From version 9 lengths are compact (a varint of length + 1, 0 for null) and every struct ends
+with tagged fields, of which none is known. Records are not copied: they are views into the body.
+
+Pure, and all or nothing: a body that is no request is a fault before anything is appended.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from ottla.protocol.codec.primitives import (
+    STRING_LENGTH_MAX,
+    read_uvarint,
+    refuse_length,
+    skip_tags,
+)
+from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.types import Uuid
+
+FLEXIBLE_VERSION_FIRST: Final = 9
+TOPIC_ID_VERSION_FIRST: Final = 13
+
+_ACKS_AND_TIMEOUT: Final = Struct(">hi")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_TWO_INT32: Final = Struct(">ii")
+_UUID_BYTES: Final = 16
+
+Partition = tuple[int, memoryview | None]
+Topic = tuple[str | Uuid, list[Partition]]
+
+
+class ProduceBody(NamedTuple):
+    """A request. A topic is named by a ``str``, or from version 13 by the bytes of its id."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[Topic]
+
+
+def parse_produce(body: memoryview, version: int) -> ProduceBody:
+    """Read a body.
+
+    Raises:
+        ProtocolFault: it ends too early or too late, or a length in it is impossible.
+    """
+    try:
+        if version < FLEXIBLE_VERSION_FIRST:
+            found, position = _parse_classic(body)
+        else:
+            found, position = _parse_flexible(body, version >= TOPIC_ID_VERSION_FIRST)
+    except (IndexError, struct_error):
+        raise ProtocolFault("Produce: the body ends within a field") from None
+    except UnicodeDecodeError:
+        raise ProtocolFault("Produce: a name is not UTF-8") from None
+    if position != len(body):
+        raise ProtocolFault(f"Produce: {len(body) - position} bytes behind the body")
+    return found
+
+
+# -- versions 3 to 8 ---------------------------------------------------------
+
+
+def _parse_classic(body: memoryview) -> tuple[ProduceBody, int]:
+    transactional_id, position = _string(body, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, position)
+    count, position = _count(body, position + _ACKS_AND_TIMEOUT.size)
+    topics: list[Topic] = []
+    for _ in range(count):
+        name, position = _string(body, position)
+        if name is None:
+            refuse_length("name", -1, len(body) - position)
+        partition_count, position = _count(body, position)
+        partitions: list[Partition] = []
+        for _ in range(partition_count):
+            index, length = _TWO_INT32.unpack_from(body, position)
+            position += _TWO_INT32.size
+            records, position = _records(body, position, length)
+            partitions.append((index, records))
+        topics.append((name, partitions))
+    return ProduceBody(transactional_id, acks, timeout_ms, topics), position
+
+
+def _string(body: memoryview, position: int) -> tuple[str | None, int]:
+    (length,) = _INT16.unpack_from(body, position)
+    position += _INT16.size
+    if length == -1:
+        return None, position
+    return _text(body, position, length)
+
+
+def _count(body: memoryview, position: int) -> tuple[int, int]:
+    """Return the length of an array whose elements take a byte each at least."""
+    (count,) = _INT32.unpack_from(body, position)
+    position += _INT32.size
+    if not 0 <= count <= len(body) - position:
+        refuse_length("array", count, len(body) - position)
+    return count, position
+
+
+def _text(body: memoryview, position: int, length: int) -> tuple[str, int]:
+    stop = position + length
+    if not 0 <= length <= STRING_LENGTH_MAX or stop > len(body):
+        refuse_length("string", length, len(body) - position)
+    return str(body[position:stop], "utf-8"), stop
+
+
+def _records(body: memoryview, position: int, length: int) -> tuple[memoryview | None, int]:
+    if length == -1:
+        return None, position
+    stop = position + length
+    if length < 0 or stop > len(body):
+        refuse_length("records", length, len(body) - position)
+    return body[position:stop], stop
+
+
+# -- versions 9 to 13 --------------------------------------------------------
+
+
+def _parse_flexible(body: memoryview, has_topic_ids: bool) -> tuple[ProduceBody, int]:
+    length, position = _uvarint(body, 0)
+    transactional_id: str | None = None
+    if length:
+        transactional_id, position = _text(body, position, length - 1)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, position)
+    count, position = _compact_count(body, position + _ACKS_AND_TIMEOUT.size)
+    topics: list[Topic] = []
+    for _ in range(count):
+        name: str | Uuid
+        if has_topic_ids:
+            name, position = _topic_id(body, position)
+        else:
+            length, position = _uvarint(body, position)
+            name, position = _text(body, position, length - 1)
+        partitions, position = _compact_partitions(body, position)
+        position = _end_struct(body, position)
+        topics.append((name, partitions))
+    position = _end_struct(body, position)
+    return ProduceBody(transactional_id, acks, timeout_ms, topics), position
+
+
+def _compact_partitions(body: memoryview, position: int) -> tuple[list[Partition], int]:
+    count, position = _compact_count(body, position)
+    partitions: list[Partition] = []
+    for _ in range(count):
+        (index,) = _INT32.unpack_from(body, position)
+        length, position = _uvarint(body, position + _INT32.size)
+        records, position = _records(body, position, length - 1)
+        position = _end_struct(body, position)
+        partitions.append((index, records))
+    return partitions, position
+
+
+def _topic_id(body: memoryview, position: int) -> tuple[Uuid, int]:
+    stop = position + _UUID_BYTES
+    if stop > len(body):
+        refuse_length("topic id", _UUID_BYTES, len(body) - position)
+    return Uuid(bytes(body[position:stop])), stop
+
+
+def _compact_count(body: memoryview, position: int) -> tuple[int, int]:
+    count, position = _uvarint(body, position)
+    count -= 1
+    if not 0 <= count <= len(body) - position:
+        refuse_length("array", count, len(body) - position)
+    return count, position
+
+
+def _uvarint(body: memoryview, position: int) -> tuple[int, int]:
+    first = body[position]
+    return (first, position + 1) if first < 0x80 else read_uvarint(body, position)
+
+
+def _end_struct(body: memoryview, position: int) -> int:
+    """Step over the tagged fields that end a struct; nearly always there are none."""
+    return position + 1 if body[position] == 0 else skip_tags(body, position, len(body))

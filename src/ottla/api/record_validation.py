@@ -1,0 +1,287 @@
+"""What a leader asks of the records in a Produce request, before a log sees them.
+
+Pure; the counterpart of Kafka's ``LogValidator`` and of what it checks on the request itself.
+A log checks a batch as a whole (size, CRC, producer, no control batch); here are the rules that
+need the records, or the topic's configuration:
+
+    one batch   format 2, alone, whole; zstd only where the version may use it (KIP-110)
+    records     as many as the header says, offset deltas 0, 1, 2 .., nothing left over
+    key         not null in a compacted topic
+    timestamp   within ``message.timestamp.before.max.ms`` and ``.after.max.ms`` of the clock,
+                -1 always; whose clock it is, is for the topic to say
+    header      the maximum timestamp is that of the records
+    codec       that of the topic; packed again where the producer used another
+
+An uncompressed batch is walked where it lies. A compressed one is unpacked, to a bound, for
+only so can be known what consumers and the cleaner would meet in it.
+
+The CRC is the log's to check, once, unless something is wrong or is to be changed: bytes that
+were damaged on the way are CORRUPT_MESSAGE, whatever else seems to be wrong with them, and must
+never get a CRC of ours.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.config.generated import TopicConfig
+from ottla.protocol.faults import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    UnsupportedCompression,
+)
+from ottla.protocol.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    BatchHeader,
+    Compression,
+    is_crc_valid,
+    patch_crc,
+    read_header,
+)
+from ottla.protocol.records.compression import compress
+from ottla.protocol.records.reader import unpack_region
+from ottla.protocol.records.walker import RecordsSummary, check_records, walk_spans
+from ottla.protocol.records.writer import seal_batch
+from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis
+
+# A batch of 1 MiB that had shrunk to a sixty-fourth. Unpacking more would hold up every other
+# client of the node: gzip makes 0.4 GB/s.
+UNPACKED_BYTES_MAX: Final = 64 << 20
+
+# Told to a client of one batch. A batch may hold 150,000 records, and what is said of each is
+# longer than the record; a client takes those that are not named for rejected all the same.
+RECORD_ERRORS_MAX: Final = 1000
+
+ZSTD_VERSION_FIRST: Final = 7
+"""The first version of Produce that may carry zstd."""
+
+_LENGTH_AT: Final = 8
+_LENGTH_MIN: Final = 14  # of the shortest message in any format
+_INT32: Final = Struct(">i")
+_INT16: Final = Struct(">h")
+_INT64: Final = Struct(">q")
+_CODECS: Final = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+class RecordRules(NamedTuple):
+    """What a topic asks of its records. ``codec`` is None where the producer chooses."""
+
+    batch_bytes_max: int
+    is_compacted: bool
+    is_log_append_time: bool
+    before_ms_max: int
+    after_ms_max: int
+    codec: Compression | None
+    level: int | None
+
+
+def rules_of(config: TopicConfig) -> RecordRules:
+    """Return the rules that a topic's configuration comes to."""
+    codec = _CODECS[config.compression_type]
+    levels = {
+        Compression.GZIP: config.compression_gzip_level,
+        Compression.LZ4: config.compression_lz4_level,
+        Compression.ZSTD: config.compression_zstd_level,
+    }
+    return RecordRules(
+        config.max_message_bytes,
+        "compact" in config.cleanup_policy,
+        config.message_timestamp_type == "LogAppendTime",
+        config.message_timestamp_before_max_ms,
+        config.message_timestamp_after_max_ms,
+        codec,
+        None if codec is None else levels.get(codec),
+    )
+
+
+class RecordError(NamedTuple):
+    """What is wrong with one record; ``batch_index`` counts from 0."""
+
+    batch_index: int
+    message: str
+
+
+class RecordsRejected(InvalidRecord):
+    """A batch dropped for some of its records (KIP-467); the message is for the client."""
+
+    def __init__(self, message: str, errors: list[RecordError]) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+
+class TimestampsRejected(InvalidTimestamp):
+    """As `RecordsRejected`; at least one record has a timestamp that the topic does not take."""
+
+    def __init__(self, message: str, errors: list[RecordError]) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+
+# -- the batch ---------------------------------------------------------------
+
+
+def take_batch(records: memoryview | None, version: int) -> memoryview:
+    """Return the one batch that a partition of a Produce request carries.
+
+    Bytes behind it that are no whole batch are left out, as Kafka leaves them out.
+
+    Raises:
+        InvalidRecord: no batch, one of an old format, or several.
+        CorruptBatch: of no known format, or of a length that nothing has.
+        UnsupportedCompression: zstd in a version that came before it.
+    """
+    end = None if records is None else _batch_end(records, 0)
+    if records is None or end is None:
+        raise InvalidRecord("a partition without a whole batch")
+    if records[MAGIC_AT] != MAGIC:
+        raise InvalidRecord(f"message format {records[MAGIC_AT]}, Produce takes {MAGIC}")
+    if version < ZSTD_VERSION_FIRST and _is_zstd(records[:end]):
+        raise UnsupportedCompression(f"zstd in version {version} of Produce")
+    if end == len(records):
+        return records
+    if _batch_end(records, end) is not None:
+        raise InvalidRecord("several batches for one partition")
+    return records[:end]
+
+
+def _is_zstd(batch: memoryview) -> bool:
+    return len(batch) >= HEADER_BYTES and batch[ATTRIBUTES_AT + 1] & CODEC_MASK == Compression.ZSTD
+
+
+def _batch_end(records: memoryview, start: int) -> int | None:
+    """Return where the batch at ``start`` ends; None where there is no whole one."""
+    remaining = len(records) - start
+    if remaining < LOG_OVERHEAD_BYTES:
+        return None
+    (length,) = _INT32.unpack_from(records, start + _LENGTH_AT)
+    if length < _LENGTH_MIN:
+        raise CorruptBatch(f"batch length {length}")
+    if remaining <= MAGIC_AT:
+        return None
+    if records[start + MAGIC_AT] > MAGIC:
+        raise CorruptBatch(f"message format {records[start + MAGIC_AT]}")
+    end = start + LOG_OVERHEAD_BYTES + int(length)
+    return end if end <= len(records) else None
+
+
+# -- its records -------------------------------------------------------------
+
+
+def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memoryview | bytearray:
+    """Check a batch by the rules of its topic; return it as it is to be appended.
+
+    That is ``batch`` itself, its header perhaps mended in place, or a new one where the topic
+    has another codec. ``now`` is the broker's wall clock.
+
+    Raises:
+        RecordTooLarge, CorruptBatch. InvalidRecord: the records contradict the header or
+            themselves. RecordsRejected, TimestampsRejected: a rule of the topic forbids some.
+    """
+    header = read_header(batch)
+    if header.size > rules.batch_bytes_max:
+        raise RecordTooLarge(f"{header.size} bytes, max.message.bytes is {rules.batch_bytes_max}")
+    try:
+        region = unpack_region(batch, 0, header, bytes_max=UNPACKED_BYTES_MAX)
+        summary = check_records(region, header.records_count, header.base_timestamp)
+    except InvalidRecord:
+        _check_crc(batch, header)
+        raise
+    if not _is_welcome(header, summary, rules, now):
+        _check_crc(batch, header)
+        _reject(header, region, rules, now)
+    newest = header.max_timestamp
+    if not header.is_log_append_time:
+        newest = Millis(header.base_timestamp + summary.max_timestamp_delta)
+    if rules.codec is not None and rules.codec is not header.compression:
+        _check_crc(batch, header)
+        attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME) | rules.codec
+        header = header._replace(attributes=attributes, max_timestamp=newest)
+        return seal_batch(header, compress(rules.codec, region, rules.level))
+    has_lied = newest != header.max_timestamp or header.is_log_append_time
+    if has_lied and not rules.is_log_append_time:  # the log writes its own time there
+        _mend(batch, header, newest)
+    return batch
+
+
+def _check_crc(batch: memoryview, header: BatchHeader) -> None:
+    if not is_crc_valid(batch, 0, header):
+        raise CorruptBatch("CRC does not match")
+
+
+def _mend(batch: memoryview, header: BatchHeader, newest: Millis) -> None:
+    """Make the header say what the records do, and give the batch a CRC for it."""
+    _check_crc(batch, header)
+    _INT16.pack_into(batch, ATTRIBUTES_AT, header.attributes & ~LOG_APPEND_TIME)
+    _INT64.pack_into(batch, MAX_TIMESTAMP_AT, newest)
+    patch_crc(batch, 0, header.size)
+
+
+def _is_welcome(
+    header: BatchHeader, summary: RecordsSummary, rules: RecordRules, now: Millis
+) -> bool:
+    """Say whether no rule can forbid any record; where not, each one has to be looked at."""
+    if rules.is_compacted and summary.has_null_key:
+        return False
+    if header.is_log_append_time:
+        return False
+    if rules.is_log_append_time:
+        return True
+    base = header.base_timestamp
+    return (
+        base + summary.max_timestamp_delta <= now + rules.after_ms_max
+        and base + summary.min_timestamp_delta >= now - rules.before_ms_max
+    )
+
+
+def _reject(header: BatchHeader, region: Buffer, rules: RecordRules, now: Millis) -> None:
+    """Look at every record; raise if a rule forbids any, and return if none does."""
+    spans = walk_spans(region, header.records_count)
+    errors: list[RecordError] = []
+    count, has_bad_timestamp = 0, False
+    for index in range(spans.count):
+        if rules.is_compacted and spans.key_lengths[index] < 0:
+            reason: str | None = "A compacted topic takes no record without a key."
+        else:
+            timestamp = header.max_timestamp
+            if not header.is_log_append_time:
+                timestamp = Millis(header.base_timestamp + spans.timestamp_deltas[index])
+            reason = _timestamp_error(header, timestamp, rules, now)
+            has_bad_timestamp |= reason is not None
+        if reason is not None:
+            count += 1
+            if len(errors) < RECORD_ERRORS_MAX:
+                errors.append(RecordError(index, reason))
+    if has_bad_timestamp:
+        raise TimestampsRejected(f"{count} records were rejected, some for their timestamp", errors)
+    if errors:
+        raise RecordsRejected(f"{count} records were rejected", errors)
+
+
+def _timestamp_error(
+    header: BatchHeader, timestamp: Millis, rules: RecordRules, now: Millis
+) -> str | None:
+    if not rules.is_log_append_time and timestamp != NO_TIMESTAMP:
+        if now - rules.before_ms_max <= timestamp <= now + rules.after_ms_max:
+            return None
+        return (
+            f"Timestamp {timestamp} is not between {now - rules.before_ms_max} "
+            f"and {now + rules.after_ms_max}."
+        )
+    if header.is_log_append_time:
+        return "A producer must not set the timestamp type LogAppendTime."
+    return None
