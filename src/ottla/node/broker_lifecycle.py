@@ -97,6 +97,10 @@ class BrokerLifecycle:
         self._may_unfence = True
         self._wake.set()
 
+    def report_soon(self) -> None:
+        """Send the next heartbeat at once: a directory was lost."""
+        self._wake.set()
+
     def want_shutdown(self) -> None:
         """Ask for leave; `should_shut_down` is set once it is given. Asking twice is fine."""
         self._wants_shutdown = True

@@ -40,6 +40,8 @@ from ottla.metadata.watch import ImageWatch
 from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
 from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
+from ottla.node.directories import log_directories
+from ottla.node.hosting import Hosting, build_hosting
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.incarnation import load_incarnation
 from ottla.node.listening import Bound, listener_specs, node_features
@@ -71,6 +73,8 @@ class Ground:
     directories: list[LogDirectory]
     bound: Bound
     committer: Committer
+    offline_paths: tuple[str, ...] = ()
+    """Directories that could not be opened."""
 
     @property
     def node_id(self) -> NodeId:
@@ -81,6 +85,12 @@ class Ground:
     def cluster_id(self) -> str:
         """The cluster it is formatted for."""
         return self.directories[0].meta.cluster_id
+
+    @property
+    def log_directories(self) -> list[LogDirectory]:
+        """Those that hold clients' partitions; the metadata log's may not be among them."""
+        paths = log_directories(self.loaded.broker)
+        return [each for each in self.directories if each.path in paths]
 
     @property
     def metadata_directory(self) -> LogDirectory:
@@ -105,6 +115,7 @@ class NodeParts:
     controller_registration: ControllerRegistering | None
     auto_join: AutoJoin | None
     lifecycle: BrokerLifecycle | None
+    hosting: Hosting | None
     client_listener: Server | None
 
 
@@ -131,9 +142,11 @@ def build_node(ground: Ground) -> NodeParts:
     controller = _controller(ground, quorum, loader, liveness) if is_controller else None
     on_role = [] if controller is None else [controller.on_role]
     on_applied = [] if controller is None else [controller.on_applied]
-    loader.follow_with(Followers([watch], on_role, on_applied, snapshotter))
-    shared = Shared()
     lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
+    hosting = None if lifecycle is None else build_hosting(ground, lifecycle)
+    replicas = [] if hosting is None else [hosting.replicas]
+    loader.follow_with(Followers([watch, *replicas], on_role, on_applied, snapshotter))
+    shared = Shared()
     return NodeParts(
         quorum=quorum,
         watch=watch,
@@ -150,10 +163,11 @@ def build_node(ground: Ground) -> NodeParts:
         controller_registration=(_registering(ground, channel, watch) if is_controller else None),
         auto_join=build_auto_join(ground, quorum),
         lifecycle=lifecycle,
+        hosting=hosting,
         client_listener=(
-            _server(ground, _client_specs(ground, quorum, watch, channel), shared)
-            if is_broker
-            else None
+            None
+            if hosting is None
+            else _server(ground, _client_specs(ground, quorum, watch, channel, hosting), shared)
         ),
     )
 
@@ -277,12 +291,12 @@ def _lifecycle(ground: Ground, channel: ControllerChannel, watch: ImageWatch) ->
     config, ports = ground.loaded.broker, ground.ports
     incarnation = load_incarnation(ports.disk, ground.metadata_directory.path, ports.random)
     registration = broker_registration(
-        ground.loaded, ground.bound, ground.cluster_id, incarnation, ground.directories
+        ground.loaded, ground.bound, ground.cluster_id, incarnation, ground.log_directories
     )
     timing = Timing(config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms // 2)
 
     def offline() -> list[Uuid]:
-        return [each.directory_id for each in ground.directories if each.is_failed]
+        return [each.directory_id for each in ground.log_directories if each.is_failed]
 
     return BrokerLifecycle(
         channel, registration, lambda: watch.image.provenance.offset, offline, timing
@@ -290,16 +304,35 @@ def _lifecycle(ground: Ground, channel: ControllerChannel, watch: ImageWatch) ->
 
 
 def _client_specs(
-    ground: Ground, quorum: NodeQuorum, watch: ImageWatch, channel: ControllerChannel
+    ground: Ground,
+    quorum: NodeQuorum,
+    watch: ImageWatch,
+    channel: ControllerChannel,
+    hosting: Hosting,
 ) -> list[ListenerSpec]:
     cluster = ClusterHandlers(
         ground.cluster_id, lambda: watch.image, lambda: int(ground.node_id), BROKERS
     )
     forwarder = Forwarder(channel, ground.loaded.broker.request_timeout_ms)
     described = DescribeHandlers(ground.node_id, lambda: watch.image, ground.loaded.static)
-    routes = Routes(Listener.BROKER, (*cluster.routes(), *described.routes(), *forwarder.routes()))
+    routes = Routes(
+        Listener.BROKER,
+        (
+            *cluster.routes(),
+            *described.routes(),
+            *forwarder.routes(),
+            *partition_routes(ground, watch, channel, hosting),
+        ),
+    )
     features = node_features(watch, quorum)
     return listener_specs(ground.loaded, ground.bound, routes, features, is_controller=False)
+
+
+def partition_routes(
+    ground: Ground, watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
+) -> tuple[Route, ...]:
+    """Return the routes of what is kept in partitions: records, offsets, groups."""
+    return ()
 
 
 def _server(ground: Ground, specs: list[ListenerSpec], shared: Shared) -> Server:

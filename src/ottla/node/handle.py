@@ -257,6 +257,7 @@ async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
         directories=opened.online,
         bound=bound,
         committer=ports.committer(paths[0]),
+        offline_paths=tuple(opened.offline),
     )
 
 

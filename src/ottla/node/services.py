@@ -21,6 +21,7 @@ def services_of(parts: NodeParts) -> list[Service]:
         parts.auto_join,
         parts.controller_registration,
         parts.lifecycle,
+        *(() if parts.hosting is None else parts.hosting.services),
         parts.client_listener,
         None if parts.lifecycle is None else Unfencing(parts.lifecycle),
     ]

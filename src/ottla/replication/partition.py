@@ -48,6 +48,7 @@ from ottla.replication.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
 from ottla.runtime.ports import Clock
 from ottla.storage.append import Appended
 from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.partition_names import TopicPartition
 from ottla.storage.read import Slice
@@ -515,6 +516,13 @@ class Partition:
         return after is AfterRefusal.RETRY
 
     # -- the image -------------------------------------------------------------
+
+    def configure(self, topic: TopicConfig, log: LogConfig) -> None:
+        """Go by other settings from now on."""
+        self.config = topic
+        self.log.configure(log)
+        if self.is_leader and self._advance():  # fewer may be asked for than before
+            self._wakers.wake()
 
     def apply(self, registration: PartitionRegistration) -> bool:
         """Take in what the image says of this partition; True when the leader epoch is new.

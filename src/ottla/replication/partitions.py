@@ -7,6 +7,7 @@ from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartit
 from ottla.protocol.types import LeaderEpoch, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
+from ottla.storage.partition_names import TopicPartition
 
 Led = Callable[[str, int, LeaderEpoch], None]
 Unled = Callable[[str, int, LeaderEpoch | None], None]
@@ -22,6 +23,7 @@ class Partitions:
         self._image = image
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
+        self._offline: dict[tuple[str, int], StorageFailed] = {}
         self._led: list[Led] = []
         self._unled: list[Unled] = []
 
@@ -51,6 +53,9 @@ class Partitions:
             if found.offline is not None:
                 found.check_online()
             return found
+        fault = self._offline.get((topic, index))
+        if fault is not None:
+            raise StorageFailed(fault.directory, fault.reason)
         known = self._image().topics.named(topic)
         if known is None or index not in known.partitions:
             raise UnknownTopicOrPartition(f"{topic}-{index}")
@@ -91,6 +96,14 @@ class Partitions:
         del self._by_name[partition.topic, partition.index]
         del self._by_id[partition.topic_id, partition.index]
         partition.close()
+
+    def note_offline(self, name: TopicPartition, fault: StorageFailed) -> None:
+        """Remember a partition that is ours and whose log is in a directory that is lost."""
+        self._offline[name] = fault
+
+    def forget_offline(self, name: TopicPartition) -> None:
+        """Forget about one that is ours no longer, or is found again."""
+        self._offline.pop(name, None)
 
     def fail(self, fault: StorageFailed) -> list[Partition]:
         """Take offline every partition in the directory that failed; return those it led."""

@@ -40,6 +40,7 @@ from ottla.storage.partition_metadata import (
 )
 from ottla.storage.partition_names import (
     DirectoryKind,
+    PartitionDirectory,
     TopicPartition,
     format_name,
     parse_name,
@@ -85,6 +86,14 @@ class OpenReport:
     corrupt_checkpoints: list[str] = field(default_factory=list)
 
 
+class Checkpoints(NamedTuple):
+    """What a directory's checkpoint files hold."""
+
+    recovery_points: dict[TopicPartition, Offset]
+    log_starts: dict[TopicPartition, Offset]
+    high_watermarks: dict[TopicPartition, Offset]
+
+
 class LogDirectory:
     """A directory that this process has locked, claimed and found writable.
 
@@ -101,7 +110,9 @@ class LogDirectory:
         self.last_shutdown: clean_shutdown.CleanShutdown | None = None
         self.failure: str | None = None
         self._is_loaded = False
-        self._has_unopened = False
+        # Not opened, or not yet, and what the checkpoints held of them: to be kept.
+        self._unopened: set[TopicPartition] = set()
+        self._checkpoints_read = Checkpoints({}, {}, {})
         self.logs: dict[TopicPartition, HostedLog] = {}
         self.future_logs: dict[TopicPartition, HostedLog] = {}
 
@@ -171,44 +182,49 @@ class LogDirectory:
     # -- opening -------------------------------------------------------------
 
     def open_all(self, config_of: ConfigOf) -> OpenReport:
-        """Open every log here. One that fails is reported, and the others are opened.
+        """Open every log here at once; see `opening`."""
+        report = OpenReport()
+        for _ in self.opening(config_of, report):
+            pass
+        return report
 
-        A log that the disk keeps from opening takes the directory offline.
+    def opening(self, config_of: ConfigOf, report: OpenReport) -> Iterator[str]:
+        """Open every log here, yielding the name of each, so that others get a turn between.
+
+        One that fails is reported, and the others are opened. A log that the disk keeps from
+        opening takes the directory offline. Until the last is opened the directory counts as
+        not clean, whatever becomes of it.
 
         Raises:
             StorageFailed: the directory itself cannot be read.
         """
         self.check_online()
-        report = OpenReport()
         with self._disk_work():
             disk = self._world.disk
-            found = [n for n in disk.list(self.path) if disk.is_dir(f"{self.path}/{n}")]
-            recovery_points = self._checkpoint(RECOVERY_POINT, report)
-            log_starts = self._checkpoint(LOG_START, report)
-            high_watermarks = self._checkpoint(HIGH_WATERMARK, report)
+            names = [n for n in disk.list(self.path) if disk.is_dir(f"{self.path}/{n}")]
+            read = self._checkpoints_read = Checkpoints(
+                self._checkpoint(RECOVERY_POINT, report),
+                self._checkpoint(LOG_START, report),
+                self._checkpoint(HIGH_WATERMARK, report),
+            )
+        found = _sort_out(names, report)
+        self._is_loaded = True
+        self._unopened = {parsed.partition for parsed in found.values()}
         is_clean = self.last_shutdown is not None and RECOVERY_POINT not in (
             report.corrupt_checkpoints
         )
-        for name in found:
-            parsed = parse_name(name)
-            if parsed is None or name in NOT_LOGS:
-                report.strangers.append(name)
-            elif parsed.kind is DirectoryKind.STRAY:
-                report.strays.append(name)
-            elif parsed.kind is not DirectoryKind.DELETE:
-                partition = parsed.partition
-                remembered = Remembered(
-                    is_clean=is_clean,
-                    recovery_point=recovery_points.get(partition, Offset(0)),
-                    log_start_offset=log_starts.get(partition, Offset(0)),
-                )
-                hosted = self._try_open(name, config_of(partition), remembered, report)
-                if hosted is not None:
-                    hosted.log.set_high_watermark(high_watermarks.get(partition, Offset(0)))
-                    self._logs_of(parsed.kind)[partition] = hosted
-        self._is_loaded = True
-        self._has_unopened = bool(report.failed)
-        return report
+        for name, (partition, kind) in found.items():
+            remembered = Remembered(
+                is_clean=is_clean,
+                recovery_point=read.recovery_points.get(partition, Offset(0)),
+                log_start_offset=read.log_starts.get(partition, Offset(0)),
+            )
+            hosted = self._try_open(name, config_of(partition), remembered, report)
+            if hosted is not None:
+                hosted.log.set_high_watermark(read.high_watermarks.get(partition, Offset(0)))
+                self._logs_of(kind)[partition] = hosted
+            yield name
+        self._unopened = {found[name].partition for name in report.failed}
 
     def _checkpoint(self, name: str, report: OpenReport) -> dict[TopicPartition, Offset]:
         """Read a checkpoint; a garbled one counts as absent, which is always safe."""
@@ -294,15 +310,15 @@ class LogDirectory:
             raise InconsistentTopicId(f"{hosted.log.directory} belongs to another topic")
         return hosted
 
-    def delete_log(self, partition: TopicPartition) -> None:
-        """Give a log up, durably. Its files go with the next `purge_deleted`."""
-        self._rename(partition, DirectoryKind.DELETE)
+    def delete_log(self, partition: TopicPartition) -> str:
+        """Give a log up, durably; return by which name `purge` removes its files."""
+        return self._rename(partition, DirectoryKind.DELETE)
 
     def set_aside(self, partition: TopicPartition) -> None:
         """Rename a log that the metadata does not know; an operator decides about it."""
         self._rename(partition, DirectoryKind.STRAY)
 
-    def _rename(self, partition: TopicPartition, kind: DirectoryKind) -> None:
+    def _rename(self, partition: TopicPartition, kind: DirectoryKind) -> str:
         self.check_online()
         hosted = self.logs[partition]
         hosted.log.close()
@@ -310,6 +326,13 @@ class LogDirectory:
         with self._disk_work():
             self._world.disk.rename(hosted.log.directory, f"{self.path}/{target}")
         del self.logs[partition]
+        return target
+
+    def purge(self, name: str) -> None:
+        """Remove the files of a log that was given up."""
+        self.check_online()
+        with self._disk_work():
+            self._world.disk.remove_tree(f"{self.path}/{name}")
 
     def purge_deleted(self) -> int:
         """Remove the logs that were given up, also by an earlier run; return how many."""
@@ -334,9 +357,10 @@ class LogDirectory:
             StorageFailed: the disk failed, and the directory with it.
         """
         self.check_online()
-        recovery_points: dict[TopicPartition, Offset] = {}
-        log_starts: dict[TopicPartition, Offset] = {}
-        high_watermarks: dict[TopicPartition, Offset] = {}
+        read, unopened = self._checkpoints_read, self._unopened
+        recovery_points, log_starts, high_watermarks = (
+            {name: offset for name, offset in table.items() if name in unopened} for table in read
+        )
         for partition, hosted in (*self.future_logs.items(), *self.logs.items()):
             log = hosted.log
             recovery_points[partition] = log.recovery_point
@@ -365,7 +389,7 @@ class LogDirectory:
                 self._close_logs()
                 self.write_checkpoints()
                 self.last_shutdown = clean_shutdown.CleanShutdown(broker_epoch)
-            if self.last_shutdown is not None and not self._has_unopened:
+            if self.last_shutdown is not None and not self._unopened:
                 with self._disk_work():
                     epoch = self.last_shutdown.broker_epoch
                     clean_shutdown.leave(self._world.disk, self.path, epoch)
@@ -380,6 +404,20 @@ class LogDirectory:
                 hosted.log.close()
             except StorageFailed as error:
                 self.fail(error.reason)
+
+
+def _sort_out(names: Sequence[str], report: OpenReport) -> dict[str, PartitionDirectory]:
+    """Return the directories that hold a log, by name; what else there is goes to the report."""
+    found: dict[str, PartitionDirectory] = {}
+    for name in names:
+        parsed = parse_name(name)
+        if parsed is None or name in NOT_LOGS:
+            report.strangers.append(name)
+        elif parsed.kind is DirectoryKind.STRAY:
+            report.strays.append(name)
+        elif parsed.kind is not DirectoryKind.DELETE:
+            found[name] = parsed
+    return found
 
 
 def format_directory(world: World, path: str, *, node_id: NodeId, cluster_id: str) -> None:

@@ -1,0 +1,161 @@
+"""The log directories of a broker, and what its partitions share.
+
+A directory that fails takes its partitions with it, at once and for good; others go on. When the
+last one has failed there is nothing left to do here: `wait_all_failed` tells.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ottla.metadata.cluster import BrokerRegistration
+from ottla.metadata.image import EMPTY, Image
+from ottla.protocol.faults import StorageFailed
+from ottla.protocol.types import NodeId, Uuid
+from ottla.replication.isr import Proposal
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+from ottla.runtime.ports import Clock
+from ottla.storage.log_dir import LogDirectory
+
+log = logging.getLogger(__name__)
+
+LAG_MS: Final = 30_000
+"""Kafka's ``replica.lag.time.max.ms``."""
+
+
+class IsrProposals(Protocol):
+    """Who takes ISR proposals to the controller."""
+
+    def submit(self, partition: Partition, proposal: Proposal) -> None:
+        """Ask soon, and tell the partition what the controller said."""
+        ...
+
+
+class DirectoryReports(Protocol):
+    """Who tells the controller in which directory a replica is (KIP-858)."""
+
+    def placed(self, partition: Partition) -> None:
+        """Tell where the partition is, soon."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """Of one broker. ``static`` are the texts of its configuration file."""
+
+    node_id: NodeId
+    static: Mapping[str, str]
+    lag_ms_max: int = LAG_MS
+    has_offline_directories: bool = False  # at start
+
+
+class Host:
+    """`Surroundings` of every partition here.
+
+    ``directories`` are those that were online at start, ``broker_epoch`` says by which
+    registration the broker runs. ``isr`` and ``reports`` may be given later, before the first
+    partition.
+    """
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        directories: Sequence[LogDirectory],
+        clock: Clock,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.directories = tuple(directories)
+        self.clock = clock
+        self.image: Image = EMPTY
+        self.partitions = Partitions(lambda: self.image)
+        self.isr: IsrProposals | None = None
+        self.reports: DirectoryReports | None = None
+        self._broker_epoch = broker_epoch
+        self._lost: dict[str, str] = {}
+        self._all_failed = asyncio.Event()
+        self._on_failure: list[Callable[[LogDirectory], None]] = []
+
+    # -- what partitions ask ---------------------------------------------------
+
+    @property
+    def node_id(self) -> NodeId:
+        """This broker."""
+        return self.settings.node_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """By which registration it runs."""
+        return self._broker_epoch()
+
+    @property
+    def lag_ms_max(self) -> int:
+        """``replica.lag.time.max.ms``."""
+        return self.settings.lag_ms_max
+
+    def _broker(self, broker: int) -> BrokerRegistration | None:
+        return self.image.cluster.brokers.get(broker)
+
+    def is_alive(self, broker: int) -> bool:
+        """Say whether a broker is registered and not fenced."""
+        found = self._broker(broker)
+        return found is not None and not found.fenced
+
+    def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
+        """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
+        found = self._broker(broker)
+        if found is None or not found.is_active() or broker_epoch is None:
+            return False
+        return broker_epoch in (-1, found.epoch)
+
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        """Have the controller asked."""
+        if self.isr is not None:
+            self.isr.submit(partition, proposal)
+
+    def placed(self, partition: Partition) -> None:
+        """Have the controller told where a replica is."""
+        if self.reports is not None:
+            self.reports.placed(partition)
+
+    # -- directories -----------------------------------------------------------
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """The directories that still work, in the order of ``log.dirs``."""
+        return [each for each in self.directories if not each.is_failed]
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether a log that is not found may be in a directory that is lost."""
+        return self.settings.has_offline_directories or len(self.online) < len(self.directories)
+
+    def directory(self, directory_id: Uuid | None) -> LogDirectory | None:
+        """Return a directory that works, by its id."""
+        return next((each for each in self.online if each.directory_id == directory_id), None)
+
+    def on_failure(self, callback: Callable[[LogDirectory], None]) -> None:
+        """Call back once for every directory that fails, after its partitions are offline."""
+        self._on_failure.append(callback)
+
+    def storage_failed(self, directory: LogDirectory, reason: str) -> None:
+        """Take a directory and every partition in it offline; later calls change nothing."""
+        directory.fail(reason)
+        if directory.path in self._lost:
+            return
+        self._lost[directory.path] = reason
+        log.error("log directory failed path=%s reason=%s", directory.path, reason)
+        fault = StorageFailed(directory.path, reason)
+        for partition in self.partitions.fail(fault):
+            self.partitions.tell_unled(partition, partition.leader_epoch)
+        if not self.online:
+            self._all_failed.set()
+        for callback in self._on_failure:
+            callback(directory)
+
+    async def wait_all_failed(self) -> None:
+        """Return when no directory is left."""
+        await self._all_failed.wait()

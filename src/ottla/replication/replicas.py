@@ -1,0 +1,346 @@
+"""Brings the partitions hosted here in step with the image: create, lead, follow, delete.
+
+    start    every log in the directories is opened, one by one; logs of partitions that the
+             image does not give to this node are set aside; then the whole image is taken in
+    image    what its delta names, gone partitions first
+
+Until the broker has caught up with the metadata log, images are only kept: they tell of the
+past, and a topic that was deleted since must not come to life for a moment.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from ottla.metadata.configs import ConfigResourceType
+from ottla.metadata.delta import Delta, TopicDelta, delta_between
+from ottla.metadata.image import EMPTY, Image
+from ottla.metadata.topics import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    PartitionRegistration,
+    Topic,
+)
+from ottla.protocol.faults import InconsistentTopicId, StorageFailed
+from ottla.protocol.types import Millis, Uuid
+from ottla.replication.hosting import Host
+from ottla.replication.log_settings import TopicSettings, topic_settings
+from ottla.replication.partition import Partition
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
+from ottla.storage.partition_names import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING, DIRECTORY_LOST)
+
+
+class Following(Protocol):
+    """Who fetches for the partitions that are led elsewhere."""
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch from the partition's leader from now on, in its leader epoch."""
+        ...
+
+    def unfollow(self, partition: Partition) -> None:
+        """Stop fetching; fine for a partition that is not followed."""
+        ...
+
+
+class NotFollowing:
+    """`Following` of a node that has no peers."""
+
+    def follow(self, partition: Partition) -> None:
+        """Do nothing."""
+
+    def unfollow(self, partition: Partition) -> None:
+        """Do nothing."""
+
+
+class Grave(NamedTuple):
+    """A log that was given up: when its files go (monotonic), and where they are."""
+
+    due: Millis
+    directory: LogDirectory
+    name: str
+
+
+class Replicas:
+    """Publisher and service: ready once every log is open and the image taken in."""
+
+    name = "replicas"
+
+    def __init__(self, host: Host, following: Following | None = None) -> None:
+        self._host = host
+        self._following = following or NotFollowing()
+        self._partitions = host.partitions
+        self._settings: dict[str, TopicSettings] = {}
+        self._is_started = False
+        self.graves: deque[Grave] = deque()
+
+    # -- start -----------------------------------------------------------------
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Open the logs, take in the image, and stay."""
+        for directory in self._host.directories:
+            await self._open(directory)
+        self.start()
+        ready()
+        await asyncio.get_running_loop().create_future()
+
+    async def _open(self, directory: LogDirectory) -> None:
+        report = OpenReport()
+        try:
+            directory.purge_deleted()
+            for _ in directory.opening(self._log_config, report):
+                await asyncio.sleep(0)  # heartbeats and votes go on while logs recover
+        except StorageFailed as fault:
+            self._host.storage_failed(directory, fault.reason)
+        if directory.failure is not None:
+            self._host.storage_failed(directory, directory.failure)
+        for name, reason in report.failed.items():
+            log.error("log not opened path=%s/%s reason=%s", directory.path, name, reason)
+        for name in report.corrupt_checkpoints:
+            log.warning("checkpoint unreadable, not used path=%s/%s", directory.path, name)
+        log.info("logs opened path=%s count=%d", directory.path, len(directory.logs))
+
+    def start(self) -> None:
+        """Take in the image as it is by now; every later one is taken in as it comes."""
+        image = self._host.image
+        self._set_strays_aside(image)
+        self._is_started = True
+        self._take_in(delta_between(EMPTY, image))
+
+    def _set_strays_aside(self, image: Image) -> None:
+        """Rename logs that this node has no part in any more, by name, topic id or directory."""
+        for directory in self._host.online:
+            for name, hosted in list(directory.logs.items()):
+                registration = self._registration(image, name, hosted)
+                if registration is not None and self._is_home(directory, name, registration):
+                    continue
+                log.warning("stray log set aside path=%s", hosted.log.directory)
+                with _Guard(self._host, directory):
+                    directory.set_aside(name)
+
+    def _registration(
+        self, image: Image, name: TopicPartition, hosted: HostedLog
+    ) -> PartitionRegistration | None:
+        topic = image.topics.named(name.topic)
+        if topic is None or hosted.topic_id not in (None, topic.id):
+            return None
+        found = topic.partitions.get(name.partition)
+        if found is None or self._host.node_id not in found.replicas:
+            return None
+        return found
+
+    def _is_home(
+        self, directory: LogDirectory, name: TopicPartition, registration: PartitionRegistration
+    ) -> bool:
+        """Of two directories with the same log, the one that the image names has the real one."""
+        rivals = [each for each in self._host.online if name in each.logs]
+        if len(rivals) == 1:
+            return True
+        named = self._host.directory(registration.directory(self._host.node_id))
+        return directory is (named if named in rivals else rivals[0])
+
+    # -- images ----------------------------------------------------------------
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Take note of an image; see the module."""
+        self._host.image = image
+        if self._is_started:
+            self._take_in(delta)
+
+    def _take_in(self, delta: Delta) -> None:
+        self._reconfigure(delta)
+        for change in delta.topics.values():
+            self._remove_gone(change)
+        for change in delta.topics.values():
+            if change.new is not None:
+                self._take_in_topic(change.new, change)
+
+    def _remove_gone(self, change: TopicDelta) -> None:
+        topic = change.topic()
+        for index, partition in change.partitions.items():
+            if partition.new is None or self._host.node_id not in partition.new.replicas:
+                self._remove(topic, index)
+        if change.is_deleted():
+            self._settings.pop(topic.name, None)
+
+    def _take_in_topic(self, topic: Topic, change: TopicDelta) -> None:
+        node_id = self._host.node_id
+        for index, partition in change.partitions.items():
+            if partition.new is not None and node_id in partition.new.replicas:
+                self._host_one(topic, index, partition.new)
+
+    def _host_one(self, topic: Topic, index: int, registration: PartitionRegistration) -> None:
+        partition = self._partitions.by_id(topic.id, index)
+        if partition is None:
+            partition = self._create(topic, index, registration)
+        if partition is None:
+            return
+        was_leader = partition.is_leader
+        is_new_epoch = partition.apply(registration)
+        self._follow(partition, is_new_epoch)
+        if partition.is_leader and is_new_epoch:
+            self._partitions.tell_led(partition)
+        elif was_leader and not partition.is_leader and partition.offline is None:
+            self._partitions.tell_unled(partition, partition.leader_epoch)
+        if registration.directory(self._host.node_id) != partition.directory.directory_id:
+            self._host.placed(partition)
+
+    def _follow(self, partition: Partition, is_new_epoch: bool) -> None:
+        if partition.is_leader or partition.leader_id < 0 or partition.offline is not None:
+            self._following.unfollow(partition)
+        elif is_new_epoch:
+            self._following.follow(partition)
+
+    # -- coming and going ------------------------------------------------------
+
+    def _create(
+        self, topic: Topic, index: int, registration: PartitionRegistration
+    ) -> Partition | None:
+        """Find or make the log; None when it is, or may be, in a directory that is lost."""
+        name = TopicPartition(topic.name, index)
+        self._partitions.forget_offline(name)
+        settings = self._settings_of(topic.name)
+        found = self._find_log(name, topic.id) or self._make_log(
+            name, topic.id, registration, settings.log
+        )
+        if found is None:
+            fault = StorageFailed("log.dirs", f"{name} is in a directory that is offline")
+            self._partitions.note_offline(name, fault)
+            return None
+        directory, hosted = found
+        hosted.log.configure(settings.log)
+        partition = Partition(name, topic.id, directory, hosted.log, settings.topic, self._host)
+        self._partitions.add(partition)
+        return partition
+
+    def _find_log(
+        self, name: TopicPartition, topic_id: Uuid
+    ) -> tuple[LogDirectory, HostedLog] | None:
+        for directory in self._host.online:
+            if name not in directory.logs:
+                continue
+            try:
+                return directory, directory.claim_log(name, topic_id)
+            except InconsistentTopicId:
+                with _Guard(self._host, directory):
+                    directory.set_aside(name)
+            except StorageFailed as fault:
+                self._host.storage_failed(directory, fault.reason)
+        return None
+
+    def _make_log(
+        self,
+        name: TopicPartition,
+        topic_id: Uuid,
+        registration: PartitionRegistration,
+        config: LogConfig,
+    ) -> tuple[LogDirectory, HostedLog] | None:
+        """Begin a log where the image says, else where the fewest are.
+
+        A replica that the image places in a directory we do not see is not made elsewhere while
+        a directory is lost: its records are there.
+        """
+        wanted = registration.directory(self._host.node_id)
+        named = self._host.directory(wanted)
+        if named is None and wanted not in _NO_DIRECTORY and self._host.has_offline:
+            return None
+        choices = (
+            [named]
+            if named is not None
+            else sorted(self._host.online, key=lambda each: len(each.logs))
+        )
+        for directory in choices:
+            try:
+                return directory, directory.create_log(name, topic_id, config)
+            except StorageFailed as fault:
+                self._host.storage_failed(directory, fault.reason)
+        return None
+
+    def _remove(self, topic: Topic, index: int) -> None:
+        """Give a partition up; its files go after ``file.delete.delay.ms``."""
+        name = TopicPartition(topic.name, index)
+        self._partitions.forget_offline(name)
+        partition = self._partitions.by_id(topic.id, index)
+        if partition is None:
+            return
+        self._following.unfollow(partition)
+        was_leader = partition.is_leader
+        self._partitions.remove(partition)
+        if was_leader:
+            self._partitions.tell_unled(partition, None)
+        directory = partition.directory
+        if directory.is_failed:
+            return
+        with _Guard(self._host, directory):
+            given_up = directory.delete_log(name)
+            due = self._host.clock.monotonic() + partition.log.config.file_delete_delay_ms
+            self.graves.append(Grave(Millis(due), directory, given_up))
+
+    def purge(self) -> int:
+        """Remove the files of logs whose time has come; return how many logs."""
+        count, now = 0, self._host.clock.monotonic()
+        for grave in [each for each in self.graves if each.due <= now]:
+            self.graves.remove(grave)
+            if not grave.directory.is_failed:
+                with _Guard(self._host, grave.directory):
+                    grave.directory.purge(grave.name)
+                    count += 1
+        return count
+
+    # -- settings --------------------------------------------------------------
+
+    def _log_config(self, name: TopicPartition) -> LogConfig:
+        return self._settings_of(name.topic).log
+
+    def _settings_of(self, topic: str) -> TopicSettings:
+        found = self._settings.get(topic)
+        if found is None:
+            host = self._host
+            found = topic_settings(host.image, topic, host.node_id, host.settings.static)
+            for problem in found.ignored:
+                log.warning("topic setting ignored topic=%s %s", topic, problem)
+            self._settings[topic] = found
+        return found
+
+    def _reconfigure(self, delta: Delta) -> None:
+        """Hand changed settings to the logs they are for; a broker's are for all of them."""
+        brokers = {"", str(self._host.node_id)}
+        topics: set[str] = set()
+        is_all = False
+        for kind, name in delta.configs:
+            is_all |= kind == ConfigResourceType.BROKER and name in brokers
+            if kind == ConfigResourceType.TOPIC:
+                topics.add(name)
+        if not is_all and not topics:
+            return
+        for topic in list(self._settings) if is_all else topics:
+            self._settings.pop(topic, None)
+        for partition in self._partitions:
+            if is_all or partition.topic in topics:
+                partition.configure(*self._settings_of(partition.topic)[:2])
+
+
+class _Guard:
+    """Work on one directory: a failure of its disk takes it offline and goes no further."""
+
+    def __init__(self, host: Host, directory: LogDirectory) -> None:
+        self._host = host
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        if not isinstance(error, StorageFailed):
+            return False
+        self._host.storage_failed(self._directory, error.reason)
+        return True

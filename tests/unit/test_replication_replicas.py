@@ -1,0 +1,226 @@
+"""Partitions that come, go and change with the image."""
+
+import asyncio
+import errno
+
+import pytest
+from replicas_world import BROKER, TOPIC, Broker, image_of, partition_of, topic_id
+from replication_world import append, values_in
+
+from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
+from ottla.storage.partition_names import TopicPartition
+
+
+def orders(*partitions, number: int = 1, **more):
+    return image_of({"orders": (number, dict(enumerate(partitions)))}, **more)
+
+
+def test_assigned_partitions_get_logs_and_lead_or_follow() -> None:
+    broker = Broker().start()
+    broker.publish(orders(partition_of(1, 2), partition_of(2, 1), partition_of(2, 3)))
+    assert len(broker.partitions) == 2
+    assert broker.partitions.get("orders", 0).is_leader
+    assert not broker.partitions.get("orders", 1).is_leader
+    assert broker.following == {"orders-1": 2}
+    assert broker.events == [("led", "orders", 0, 0)]
+    assert broker.partitions.by_id(topic_id(1), 1) is broker.partitions.get("orders", 1)
+
+
+def test_logs_spread_over_directories_and_are_reported() -> None:
+    broker = Broker().start()
+    broker.publish(orders(*[partition_of(1)] * 4))
+    assert [len(each.logs) for each in broker.directories] == [2, 2]
+    assert len(broker.reported) == 4, "the image named no directory"
+
+
+def test_a_log_goes_where_the_image_says() -> None:
+    broker = Broker().start()
+    home = broker.directories[1].directory_id
+    broker.publish(orders(*[partition_of(1, directories=(home,))] * 3))
+    assert [len(each.logs) for each in broker.directories] == [0, 3]
+    assert broker.reported == []
+
+
+def test_what_is_not_hosted_is_told_apart() -> None:
+    broker = Broker().start(orders(partition_of(1), partition_of(2)))
+    with pytest.raises(UnknownTopicOrPartition):
+        broker.partitions.find("nothing", 0)
+    with pytest.raises(UnknownTopicOrPartition):
+        broker.partitions.find("orders", 2)
+    with pytest.raises(NotLeader):
+        broker.partitions.find("orders", 1)
+    assert broker.partitions.find("orders", 0).is_leader
+
+
+def test_a_deleted_topic_is_renamed_and_purged_later() -> None:
+    broker = Broker(paths=("/d1",)).start(orders(partition_of(1)))
+    told: list = []
+    partition = broker.partitions.get("orders", 0)
+    partition.on_appended(lambda: told.append(partition.is_leader))
+    broker.publish(image_of({}))
+    assert told == [False]
+    assert broker.partitions.get("orders", 0) is None
+    assert broker.events[-1] == ("unled", "orders", 0, None)
+    (left,) = [n for n in broker.disk.list("/d1") if n.startswith("orders")]
+    assert left.endswith("-delete")
+    assert broker.replicas.purge() == 0
+    broker.clock.pass_ms(60_000)
+    assert broker.replicas.purge() == 1
+    assert not [n for n in broker.disk.list("/d1") if n.startswith("orders")]
+
+
+def test_a_topic_made_anew_in_one_step_is_another_topic() -> None:
+    broker = Broker(paths=("/d1",)).start(orders(partition_of(1)))
+    append(broker.partitions.get("orders", 0), b"old")
+    broker.publish(orders(partition_of(1), number=2))
+    assert values_in(broker.partitions.get("orders", 0).log) == []
+    assert broker.partitions.by_id(topic_id(1), 0) is None
+
+
+def test_a_partition_that_moved_away_is_deleted_here() -> None:
+    broker = Broker().start(orders(partition_of(1, 2)))
+    broker.publish(orders(partition_of(2, 3, epoch=1, partition_epoch=1)))
+    assert len(broker.partitions) == 0
+    assert not any(each.logs for each in broker.directories)
+
+
+def test_leadership_that_moves_is_told() -> None:
+    broker = Broker().start(orders(partition_of(1, 2)))
+    broker.publish(orders(partition_of(1, 2, leader=2, epoch=1, partition_epoch=1)))
+    assert broker.following == {"orders-0": 2}
+    broker.publish(orders(partition_of(1, 2, leader=-1, epoch=2, partition_epoch=2)))
+    assert broker.following == {}
+    broker.publish(orders(partition_of(1, 2, leader=1, epoch=3, partition_epoch=3)))
+    assert broker.events == [
+        ("led", "orders", 0, 0),
+        ("unled", "orders", 0, 1),
+        ("led", "orders", 0, 3),
+    ]
+
+
+def test_a_change_of_the_isr_alone_is_no_new_leadership() -> None:
+    broker = Broker().start(orders(partition_of(1, 2)))
+    broker.publish(orders(partition_of(1, 2, isr=(1,), partition_epoch=1)))
+    assert broker.partitions.get("orders", 0).isr == (1,)
+    assert broker.events == [("led", "orders", 0, 0)]
+
+
+def test_settings_reach_live_logs_from_topic_and_broker() -> None:
+    one = orders(partition_of(1))
+    broker = Broker(static={"log.retention.hours": "2"}).start(one)
+    log = broker.partitions.get("orders", 0).log
+    assert log.config.retention_ms == 2 * 3_600_000
+    broker.publish(orders(partition_of(1), configs={(BROKER, ""): {"log.retention.ms": "5000"}}))
+    assert log.config.retention_ms == 5000
+    own = {"retention.ms": "77", "cleanup.policy": "compact", "min.insync.replicas": "2"}
+    broker.publish(orders(partition_of(1), configs={(TOPIC, "orders"): own}))
+    assert log.config.retention_ms == 77
+    assert log.config.is_compacted
+    assert not log.config.is_deleted
+    assert broker.partitions.get("orders", 0).config.min_insync_replicas == 2
+    broker.publish(one)
+    assert log.config.retention_ms == 2 * 3_600_000
+
+
+def test_a_setting_nobody_understands_is_left_out(caplog) -> None:
+    configs = {(TOPIC, "orders"): {"no.such.key": "1", "retention.ms": "9"}}
+    broker = Broker().start(orders(partition_of(1), configs=configs))
+    assert broker.partitions.get("orders", 0).log.config.retention_ms == 9
+    assert "no.such.key" in caplog.text
+
+
+def test_images_of_the_past_are_not_acted_upon() -> None:
+    broker = Broker(paths=("/d1",))
+    broker.publish(orders(partition_of(1)))
+    broker.publish(image_of({}))
+    assert len(broker.partitions) == 0
+    assert "orders-0" not in broker.disk.list("/d1")
+    broker.start()
+    assert len(broker.partitions) == 0
+
+
+def test_a_restart_finds_its_records_again() -> None:
+    image = orders(partition_of(1, epoch=3))
+    broker = Broker().start(image)
+    append(broker.partitions.get("orders", 0), b"a", b"b")
+    broker.stop()
+    again = broker.again(image)
+    partition = again.partitions.get("orders", 0)
+    assert values_in(partition.log) == [b"a", b"b"]
+    assert partition.log.high_watermark == 2
+    assert again.partitions.find("orders", 0).is_leader
+
+
+def test_logs_that_are_not_ours_any_more_are_set_aside() -> None:
+    broker = Broker(paths=("/d1",)).start(orders(partition_of(1), partition_of(1)))
+    append(broker.partitions.get("orders", 0), b"a")
+    broker.stop()
+    again = broker.again(orders(partition_of(1), partition_of(2), number=2))
+    assert values_in(again.partitions.get("orders", 0).log) == []
+    names = again.disk.list("/d1")
+    assert sum(name.endswith("-stray") for name in names) == 2
+
+
+def test_of_two_logs_the_one_in_the_named_directory_counts() -> None:
+    broker = Broker().start(orders(partition_of(1)))
+    append(broker.partitions.get("orders", 0), b"a")
+    first, second = broker.directories
+    second.create_log(
+        TopicPartition("orders", 0), topic_id(1), first.logs[("orders", 0)].log.config
+    )
+    broker.stop()
+    again = broker.again(orders(partition_of(1, directories=(second.directory_id,))))
+    assert again.partitions.get("orders", 0).directory.path == "/d2"
+    assert any(name.endswith("-stray") for name in again.disk.list("/d1"))
+
+
+def test_one_failed_directory_leaves_the_others_alone() -> None:
+    broker = Broker().start(orders(*[partition_of(1)] * 4))
+    lost: list[str] = []
+    broker.host.on_failure(lambda directory: lost.append(directory.path))
+    there = [p for p in broker.partitions if p.directory.path == "/d1"]
+    broker.disk.fail("write", error=errno.EIO, path_contains="/d1/")
+    with pytest.raises(StorageFailed):
+        append(there[0], b"a")
+    assert lost == ["/d1"]
+    for partition in broker.partitions:
+        if partition in there:
+            with pytest.raises(StorageFailed):
+                broker.partitions.find("orders", partition.index)
+        else:
+            append(broker.partitions.find("orders", partition.index), b"b")
+    assert [e for e in broker.events if e[0] == "unled"] == [
+        ("unled", "orders", each.index, 0) for each in there
+    ]
+    broker.publish(image_of({}))
+    assert len(broker.partitions) == 0, "what cannot be deleted is given up all the same"
+
+
+def test_a_replica_in_a_lost_directory_is_not_made_anew_elsewhere() -> None:
+    broker = Broker().start(orders(partition_of(1)))
+    home = broker.partitions.get("orders", 0).directory
+    image = orders(partition_of(1, directories=(home.directory_id,)))
+    broker.stop()
+    broker.disk.fail("write", error=errno.EIO, path_contains=f"{home.path}/", times=1000)
+    again = broker.again(image)
+    assert len(again.partitions) == 0
+    with pytest.raises(StorageFailed):
+        again.partitions.find("orders", 0)
+    again.publish(image_of({}))
+    with pytest.raises(UnknownTopicOrPartition):
+        again.partitions.find("orders", 0)
+
+
+def test_a_directory_that_fails_while_a_log_is_made_is_left_for_another() -> None:
+    broker = Broker().start()
+    broker.disk.fail("mkdir", error=errno.EIO, path_contains="/d1/", times=100)
+    broker.publish(orders(partition_of(1)))
+    assert broker.partitions.find("orders", 0).directory.path == "/d2"
+    assert broker.directories[0].is_failed
+
+
+def test_all_directories_lost_is_told() -> None:
+    broker = Broker().start()
+    for directory in broker.directories:
+        broker.host.storage_failed(directory, "gone")
+    asyncio.run(broker.host.wait_all_failed())
