@@ -34,7 +34,6 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
-    HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -47,10 +46,11 @@ from ottla.protocol.records.batch import (
     read_header,
 )
 from ottla.protocol.records.compression import compress
-from ottla.protocol.records.reader import unpack_region
+from ottla.protocol.records.reader import read_records, unpack_region
 from ottla.protocol.records.walker import RecordsSummary, check_records, walk_spans
-from ottla.protocol.records.writer import seal_batch
+from ottla.protocol.records.writer import encode_records, seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis
+from ottla.storage.append import check_produced_header
 
 # A batch of 1 MiB that had shrunk to a sixty-fourth. Unpacking more would hold up every other
 # client of the node: gzip makes 0.4 GB/s.
@@ -64,6 +64,7 @@ ZSTD_VERSION_FIRST: Final = 7
 """The first version of Produce that may carry zstd."""
 
 _LENGTH_AT: Final = 8
+_CODEC_AT: Final = ATTRIBUTES_AT + 1  # the attributes' lower byte
 _LENGTH_MIN: Final = 14  # of the shortest message in any format
 _INT32: Final = Struct(">i")
 _INT16: Final = Struct(">h")
@@ -160,7 +161,7 @@ def take_batch(records: memoryview | None, version: int) -> memoryview:
 
 
 def _is_zstd(batch: memoryview) -> bool:
-    return len(batch) >= HEADER_BYTES and batch[ATTRIBUTES_AT + 1] & CODEC_MASK == Compression.ZSTD
+    return len(batch) > _CODEC_AT and batch[_CODEC_AT] & CODEC_MASK == Compression.ZSTD
 
 
 def _batch_end(records: memoryview, start: int) -> int | None:
@@ -199,17 +200,19 @@ def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memory
         region = unpack_region(batch, 0, header, bytes_max=UNPACKED_BYTES_MAX)
         summary = check_records(region, header.records_count, header.base_timestamp)
     except InvalidRecord:
-        _check_crc(batch, header)
+        _check_whole(batch, header)
         raise
     if not _is_welcome(header, summary, rules, now):
-        _check_crc(batch, header)
+        _check_whole(batch, header)
         _reject(header, region, rules, now)
     newest = header.max_timestamp
     if not header.is_log_append_time:
-        newest = Millis(header.base_timestamp + summary.max_timestamp_delta)
+        newest = Millis(max(NO_TIMESTAMP, header.base_timestamp + summary.max_timestamp_delta))
     if rules.codec is not None and rules.codec is not header.compression:
-        _check_crc(batch, header)
-        attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME) | rules.codec
+        _check_whole(batch, header)
+        if header.is_log_append_time:
+            header, region = _with_own_timestamps(batch, header)
+        attributes = header.attributes & ~CODEC_MASK | rules.codec
         header = header._replace(attributes=attributes, max_timestamp=newest)
         return seal_batch(header, compress(rules.codec, region, rules.level))
     has_lied = newest != header.max_timestamp or header.is_log_append_time
@@ -218,14 +221,24 @@ def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memory
     return batch
 
 
-def _check_crc(batch: memoryview, header: BatchHeader) -> None:
+def _check_whole(batch: memoryview, header: BatchHeader) -> None:
+    """Check what the log would: what it refuses takes precedence over anything in the records."""
     if not is_crc_valid(batch, 0, header):
         raise CorruptBatch("CRC does not match")
+    check_produced_header(header)
+
+
+def _with_own_timestamps(batch: memoryview, header: BatchHeader) -> tuple[BatchHeader, Buffer]:
+    """Give each record the one timestamp that a batch in LogAppendTime had for all."""
+    records = read_records(batch, bytes_max=UNPACKED_BYTES_MAX)
+    region = encode_records(records, header.base_offset, header.max_timestamp)
+    attributes = header.attributes & ~LOG_APPEND_TIME
+    return header._replace(attributes=attributes, base_timestamp=header.max_timestamp), region
 
 
 def _mend(batch: memoryview, header: BatchHeader, newest: Millis) -> None:
     """Make the header say what the records do, and give the batch a CRC for it."""
-    _check_crc(batch, header)
+    _check_whole(batch, header)
     _INT16.pack_into(batch, ATTRIBUTES_AT, header.attributes & ~LOG_APPEND_TIME)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, newest)
     patch_crc(batch, 0, header.size)

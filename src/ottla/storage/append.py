@@ -94,12 +94,26 @@ def check_leader_batch(
         raise BatchTooLargeForSegment(f"{size} bytes, segment.bytes is {config.segment_bytes}")
     if not is_crc_valid(buffer, start, header):
         raise CorruptBatch("CRC does not match")
+    _check_count(header)
+    if from_client:
+        _check_from_client(header)
+
+
+def check_produced_header(header: BatchHeader) -> None:
+    """Refuse a header that no producer writes, whatever its records are.
+
+    Raises:
+        InvalidRecord
+    """
+    _check_count(header)
+    _check_from_client(header)
+
+
+def _check_count(header: BatchHeader) -> None:
     if header.records_count <= 0 or header.records_count != header.last_offset_delta + 1:
         raise InvalidRecord(
             f"{header.records_count} records with last offset delta {header.last_offset_delta}"
         )
-    if from_client:
-        _check_from_client(header)
 
 
 def _check_from_client(header: BatchHeader) -> None:
