@@ -47,6 +47,7 @@ from ottla.node.incarnation import load_incarnation
 from ottla.node.listening import Bound, listener_specs, node_features
 from ottla.node.ports import NodePorts
 from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
+from ottla.node.read_routes import read_routes
 from ottla.node.registrations import broker_registration, controller_registration
 from ottla.node.snapshotter import Snapshotter
 from ottla.protocol.api_keys import ApiKey, Listener
@@ -332,7 +333,7 @@ def partition_routes(
     ground: Ground, watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
 ) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
-    return ()
+    return (*read_routes(ground, watch, hosting),)
 
 
 def _server(ground: Ground, specs: list[ListenerSpec], shared: Shared) -> Server:

@@ -1,0 +1,285 @@
+"""One pass over the partitions of a Fetch: who may read what, within the request's budget.
+
+Partitions are read in order. The first batch of the first one that has any comes whole, however
+large (KIP-74); all else keeps within ``max_bytes`` and ``partition_max_bytes``, so one that comes
+late may get nothing: its session brings it to the front next time.
+
+A refusal is an answer for its partition. Those known without looking at a log (a topic that
+nobody knows, or may not be read) do not hurry the reply; those of a log do, and so does a
+diverging epoch or a better replica, since waiting would not change them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.api.fetch_reply import NodeAt, Row
+from ottla.api.fetch_request import FetchAsk
+from ottla.api.fetch_sessions import Followed, Told
+from ottla.api.read_replica import Candidate, decide_read_replica
+from ottla.api.routes import Caller
+from ottla.metadata.cluster import BrokerRegistration
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
+from ottla.protocol.types import NO_LEADER
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
+
+# From this version on clients know these things.
+ANY_REPLICA_SINCE: Final = 11
+ZSTD_SINCE: Final = 10
+STORAGE_ERROR_SINCE: Final = 6
+LEADER_SINCE: Final = 16
+
+_TELL_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def everybody(caller: Caller, topic: str) -> bool:
+    """Let everybody read every topic: there is no authorizer."""
+    return True
+
+
+def anybody(caller: Caller) -> bool:
+    """Let anybody fetch as a replica: there is no authorizer."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSources:
+    """Where reads go, and who may. ``is_rack_aware``: consumers are sent to their rack."""
+
+    partitions: Partitions
+    image: Callable[[], Image]
+    is_rack_aware: bool = False
+    may_read: Callable[[Caller, str], bool] = everybody
+    may_replicate: Callable[[Caller], bool] = anybody
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass came to.
+
+    ``watched`` are the partitions that may have more later; ``is_due`` says that some answer
+    will not get better by waiting.
+    """
+
+    told: list[Told] = field(default_factory=list)
+    watched: list[tuple[Followed, Partition]] = field(default_factory=list)
+    size: int = 0
+    is_due: bool = False
+
+
+class Reading:
+    """The reads of one request."""
+
+    __slots__ = ("_allow_follower", "_ask", "_caller", "_image", "_isolation", "_sources")
+
+    def __init__(self, sources: ReadSources, caller: Caller, ask: FetchAsk) -> None:
+        self._sources = sources
+        self._caller = caller
+        self._ask = ask
+        self._image = sources.image()
+        self._allow_follower = not ask.is_from_follower and ask.version >= ANY_REPLICA_SINCE
+        if ask.is_from_follower:
+            self._isolation = Isolation.LOG_END
+        elif ask.is_read_committed:
+            self._isolation = Isolation.LAST_STABLE
+        else:
+            self._isolation = Isolation.HIGH_WATERMARK
+
+    def read(self, followed: Iterable[Followed], bytes_max: int, *, is_first: bool) -> Pass:
+        """Read all partitions; ``is_first`` says that followers' progress is to be noted."""
+        done = Pass()
+        self._image = self._sources.image()
+        refused = self._refusal_of_all()
+        minimum_one = True
+        for each in followed:
+            refusal = refused or self._refusal(each)
+            if refusal is not None:
+                done.told.append((each, Row(each.asked.partition, refusal)))
+                continue
+            row = self._read_one(each, done, bytes_max, minimum_one, is_first)
+            done.told.append((each, row))
+            if row.size:
+                minimum_one = False
+                done.size += row.size
+                bytes_max = max(0, bytes_max - row.size)
+        return done
+
+    # -- what is known without looking at a log ----------------------------------
+
+    def _refusal_of_all(self) -> ErrorCode | None:
+        """Refuse who calls itself a replica and may not be one (CVE-2018-1288)."""
+        if self._ask.is_from_follower and not self._sources.may_replicate(self._caller):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return None
+
+    def _refusal(self, followed: Followed) -> ErrorCode | None:
+        name = followed.name
+        if name is None:
+            name = followed.name = self._name_of(followed)
+            if name is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+        if not self._ask.is_from_follower and not self._sources.may_read(self._caller, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if self._sources.partitions.get(name, followed.asked.partition) is None:
+            topic = self._image.topics.named(name)
+            if topic is None or followed.asked.partition not in topic.partitions:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None
+
+    def _name_of(self, followed: Followed) -> str | None:
+        if isinstance(followed.topic, str):
+            return followed.topic
+        topic = self._image.topics.by_id.get(followed.topic)
+        return None if topic is None else topic.name
+
+    # -- reading -----------------------------------------------------------------
+
+    def _read_one(
+        self, followed: Followed, done: Pass, bytes_max: int, minimum_one: bool, is_first: bool
+    ) -> Row:
+        asked = followed.asked
+        try:
+            partition = self._find(followed)
+            if self._sources.is_rack_aware:
+                row = self._sent_elsewhere(followed, partition)
+                if row is not None:
+                    done.is_due = True
+                    return row
+            found = self._look(followed, partition, min(asked.bytes_max, bytes_max), minimum_one)
+            if is_first and self._ask.is_from_follower and found.diverging is None:
+                partition.follower_fetched(
+                    self._ask.replica_id,
+                    asked.offset,
+                    log_start=asked.log_start_offset,
+                    leader_end=found.log_end_offset,
+                    broker_epoch=self._ask.replica_epoch,
+                )
+        except Fault as fault:
+            done.is_due = True
+            return Row(asked.partition, self._code(fault))
+        done.is_due |= found.diverging is not None
+        done.watched.append((followed, partition))
+        return Row(
+            asked.partition,
+            0,
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            found.slice,
+            found.aborted,
+            diverging=found.diverging,
+        )
+
+    def look_again(self, followed: Followed, partition: Partition) -> ReadFound:
+        """Find what one partition has by now.
+
+        Raises:
+            Fault: it cannot be read, or is not hosted here any more.
+        """
+        if self._find(followed) is not partition:
+            raise NotLeader(f"{partition}: another one by now")
+        return self._look(followed, partition, followed.asked.bytes_max, True)
+
+    def _look(
+        self, followed: Followed, partition: Partition, bytes_max: int, minimum_one: bool
+    ) -> ReadFound:
+        asked, ask = followed.asked, self._ask
+        return partition.read(
+            ReadWant(
+                asked.offset,
+                bytes_max,
+                minimum_one,
+                self._isolation,
+                asked.current_leader_epoch,
+                asked.last_fetched_epoch,
+                ask.replica_id if ask.replica_id >= 0 else CONSUMER,
+                self._allow_follower,
+            )
+        )
+
+    def _find(self, followed: Followed) -> Partition:
+        assert followed.name is not None
+        partition = self._sources.partitions.find(followed.name, followed.asked.partition)
+        if not isinstance(followed.topic, str) and partition.topic_id != followed.topic:
+            raise InconsistentTopicId(f"{partition}: of a topic made later")
+        if self._ask.version < ZSTD_SINCE and partition.config.compression_type == "zstd":
+            raise UnsupportedCompression(f"{partition}: zstd before version {ZSTD_SINCE}")
+        return partition
+
+    def _code(self, fault: Fault) -> ErrorCode:
+        if fault.code is ErrorCode.KAFKA_STORAGE_ERROR and self._ask.version < STORAGE_ERROR_SINCE:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients know it as worth a retry
+        return fault.code
+
+    # -- other replicas ----------------------------------------------------------
+
+    def _sent_elsewhere(self, followed: Followed, partition: Partition) -> Row | None:
+        """Name a replica in the consumer's rack, in place of records (KIP-392)."""
+        if not (self._allow_follower and partition.is_leader):
+            return None
+        leader = self._broker(partition.leader_id)
+        chosen = decide_read_replica(
+            self._ask.rack_id,
+            None if leader is None else leader.rack,
+            followed.asked.offset,
+            self._candidates(partition),
+        )
+        if chosen is None:
+            return None
+        partition.check_leader_epoch(followed.asked.current_leader_epoch)
+        log = partition.log
+        return Row(
+            followed.asked.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted=[] if self._isolation is Isolation.LAST_STABLE else None,
+            preferred_replica=chosen,
+        )
+
+    def _candidates(self, partition: Partition) -> Iterable[Candidate]:
+        for broker_id, progress in partition.followers.items():
+            broker = self._broker(broker_id)
+            if broker is not None and broker_id in partition.isr:
+                yield Candidate(
+                    broker_id,
+                    broker.rack,
+                    progress.log_start,
+                    progress.log_end,
+                    progress.caught_up_at,
+                )
+
+    def _broker(self, broker_id: int) -> BrokerRegistration | None:
+        """Return a broker that is alive and has the listener by which the caller came."""
+        broker = self._image.cluster.brokers.get(broker_id)
+        if broker is None or broker.fenced or self._caller.listener not in broker.listeners:
+            return None
+        return broker
+
+    def name_leaders(self, told: Iterable[Told]) -> list[NodeAt]:
+        """Tell who leads where this node does not (KIP-951); return where those are."""
+        if self._ask.version < LEADER_SINCE:
+            return []
+        nodes: dict[int, NodeAt] = {}
+        for followed, row in told:
+            if row.error not in _TELL_LEADER or followed.name is None:
+                continue
+            row.leader = self._leader(followed.name, row.index)
+            broker = self._broker(row.leader[0])
+            if broker is not None:
+                at = broker.listeners[self._caller.listener]
+                nodes[broker.id] = NodeAt(broker.id, at.host, at.port, broker.rack)
+        return list(nodes.values())
+
+    def _leader(self, topic: str, index: int) -> tuple[int, int]:
+        partition = self._sources.partitions.get(topic, index)
+        if partition is not None:
+            return partition.leader_id, partition.leader_epoch
+        known = self._image.topics.named(topic)
+        at = None if known is None else known.partitions.get(index)
+        return (NO_LEADER, -1) if at is None else (at.leader, at.leader_epoch)

@@ -1,0 +1,196 @@
+"""A Fetch reply packed by hand: numbers from us, records straight from the page cache.
+
+    throttle_time_ms int32
+    error_code int16, session_id int32                                        v7+
+    responses        name, or id from v13 on, and partitions:
+        partition_index int32, error_code int16
+        high_watermark, last_stable_offset int64
+        log_start_offset int64                                                v5+
+        aborted_transactions  null unless read_committed: producer_id, first_offset int64
+        preferred_read_replica int32                                          v11+
+        records          length, then whole batches, the last possibly cut off
+        tagged: diverging_epoch (0: epoch int32, end_offset int64),
+                current_leader (1: leader_id, leader_epoch int32)             v12+
+    tagged: node_endpoints (0: node_id int32, host, port int32, rack)         v16+
+
+From version 12 on lengths are varints of length + 1 and every struct ends with its tags.
+A reply is a list of chunks, a run of bytes up to the next file slice each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.api.fetch_request import FLEXIBLE_SINCE, SESSIONS_SINCE, Topic
+from ottla.api.replies import Chunk, FileSlice
+from ottla.protocol.codec.primitives import uvarint
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.storage.transaction_index import AbortedTxn
+
+UNKNOWN: Final = Offset(-1)
+NO_REPLICA: Final = -1
+NO_SESSION: Final = 0
+ENDPOINTS_SINCE: Final = 16
+
+_THROTTLE: Final = Struct(">i")
+_HEAD: Final = Struct(">ihi")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_PARTITION_V4: Final = Struct(">ihqq")
+_PARTITION: Final = Struct(">ihqqq")
+_ABORTED: Final = Struct(">qq")
+_ABORTED_FLEXIBLE: Final = Struct(">qqB")
+_DIVERGING: Final = Struct(">iqB")
+_LEADER: Final = Struct(">iiB")
+_NULL_ARRAY: Final = _INT32.pack(-1)
+
+
+@dataclass(slots=True)
+class Row:
+    """What one partition is told. ``records`` is None or empty where there is nothing to read."""
+
+    index: int
+    error: int = 0
+    high_watermark: Offset = UNKNOWN
+    last_stable_offset: Offset = UNKNOWN
+    log_start_offset: Offset = UNKNOWN
+    records: FileSlice | None = None
+    aborted: Sequence[AbortedTxn] | None = None
+    preferred_replica: int = NO_REPLICA
+    diverging: tuple[LeaderEpoch, Offset] | None = None
+    leader: tuple[int, int] | None = None  # id and epoch
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return 0 if self.records is None else self.records.length
+
+
+class NodeAt(NamedTuple):
+    """Where a leader that clients are sent to can be reached."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(slots=True)
+class FetchReply:
+    """A reply. ``topics`` are in the order of reading; a topic may come more than once."""
+
+    error: ErrorCode = ErrorCode.NONE
+    session_id: int = NO_SESSION
+    topics: Sequence[tuple[Topic, Sequence[Row]]] = ()
+    nodes: Sequence[NodeAt] = ()
+    throttle_ms: int = 0
+
+
+def pack_fetch(reply: FetchReply, version: int) -> list[Chunk]:
+    """Return the body of a reply as chunks."""
+    chunks: list[Chunk] = []
+    out = bytearray()
+    if version >= SESSIONS_SINCE:
+        out += _HEAD.pack(reply.throttle_ms, reply.error, reply.session_id)
+    else:
+        out += _THROTTLE.pack(reply.throttle_ms)
+    flexible = version >= FLEXIBLE_SINCE
+    pack = _pack_flexible if flexible else _pack_fixed
+    out += _count(len(reply.topics), flexible)
+    for topic, rows in reply.topics:
+        _pack_topic(out, topic, flexible)
+        out += _count(len(rows), flexible)
+        for row in rows:
+            pack(out, row, version)
+            if row.size:
+                assert row.records is not None
+                chunks += (out, row.records)
+                out = bytearray()
+            if flexible:
+                _pack_row_tags(out, row)
+        if flexible:
+            out.append(0)
+    if flexible:
+        _pack_nodes(out, reply.nodes if version >= ENDPOINTS_SINCE else ())
+    if out:
+        chunks.append(out)
+    return chunks
+
+
+def _pack_topic(out: bytearray, topic: Topic, flexible: bool) -> None:
+    if isinstance(topic, str):
+        name = topic.encode()
+        out += uvarint(len(name) + 1) if flexible else _INT16.pack(len(name))
+        out += name
+    else:
+        assert len(topic) == 16
+        out += topic
+
+
+def _pack_fixed(out: bytearray, row: Row, version: int) -> None:
+    """Pack a partition up to its records, versions 4 to 11."""
+    numbers = (row.index, row.error, row.high_watermark, row.last_stable_offset)
+    if version < 5:
+        out += _PARTITION_V4.pack(*numbers)
+    else:
+        out += _PARTITION.pack(*numbers, row.log_start_offset)
+    if row.aborted is None:
+        out += _NULL_ARRAY
+    else:
+        out += _INT32.pack(len(row.aborted))
+        for txn in row.aborted:
+            out += _ABORTED.pack(txn.producer_id, txn.first_offset)
+    if version >= 11:
+        out += _INT32.pack(row.preferred_replica)
+    out += _INT32.pack(row.size)
+
+
+def _pack_flexible(out: bytearray, row: Row, version: int) -> None:
+    """Pack a partition up to its records, from version 12 on."""
+    out += _PARTITION.pack(
+        row.index, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset
+    )
+    if row.aborted is None:
+        out.append(0)
+    else:
+        out += uvarint(len(row.aborted) + 1)
+        for txn in row.aborted:
+            out += _ABORTED_FLEXIBLE.pack(txn.producer_id, txn.first_offset, 0)
+    out += _INT32.pack(row.preferred_replica)
+    out += uvarint(row.size + 1)
+
+
+def _pack_row_tags(out: bytearray, row: Row) -> None:
+    if row.diverging is None and row.leader is None:
+        out.append(0)
+        return
+    out.append((row.diverging is not None) + (row.leader is not None))
+    if row.diverging is not None:
+        out += bytes((0, _DIVERGING.size)) + _DIVERGING.pack(*row.diverging, 0)
+    if row.leader is not None:
+        out += bytes((1, _LEADER.size)) + _LEADER.pack(*row.leader, 0)
+
+
+def _pack_nodes(out: bytearray, nodes: Sequence[NodeAt]) -> None:
+    if not nodes:
+        out.append(0)
+        return
+    value = bytearray(uvarint(len(nodes) + 1))
+    for node in nodes:
+        value += _INT32.pack(node.node_id)
+        value += _compact(node.host)
+        value += _INT32.pack(node.port)
+        value += b"\0" if node.rack is None else _compact(node.rack)
+        value.append(0)
+    out += b"\1\0" + uvarint(len(value)) + value
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    return uvarint(len(data) + 1) + data
+
+
+def _count(count: int, flexible: bool) -> bytes:
+    return uvarint(count + 1) if flexible else _INT32.pack(count)

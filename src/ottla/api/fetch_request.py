@@ -1,0 +1,261 @@
+"""A Fetch request read by hand: asked for again and again, and mostly the same few bytes.
+
+    replica_id       int32     up to v14; from v15 on in the tagged replica_state
+    max_wait_ms, min_bytes, max_bytes int32, isolation_level int8
+    session_id, session_epoch int32                                       v7+
+    topics           name, or id from v13 on, and partitions:
+        partition int32
+        current_leader_epoch int32                                        v9+
+        fetch_offset int64
+        last_fetched_epoch int32                                          v12+
+        log_start_offset int64                                            v5+
+        partition_max_bytes int32
+        tagged: replica_directory_id (v17+), high_watermark (v18+)        v12+, not looked at
+    forgotten_topics name or id, and partition numbers                    v7+
+    rack_id          string                                               v11+
+    tagged: cluster_id (0), replica_state (1: id int32, epoch int64)      v12+
+
+The quorum alone uses a cluster id, directory ids and a high watermark; they are skipped. Counts
+are checked against the bytes that remain before anything is built.
+"""
+
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from ottla.protocol.codec.primitives import (
+    STRING_LENGTH_MAX,
+    read_tag,
+    read_tag_count,
+    read_uvarint,
+    skip_tags,
+)
+from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Offset, Uuid
+
+CONSUMER: Final = -1
+IDS_SINCE: Final = 13
+FLEXIBLE_SINCE: Final = 12
+SESSIONS_SINCE: Final = 7
+
+_HEAD_OLD: Final = Struct(">iiiib")
+_HEAD_SESSION: Final = Struct(">iiiibii")
+_HEAD_NEW: Final = Struct(">iiibii")
+_REPLICA_STATE: Final = Struct(">iq")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_REPLICA_STATE_TAG: Final = 1
+
+
+class Asked(NamedTuple):
+    """One partition of a request; -1 stands for an epoch or log start that it does not tell."""
+
+    partition: int
+    current_leader_epoch: LeaderEpoch
+    offset: Offset
+    last_fetched_epoch: LeaderEpoch
+    log_start_offset: Offset
+    bytes_max: int
+
+
+Topic = str | Uuid
+"""How a topic is named: by name up to version 12, by id from 13 on."""
+
+
+class FetchAsk(NamedTuple):
+    """A request. ``topics`` and ``forgotten`` keep its order, which is the order of reading."""
+
+    version: int
+    replica_id: int
+    replica_epoch: int
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    is_read_committed: bool
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[Topic, list[Asked]]]
+    forgotten: list[tuple[Topic, list[int]]]
+    rack_id: str
+
+    @property
+    def is_from_follower(self) -> bool:
+        """Say whether a replica asks."""
+        return self.replica_id >= 0
+
+
+class _Layout(NamedTuple):
+    """What differs between versions, looked up once per request."""
+
+    partition: Struct
+    blanks: tuple[int, ...]  # which of `Asked` the version lacks
+    topic_bytes_min: int
+
+
+def _layout(version: int) -> _Layout:
+    if version < 5:
+        return _Layout(Struct(">iqi"), (1, 3, 4), 6)
+    if version < 9:
+        return _Layout(Struct(">iqqi"), (1, 3), 6)
+    if version < FLEXIBLE_SINCE:
+        return _Layout(Struct(">iiqqi"), (3,), 6)
+    return _Layout(Struct(">iiqiqi"), (), 3 if version < IDS_SINCE else 18)
+
+
+_LAYOUTS: Final = tuple(_layout(version) for version in range(19))
+
+
+def parse_fetch(version: int, body: memoryview) -> FetchAsk:
+    """Read the body of a request.
+
+    Raises:
+        ProtocolFault: it is none.
+    """
+    try:
+        return _Reader(version, bytes(body)).read()
+    except (IndexError, error):
+        raise ProtocolFault(f"Fetch v{version}: ends within a field") from None
+    except UnicodeDecodeError as bad:
+        raise ProtocolFault(f"Fetch v{version}: string is not UTF-8") from bad
+
+
+class _Reader:
+    """Reads one body from front to back."""
+
+    __slots__ = ("_body", "_is_flexible", "_layout", "_position", "_version")
+
+    def __init__(self, version: int, body: bytes) -> None:
+        self._version = version
+        self._layout = _LAYOUTS[version]
+        self._is_flexible = version >= FLEXIBLE_SINCE
+        self._body = body
+        self._position = 0
+
+    def read(self) -> FetchAsk:
+        version, body = self._version, self._body
+        replica_id, replica_epoch, session_id, session_epoch = CONSUMER, -1, 0, -1
+        if version >= 15:
+            head: tuple[int, ...] = _HEAD_NEW.unpack_from(body)
+            wait_ms, bytes_min, bytes_max, isolation, session_id, session_epoch = head
+            self._position = _HEAD_NEW.size
+        elif version >= SESSIONS_SINCE:
+            head = _HEAD_SESSION.unpack_from(body)
+            replica_id, wait_ms, bytes_min, bytes_max, isolation, session_id, session_epoch = head
+            self._position = _HEAD_SESSION.size
+        else:
+            replica_id, wait_ms, bytes_min, bytes_max, isolation = _HEAD_OLD.unpack_from(body)
+            self._position = _HEAD_OLD.size
+        topics = self._topics()
+        forgotten = self._forgotten() if version >= SESSIONS_SINCE else []
+        rack_id = self._string() if version >= 11 else ""
+        if self._is_flexible:
+            replica_id, replica_epoch = self._replica_state(replica_id)
+        if self._position != len(body):
+            count = len(body) - self._position
+            raise ProtocolFault(f"Fetch v{version}: {count} bytes behind the last field")
+        return FetchAsk(
+            version,
+            replica_id,
+            replica_epoch,
+            wait_ms,
+            bytes_min,
+            bytes_max,
+            isolation == 1,
+            session_id,
+            session_epoch,
+            topics,
+            forgotten,
+            rack_id,
+        )
+
+    def _topics(self) -> list[tuple[Topic, list[Asked]]]:
+        found: list[tuple[Topic, list[Asked]]] = []
+        for _ in range(self._count(self._layout.topic_bytes_min)):
+            topic = self._topic()
+            found.append((topic, self._partitions()))
+            self._skip_tags()
+        return found
+
+    def _partitions(self) -> list[Asked]:
+        struct, blanks, _ = self._layout
+        body, flexible = self._body, self._is_flexible
+        found: list[Asked] = []
+        for _ in range(self._count(struct.size + flexible)):
+            fields = struct.unpack_from(body, self._position)
+            self._position += struct.size
+            if flexible:
+                if body[self._position]:
+                    self._skip_tags()
+                else:
+                    self._position += 1
+            if blanks:
+                filled = list(fields)
+                for blank in blanks:
+                    filled.insert(blank, NO_EPOCH)
+                fields = tuple(filled)
+            found.append(Asked._make(fields))
+        return found
+
+    def _forgotten(self) -> list[tuple[Topic, list[int]]]:
+        found: list[tuple[Topic, list[int]]] = []
+        for _ in range(self._count(self._layout.topic_bytes_min)):
+            topic = self._topic()
+            count = self._count(4)
+            numbers = Struct(f">{count}i").unpack_from(self._body, self._position)
+            self._position += 4 * count
+            found.append((topic, list(numbers)))
+            self._skip_tags()
+        return found
+
+    def _topic(self) -> Topic:
+        if self._version < IDS_SINCE:
+            return self._string()
+        start, self._position = self._position, self._position + 16
+        if self._position > len(self._body):
+            raise IndexError
+        return Uuid(self._body[start : self._position])
+
+    def _replica_state(self, replica_id: int) -> tuple[int, int]:
+        """Read the tags at the end; return who asks and by which broker epoch."""
+        body, end, replica_epoch = self._body, len(self._body), -1
+        if not body[self._position]:
+            self._position += 1
+            return replica_id, replica_epoch
+        count, self._position = read_tag_count(body, self._position, end)
+        last = -1
+        for _ in range(count):
+            last, start, stop = read_tag(body, self._position, end, last)
+            if last == _REPLICA_STATE_TAG and self._version >= 15:
+                replica_id, replica_epoch = _REPLICA_STATE.unpack_from(body, start)
+                if skip_tags(body, start + _REPLICA_STATE.size, stop) != stop:
+                    raise ProtocolFault("Fetch: replica_state does not end where its size says")
+            self._position = stop
+        return replica_id, replica_epoch
+
+    def _count(self, bytes_min: int) -> int:
+        """Read the length of an array whose elements have at least ``bytes_min`` bytes each."""
+        if self._is_flexible:
+            count, self._position = read_uvarint(self._body, self._position)
+            count -= 1
+        else:
+            (count,) = _INT32.unpack_from(self._body, self._position)
+            self._position += 4
+        remaining = len(self._body) - self._position
+        if count < 0 or count * bytes_min > remaining:
+            raise ProtocolFault(f"Fetch: array of {count} where {remaining} bytes remain")
+        return count
+
+    def _string(self) -> str:
+        if self._is_flexible:
+            length, start = read_uvarint(self._body, self._position)
+            length -= 1
+        else:
+            (length,) = _INT16.unpack_from(self._body, self._position)
+            start = self._position + 2
+        self._position = start + length
+        if not 0 <= length <= STRING_LENGTH_MAX or self._position > len(self._body):
+            raise ProtocolFault(f"Fetch: string of {length} bytes")
+        return self._body[start : self._position].decode()
+
+    def _skip_tags(self) -> None:
+        if self._is_flexible:
+            self._position = skip_tags(self._body, self._position, len(self._body))

@@ -1,0 +1,342 @@
+"""Incremental fetch sessions (KIP-227): who fetches what, so that neither side repeats it.
+
+Pure; times are monotonic milliseconds. A request is one of
+
+    epoch -1            no session wanted; one that is named is closed
+    epoch 0             a full request: one that is named is closed, a new one begins with the reply
+    epoch n, session s  the partitions named are added or changed, the forgotten ones go, and all
+                        of the session's are fetched; the reply leaves out what has not changed
+
+The epoch rises by one per request and wraps to 1; any other is INVALID_FETCH_SESSION_EPOCH, a
+session that is gone FETCH_SESSION_ID_NOT_FOUND, and one that names topics the other way (by name
+or by id) FETCH_SESSION_TOPIC_ID_ERROR. The client answers each by a full request.
+
+Slots are few and anybody may ask for one. When all are taken, a new session takes the place of
+
+1. the one not used for longest, if that is longer ago than ``eviction_ms``; else
+2. the least valuable one that is older than ``eviction_ms`` (or, for a follower, of any client),
+   if the new one is at least as valuable: followers before clients, then more partitions.
+
+Else there is none, and the client goes on with full requests. So a flood of new clients cannot
+throw out a follower, nor a client that has just begun.
+
+Invariant: ``_by_use`` is in the order of last use; a session is in ``_evictable`` exactly when
+it was old enough at its last use, and in ``_by_followers`` then or if it is a client's.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.api.fetch_reply import NO_REPLICA, NO_SESSION, Row
+from ottla.api.fetch_request import IDS_SINCE, Asked, FetchAsk, Topic
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Millis, Offset
+
+EPOCH_INITIAL: Final = 0
+EPOCH_FINAL: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
+"""A session keeps its slot for so long against others of its rank, as Kafka has it."""
+PARTITIONS_MAX: Final = 1_000_000
+"""Partitions of all sessions: a stranger may name as many as fit in a frame, at no cost."""
+
+_UNKNOWN: Final = Offset(-1)
+Key = tuple[Topic, int]
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A partition that is fetched, with what its fetcher was told last.
+
+    ``name`` is None for a topic id that nobody knew so far.
+    """
+
+    topic: Topic
+    asked: Asked
+    name: str | None = None
+    high_watermark: Offset = _UNKNOWN
+    log_start_offset: Offset = _UNKNOWN
+
+    def learn(self, row: Row) -> bool:
+        """Take note of what is about to be told; say whether it has to be."""
+        is_news = (
+            row.size > 0
+            or row.preferred_replica != NO_REPLICA
+            or row.diverging is not None
+            or self.high_watermark != row.high_watermark
+            or self.log_start_offset != row.log_start_offset
+        )
+        self.high_watermark = row.high_watermark
+        self.log_start_offset = row.log_start_offset
+        if row.error:
+            # So that the end of the error is told as well.
+            self.high_watermark = _UNKNOWN
+        return is_news or row.error != 0
+
+
+class _Value(NamedTuple):
+    """What a session is worth; the least of all is evicted first."""
+
+    is_follower: bool
+    size: int
+    session_id: int
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One session. ``partitions`` are in the order in which they are read."""
+
+    id: int
+    is_follower: bool
+    uses_ids: bool
+    created: Millis
+    used: Millis
+    epoch: int
+    partitions: dict[Key, Followed] = field(default_factory=dict)
+    value: _Value | None = None  # as of the last use; None before the first
+
+    def update(self, ask: FetchAsk) -> None:
+        """Take in what a request changes."""
+        for topic, partitions in ask.topics:
+            for asked in partitions:
+                followed = self.partitions.get((topic, asked.partition))
+                if followed is None:
+                    self.partitions[topic, asked.partition] = Followed(topic, asked)
+                else:
+                    followed.asked = asked
+        for topic, numbers in ask.forgotten:
+            for number in numbers:
+                self.partitions.pop((topic, number), None)
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the next request of a session."""
+    if epoch < 0:
+        return EPOCH_FINAL
+    return 1 if epoch == EPOCH_MAX else epoch + 1
+
+
+Told = tuple[Followed, Row]
+
+
+class Finished(NamedTuple):
+    """What a reply says of the session, and of which partitions it speaks."""
+
+    error: ErrorCode
+    session_id: int
+    told: Sequence[Told]
+
+
+@dataclass(frozen=True, slots=True)
+class Sessionless:
+    """A request that stands alone."""
+
+    followed: Iterable[Followed]
+
+    def finish(self, told: Sequence[Told], now: Millis) -> Finished:
+        """Tell everything."""
+        return Finished(ErrorCode.NONE, NO_SESSION, told)
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A request that begins a session, if there is room for one when it is answered."""
+
+    followed: Iterable[Followed]
+    ask: FetchAsk
+    sessions: "Sessions"
+
+    def finish(self, told: Sequence[Told], now: Millis) -> Finished:
+        """Tell everything, and begin the session with it."""
+        session_id = self.sessions.begin(self.ask, told, now)
+        return Finished(ErrorCode.NONE, session_id, told)
+
+
+@dataclass(frozen=True, slots=True)
+class Incremental:
+    """A request within a session."""
+
+    session: Session
+    epoch: int
+
+    @property
+    def followed(self) -> Iterable[Followed]:
+        """All partitions of the session."""
+        return self.session.partitions.values()
+
+    def finish(self, told: Sequence[Told], now: Millis) -> Finished:
+        """Tell what is new. Who got records goes to the end: the others come first next time."""
+        session = self.session
+        if session.epoch != next_epoch(self.epoch):
+            return Finished(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
+        news: list[Told] = []
+        for followed, row in told:
+            if not followed.learn(row):
+                continue
+            news.append((followed, row))
+            key = (followed.topic, followed.asked.partition)
+            if row.size and session.partitions.pop(key, None) is not None:
+                session.partitions[key] = followed
+        return Finished(ErrorCode.NONE, session.id, news)
+
+
+Context = Sessionless | Full | Incremental
+
+
+class _Ranking:
+    """Sessions by value, least first."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: list[_Value] = []
+
+    def add(self, value: _Value) -> None:
+        at = bisect_left(self._values, value)
+        if at == len(self._values) or self._values[at] != value:
+            self._values.insert(at, value)
+
+    def discard(self, value: _Value) -> None:
+        at = bisect_left(self._values, value)
+        if at < len(self._values) and self._values[at] == value:
+            del self._values[at]
+
+    def least(self) -> _Value | None:
+        return self._values[0] if self._values else None
+
+
+class Sessions:
+    """The sessions of a broker. ``pick_id`` gives ids by chance, 1 to 2**31 - 1."""
+
+    def __init__(
+        self,
+        slots_max: int,
+        pick_id: Callable[[], int],
+        *,
+        eviction_ms: int = EVICTION_MS,
+        partitions_max: int = PARTITIONS_MAX,
+    ) -> None:
+        self._slots_max = slots_max
+        self._pick_id = pick_id
+        self._eviction_ms = eviction_ms
+        self._partitions_max = partitions_max
+        self._by_use: dict[int, Session] = {}
+        self._evictable = _Ranking()
+        self._by_followers = _Ranking()
+        self.partition_count = 0
+        self.eviction_count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_use)
+
+    def get(self, session_id: int) -> Session | None:
+        """Return a session."""
+        return self._by_use.get(session_id)
+
+    def open(self, ask: FetchAsk, now: Millis) -> Context | ErrorCode:
+        """Find out what a request fetches, or why its session cannot go on."""
+        if ask.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
+            self.remove(ask.session_id)
+            followed = _followed(ask)
+            if ask.session_epoch == EPOCH_FINAL:
+                return Sessionless(followed)
+            return Full(followed, ask, self)
+        session = self._by_use.get(ask.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != ask.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_ids != (ask.version >= IDS_SINCE):
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return self._go_on(session, ask, now)
+
+    def _go_on(self, session: Session, ask: FetchAsk, now: Millis) -> Context | ErrorCode:
+        if ask.topics or ask.forgotten:
+            session.update(ask)
+        if not session.partitions:
+            self.remove(session.id)
+            return Sessionless(())
+        self._touch(session, now)
+        if self.partition_count > self._partitions_max:
+            self.remove(session.id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        session.epoch = next_epoch(session.epoch)
+        return Incremental(session, ask.session_epoch)
+
+    def begin(self, ask: FetchAsk, told: Sequence[Told], now: Millis) -> int:
+        """Begin a session with what its client was told; return its id, 0 if there is no room."""
+        is_follower = ask.is_from_follower
+        while not self._has_room(len(told)):
+            if not self._try_evict(_Value(is_follower, len(told), NO_SESSION), now):
+                return NO_SESSION
+        session_id = self._pick_id()
+        while session_id in self._by_use:
+            session_id = self._pick_id()
+        epoch = next_epoch(EPOCH_INITIAL)
+        uses_ids = ask.version >= IDS_SINCE
+        session = Session(session_id, is_follower, uses_ids, now, now, epoch)
+        for followed, row in told:
+            followed.high_watermark = row.high_watermark
+            followed.log_start_offset = row.log_start_offset
+            session.partitions[followed.topic, followed.asked.partition] = followed
+        self._touch(session, now)
+        return session_id
+
+    def _has_room(self, size: int) -> bool:
+        is_slot_free = len(self._by_use) < self._slots_max
+        return is_slot_free and self.partition_count + size <= self._partitions_max
+
+    def _try_evict(self, newcomer: _Value, now: Millis) -> bool:
+        oldest = next(iter(self._by_use.values()), None)
+        if oldest is None:
+            return False
+        if now - oldest.used > self._eviction_ms:
+            victim = oldest.id
+        else:
+            ranking = self._by_followers if newcomer.is_follower else self._evictable
+            least = ranking.least()
+            if least is None or newcomer < least:
+                return False
+            victim = least.session_id
+        self.remove(victim)
+        self.eviction_count += 1
+        return True
+
+    def remove(self, session_id: int) -> None:
+        """End a session, if there is such."""
+        session = self._by_use.pop(session_id, None)
+        if session is not None and session.value is not None:
+            self._unrank(session.value)
+            self.partition_count -= session.value.size
+
+    def _touch(self, session: Session, now: Millis) -> None:
+        """Note that a session is used, and what it is worth now."""
+        self._by_use.pop(session.id, None)
+        self._by_use[session.id] = session
+        session.used = now
+        value = _Value(session.is_follower, len(session.partitions), session.id)
+        if session.value is not None and session.value != value:
+            self._unrank(session.value)
+        before = 0 if session.value is None else session.value.size
+        self.partition_count += value.size - before
+        session.value = value
+        is_old = now - session.created > self._eviction_ms
+        if is_old or not session.is_follower:
+            self._by_followers.add(value)
+        if is_old:
+            self._evictable.add(value)
+
+    def _unrank(self, value: _Value) -> None:
+        self._evictable.discard(value)
+        self._by_followers.discard(value)
+
+
+def _followed(ask: FetchAsk) -> Iterable[Followed]:
+    """Return the partitions of a request; one that is named twice is fetched as said last."""
+    found: dict[Key, Followed] = {}
+    for topic, partitions in ask.topics:
+        for asked in partitions:
+            found[topic, asked.partition] = Followed(topic, asked)
+    return found.values()

@@ -1,0 +1,93 @@
+"""A fetch that waits: until enough has come, or it will not get better, or its time is over.
+
+No polling. Each partition that was read wakes the waiter when it grows or changes hands; what
+woke in one turn of the loop is looked at together, so that a write to many partitions makes one
+reply. Only those partitions are looked at: what the others have is remembered.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from ottla.api.fetch_reply import Row
+from ottla.api.fetch_sessions import Followed
+from ottla.api.replies import Result
+from ottla.protocol.faults import Fault
+from ottla.replication.partition import Partition
+from ottla.replication.reading import ReadFound
+from ottla.replication.waiters import Unsubscribe
+
+Look = Callable[[Followed, Partition], ReadFound]
+"""Looks at one partition again; raises a `Fault` where it cannot be read any more."""
+
+
+class FetchWait:
+    """One waiting fetch. ``future`` gets what ``answer`` returns, once.
+
+    Whoever cancels the future is not heard of again: nothing of it stays behind.
+    """
+
+    def __init__(self, bytes_min: int, look: Look, answer: Callable[[], Result]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Result] = self._loop.create_future()
+        self._bytes_min = bytes_min
+        self._look = look
+        self._answer = answer
+        self._sizes: dict[Followed, int] = {}
+        self._size = 0
+        self._woken: dict[Followed, Partition] = {}
+        self._unsubscribes: list[Unsubscribe] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.future.add_done_callback(self._end)
+
+    def start(
+        self, watched: list[tuple[Followed, Partition]], rows: dict[Followed, Row], wait_ms: int
+    ) -> None:
+        """Wait for these partitions, of which ``rows`` says what they have."""
+        self._timer = self._loop.call_later(wait_ms / 1000, self._finish)
+        for followed, partition in watched:
+            size = rows[followed].size
+            self._sizes[followed] = size
+            self._size += size
+            self._unsubscribes.append(partition.on_appended(self._waker(followed, partition)))
+
+    def _waker(self, followed: Followed, partition: Partition) -> Callable[[], None]:
+        def wake() -> None:
+            if not self._woken:
+                self._loop.call_soon(self._consider)
+            self._woken[followed] = partition
+
+        return wake
+
+    def _consider(self) -> None:
+        """Look at what woke; answer if that is enough."""
+        if self.future.done():
+            return
+        woken, self._woken = self._woken, {}
+        for followed, partition in woken.items():
+            try:
+                found = self._look(followed, partition)
+            except Fault:
+                self._finish()
+                return
+            if found.diverging is not None:
+                self._finish()
+                return
+            self._size += found.slice.length - self._sizes[followed]
+            self._sizes[followed] = found.slice.length
+        if self._size >= self._bytes_min:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(self._answer())
+        except Exception as error:  # noqa: BLE001 - told to the client, as if it had not waited
+            self.future.set_exception(error)
+
+    def _end(self, future: "asyncio.Future[Result]") -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+        self._unsubscribes.clear()

@@ -1,0 +1,160 @@
+"""ListOffsets: where a log begins, ends, or reaches a time.
+
+What a timestamp below zero stands for, and the version that brought it:
+
+    -1  latest          v1   where the asker's isolation lets it read to
+    -2  earliest        v1   the log's start
+    -3  max timestamp   v7   the record with the largest timestamp (KIP-734)
+    -4  earliest local  v8   the start of what is on this broker's disks (KIP-405)
+    -5  latest tiered   v9   the last offset in remote storage (KIP-1005); none here
+    -6  pending upload  v11  the first offset not in remote storage yet (KIP-1023); none here
+
+A new leader does not tell the latest offset before its high watermark has reached the start of
+its reign (KIP-207): the answer could be smaller than what the leader before it told. An error
+is never an offset: its row says -1 beside the code.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.api.fetch_read import everybody
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, OffsetNotAvailable
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.protocol.types import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Millis, Offset
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+from ottla.replication.reading import Isolation
+from ottla.storage.read import TimestampedOffset
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_CONSUMER: Final = -1
+_DEBUGGER: Final = -2  # asks any replica
+_NOT_AVAILABLE_SINCE: Final = 5
+_NOTHING: Final = TimestampedOffset(NO_TIMESTAMP, Offset(-1), NO_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsHandlers:
+    """The handler of a broker's listeners."""
+
+    partitions: Partitions
+    may_describe: Callable[[Caller, str], bool] = everybody
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a route table."""
+        return (Route(ApiKey.LIST_OFFSETS, self.on_list_offsets),)
+
+    def on_list_offsets(
+        self, caller: Caller, request: ListOffsetsRequest, version: int
+    ) -> ListOffsetsResponse:
+        """Find an offset in each partition; one that is asked for twice is refused, once."""
+        asked: dict[str, dict[int, ListOffsetsPartition | None]] = {}
+        for topic in request.topics:
+            known = asked.setdefault(topic.name, {})
+            for each in topic.partitions:
+                known[each.partition_index] = None if each.partition_index in known else each
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(name, list(self._rows(caller, request, version, name, of)))
+                for name, of in asked.items()
+            ]
+        )
+
+    def _rows(
+        self,
+        caller: Caller,
+        request: ListOffsetsRequest,
+        version: int,
+        topic: str,
+        asked: dict[int, ListOffsetsPartition | None],
+    ) -> Iterable[ListOffsetsPartitionResponse]:
+        may = self.may_describe(caller, topic)
+        for index, each in asked.items():
+            row = ListOffsetsPartitionResponse(index)
+            if not may:
+                row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif each is None:
+                row.error_code = ErrorCode.INVALID_REQUEST
+            elif each.timestamp < 0 and version < _SINCE.get(each.timestamp, 2**15):
+                row.error_code = ErrorCode.UNSUPPORTED_VERSION
+            else:
+                try:
+                    row.timestamp, row.offset, row.leader_epoch = self._find(topic, each, request)
+                except Fault as fault:
+                    row.error_code = _code(fault, version)
+            yield row
+
+    def _find(
+        self, topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest
+    ) -> TimestampedOffset:
+        partition = self.partitions.find(topic, asked.partition_index)
+        partition.check_leader_epoch(LeaderEpoch(asked.current_leader_epoch))
+        if request.replica_id != _DEBUGGER:
+            partition.check_leader()
+        is_client = request.replica_id == _CONSUMER
+        end = partition.readable_end(_isolation(request, is_client=is_client))
+        if asked.timestamp == LATEST:
+            if is_client:
+                partition.check_offset_available()
+            return TimestampedOffset(NO_TIMESTAMP, end, partition.leader_epoch)
+        if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return _earliest(partition)
+        found = _search(partition, asked.timestamp)
+        if found is not None and found.offset < end:
+            return found
+        if is_client:
+            partition.check_offset_available()
+        return _NOTHING
+
+
+def _isolation(request: ListOffsetsRequest, *, is_client: bool) -> Isolation:
+    if not is_client:
+        return Isolation.LOG_END
+    return Isolation.LAST_STABLE if request.isolation_level == 1 else Isolation.HIGH_WATERMARK
+
+
+def _earliest(partition: Partition) -> TimestampedOffset:
+    """Return the log's start, with the epoch that wrote it where that is known."""
+    log = partition.log
+    first = log.epochs.earliest
+    is_known = first is not None and first.start_offset <= log.log_start_offset
+    epoch = first.epoch if is_known and first is not None else NO_EPOCH
+    return TimestampedOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
+
+
+def _search(partition: Partition, timestamp: int) -> TimestampedOffset | None:
+    if timestamp == MAX_TIMESTAMP:
+        return partition.log.max_timestamp()
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _NOTHING
+    return partition.log.offset_for_timestamp(Millis(timestamp))
+
+
+def _code(fault: Fault, version: int) -> ErrorCode:
+    if isinstance(fault, OffsetNotAvailable) and version < _NOT_AVAILABLE_SINCE:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return fault.code

@@ -1,0 +1,61 @@
+"""OffsetForLeaderEpoch: where an epoch ends, by which a reader finds what was truncated (KIP-320).
+
+Only the leader answers: any other replica's history may itself be cut back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.api.fetch_read import everybody
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.protocol.types import LeaderEpoch
+from ottla.replication.partitions import Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class EpochHandlers:
+    """The handler of a broker's listeners."""
+
+    partitions: Partitions
+    may_describe: Callable[[Caller, str], bool] = everybody
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a route table."""
+        return (Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, self.on_offset_for_leader_epoch),)
+
+    def on_offset_for_leader_epoch(
+        self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int
+    ) -> OffsetForLeaderEpochResponse:
+        """Tell the largest epoch at or below each that is asked for, and where it ends."""
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic.topic,
+                    [self._row(caller, topic.topic, each) for each in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _row(self, caller: Caller, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+        row = EpochEndOffset(partition=asked.partition)
+        if not self.may_describe(caller, topic):
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return row
+        current, epoch = LeaderEpoch(asked.current_leader_epoch), LeaderEpoch(asked.leader_epoch)
+        try:
+            partition = self.partitions.find(topic, asked.partition)
+            row.leader_epoch, row.end_offset = partition.epoch_end(current, epoch)
+        except Fault as fault:
+            row.error_code = fault.code
+        return row

@@ -1,0 +1,370 @@
+"""Incremental fetch sessions: epochs, what is told again, and who loses a slot."""
+
+from itertools import count
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from ottla.api.fetch_reply import Row
+from ottla.api.fetch_request import Asked, FetchAsk
+from ottla.api.fetch_sessions import (
+    EPOCH_MAX,
+    Finished,
+    Full,
+    Incremental,
+    Sessionless,
+    Sessions,
+    next_epoch,
+)
+from ottla.api.replies import FileRange
+from ottla.protocol.errors import ErrorCode
+
+EVICTION_MS = 1000
+
+
+def asked(partition: int, offset: int = 0) -> Asked:
+    return Asked(partition, -1, offset, -1, -1, 1000)
+
+
+def ask(
+    *partitions: int,
+    session: int = 0,
+    epoch: int = 0,
+    forgotten: tuple[int, ...] = (),
+    version: int = 12,
+    replica: int = -1,
+    offset: int = 0,
+) -> FetchAsk:
+    topics = [("t", [asked(each, offset) for each in partitions])] if partitions else []
+    gone = [("t", list(forgotten))] if forgotten else []
+    return FetchAsk(version, replica, -1, 0, 1, 1000, False, session, epoch, topics, gone, "")
+
+
+def sessions(slots: int = 2, partitions_max: int = 1000) -> Sessions:
+    ids = count(1)
+    return Sessions(
+        slots, lambda: next(ids), eviction_ms=EVICTION_MS, partitions_max=partitions_max
+    )
+
+
+def answer(
+    cache: Sessions, request: FetchAsk, now: int = 0, rows: dict[int, Row] | None = None
+) -> Finished | ErrorCode:
+    """Open a request and tell each partition what ``rows`` says, else a high watermark of 5."""
+    context = cache.open(request, now)
+    if isinstance(context, ErrorCode):
+        return context
+    told = [
+        (each, (rows or {}).get(each.asked.partition) or Row(each.asked.partition, 0, 5, 5, 0))
+        for each in context.followed
+    ]
+    return context.finish(told, now)
+
+
+def begin(cache: Sessions, *partitions: int, now: int = 0, replica: int = -1) -> int:
+    finished = answer(cache, ask(*partitions, replica=replica), now)
+    assert isinstance(finished, Finished)
+    return finished.session_id
+
+
+def told(finished: Finished | ErrorCode) -> list[int]:
+    assert isinstance(finished, Finished)
+    assert finished.error is ErrorCode.NONE
+    return [row.index for _, row in finished.told]
+
+
+def some_records(index: int) -> Row:
+    return Row(index, 0, 5, 5, 0, FileRange(None, 0, 10))  # type: ignore[arg-type]
+
+
+# -- epochs ----------------------------------------------------------------------
+
+
+def test_a_full_request_begins_a_session_that_goes_on_without_naming_partitions() -> None:
+    cache = sessions()
+    session = begin(cache, 0, 1)
+    assert session == 1
+    context = cache.open(ask(session=session, epoch=1), 0)
+    assert isinstance(context, Incremental)
+    assert [each.asked.partition for each in context.followed] == [0, 1]
+    assert told(answer(cache, ask(session=session, epoch=2))) == []
+
+
+def test_versions_without_sessions_stand_alone() -> None:
+    cache = sessions()
+    finished = answer(cache, ask(0, version=6, epoch=-1))
+    assert told(finished) == [0]
+    assert len(cache) == 0
+
+
+def test_the_last_epoch_closes_and_begins_none() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    context = cache.open(ask(0, 1, session=session, epoch=-1), 0)
+    assert isinstance(context, Sessionless)
+    assert len(cache) == 0
+
+
+def test_a_full_request_closes_the_session_it_names() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    assert isinstance(cache.open(ask(0, session=session, epoch=0), 0), Full)
+    assert cache.get(session) is None
+
+
+def test_a_session_that_is_not_there_any_more() -> None:
+    cache = sessions()
+    assert cache.open(ask(session=9, epoch=1), 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("epoch", [2, 7, EPOCH_MAX])
+def test_another_epoch_than_the_next_is_refused_and_changes_nothing(epoch: int) -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    error = cache.open(ask(1, session=session, epoch=epoch), 0)
+    assert error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert told(answer(cache, ask(session=session, epoch=1))) == []
+
+
+def test_a_repeated_request_is_refused() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    answer(cache, ask(session=session, epoch=1))
+    error = cache.open(ask(session=session, epoch=1), 0)
+    assert error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+@pytest.mark.parametrize(("first", "then"), [(12, 13), (13, 12)])
+def test_a_session_keeps_to_names_or_to_ids(first: int, then: int) -> None:
+    cache = sessions()
+    finished = answer(cache, ask(0, version=first))
+    assert isinstance(finished, Finished)
+    error = cache.open(ask(session=finished.session_id, epoch=1, version=then), 0)
+    assert error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_epochs_wrap_to_one() -> None:
+    assert [next_epoch(each) for each in (-1, 0, 1, EPOCH_MAX)] == [-1, 1, 2, 1]
+
+
+def test_a_reply_that_was_overtaken_says_so_and_nothing_else() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    waiting = cache.open(ask(session=session, epoch=1), 0)
+    answer(cache, ask(session=session, epoch=2))
+    assert isinstance(waiting, Incremental)
+    finished = waiting.finish([(each, some_records(0)) for each in waiting.followed], 0)
+    assert finished == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session, ())
+
+
+# -- partitions ------------------------------------------------------------------
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    cache = sessions()
+    session = begin(cache, 0, 1)
+    answer(cache, ask(1, 2, session=session, epoch=1, forgotten=(0, 9), offset=7))
+    held = cache.get(session)
+    assert held is not None
+    assert [(key[1], each.asked.offset) for key, each in held.partitions.items()] == [
+        (1, 7),
+        (2, 7),
+    ]
+    assert cache.partition_count == 2
+
+
+def test_a_session_that_forgets_everything_is_over() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    finished = answer(cache, ask(session=session, epoch=1, forgotten=(0,)))
+    assert finished == (ErrorCode.NONE, 0, [])
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+def test_a_partition_named_twice_is_fetched_once_as_said_last() -> None:
+    cache = sessions()
+    twice = ask(0)._replace(topics=[("t", [asked(0, 1)]), ("t", [asked(0, 2)])])
+    context = cache.open(twice, 0)
+    assert isinstance(context, Full)
+    assert [each.asked.offset for each in context.followed] == [2]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        some_records(0),
+        Row(0, 0, 6, 5, 0),
+        Row(0, 0, 5, 5, 1),
+        Row(0, 0, 5, 5, 0, preferred_replica=2),
+        Row(0, 0, 5, 5, 0, diverging=(1, 2)),
+        Row(0, 6),
+    ],
+    ids=["records", "high watermark", "log start", "replica", "diverging", "error"],
+)
+def test_news_are_told(row: Row) -> None:
+    cache = sessions()
+    session = begin(cache, 0, 1)
+    assert told(answer(cache, ask(session=session, epoch=1), rows={0: row})) == [0]
+
+
+def test_news_are_told_once() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    moved = {0: Row(0, 0, 6, 6, 1)}
+    assert told(answer(cache, ask(session=session, epoch=1), rows=moved)) == [0]
+    assert told(answer(cache, ask(session=session, epoch=2), rows=moved)) == []
+
+
+def test_the_end_of_an_error_is_told() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    assert told(answer(cache, ask(session=session, epoch=1), rows={0: Row(0, 6, 5, 5, 0)})) == [0]
+    assert told(answer(cache, ask(session=session, epoch=2))) == [0]
+
+
+def test_an_error_is_told_every_time() -> None:
+    cache = sessions()
+    session = begin(cache, 0)
+    for epoch in (1, 2, 3):
+        assert told(answer(cache, ask(session=session, epoch=epoch), rows={0: Row(0, 6)})) == [0]
+
+
+def test_who_got_records_comes_last_next_time() -> None:
+    cache = sessions()
+    session = begin(cache, 0, 1, 2)
+    answer(cache, ask(session=session, epoch=1), rows={0: some_records(0)})
+    context = cache.open(ask(session=session, epoch=2), 0)
+    assert isinstance(context, Incremental)
+    assert [each.asked.partition for each in context.followed] == [1, 2, 0]
+
+
+# -- slots -----------------------------------------------------------------------
+
+
+def test_without_a_slot_the_client_goes_on_with_full_requests() -> None:
+    cache = sessions(slots=1)
+    assert begin(cache, 0) == 1
+    assert begin(cache, 0) == 0
+    assert cache.get(1) is not None
+
+
+def test_no_slots_no_sessions() -> None:
+    assert begin(sessions(slots=0), 0) == 0
+
+
+def test_one_that_is_not_used_any_more_makes_room() -> None:
+    cache = sessions(slots=2)
+    first, second = begin(cache, 0), begin(cache, 0)
+    answer(cache, ask(session=first, epoch=1), 10)
+    assert begin(cache, 0, now=EVICTION_MS) == 0
+    assert begin(cache, 0, now=EVICTION_MS + 1) != 0
+    assert cache.get(second) is None
+    assert cache.get(first) is not None
+    assert cache.eviction_count == 1
+
+
+def test_an_old_session_makes_room_for_a_larger_one_only() -> None:
+    cache = sessions(slots=1)
+    old = begin(cache, 0, 1)
+    answer(cache, ask(session=old, epoch=1), EVICTION_MS + 1)
+    assert begin(cache, 0, now=EVICTION_MS + 2) == 0
+    assert begin(cache, 0, 1, 2, now=EVICTION_MS + 2) != 0
+    assert cache.get(old) is None
+
+
+def test_a_young_session_is_safe_from_a_larger_one() -> None:
+    cache = sessions(slots=1)
+    young = begin(cache, 0)
+    answer(cache, ask(session=young, epoch=1), EVICTION_MS)
+    assert begin(cache, *range(50), now=EVICTION_MS) == 0
+
+
+def test_a_follower_takes_the_slot_of_a_young_client() -> None:
+    cache = sessions(slots=1)
+    young = begin(cache, *range(9))
+    assert begin(cache, 0, now=1, replica=2) != 0
+    assert cache.get(young) is None
+
+
+def test_clients_cannot_throw_out_a_follower_that_fetches() -> None:
+    cache = sessions(slots=1)
+    follower = begin(cache, 0, replica=2)
+    answer(cache, ask(session=follower, epoch=1, replica=2), EVICTION_MS + 1)
+    for flood in range(100):
+        assert begin(cache, *range(20), now=EVICTION_MS + 2 + flood) == 0
+    assert cache.get(follower) is not None
+
+
+def test_a_young_follower_is_safe_from_another() -> None:
+    cache = sessions(slots=1)
+    first = begin(cache, 0, replica=1)
+    assert begin(cache, 0, 1, now=1, replica=2) == 0
+    assert cache.get(first) is not None
+
+
+def test_partitions_are_bounded_over_all_sessions() -> None:
+    cache = sessions(slots=10, partitions_max=5)
+    first = begin(cache, 0, 1, 2)
+    assert begin(cache, 0, 1, 2) == 0
+    error = cache.open(ask(*range(9), session=first, epoch=1), 0)
+    assert error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+class SlotsModel(RuleBasedStateMachine):
+    """Whatever is asked: never more than the slots, and the books agree with the sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = sessions(slots=2, partitions_max=12)
+        self.now = 0
+        self.epochs: dict[int, int] = {}
+
+    @rule(size=st.integers(1, 5), replica=st.sampled_from([-1, 2]))
+    def new(self, size: int, replica: int) -> None:
+        young = {
+            each: self.cache.get(each)
+            for each in self.epochs
+            if (held := self.cache.get(each)) and self.now - held.used <= EVICTION_MS
+        }
+        session = begin(self.cache, *range(size), now=self.now, replica=replica)
+        if session:
+            self.epochs[session] = 1
+        for each, held in young.items():
+            if self.cache.get(each) is None and held is not None:
+                assert replica >= held.is_follower * 2, "a client threw out a follower"
+                is_old = held.used - held.created > EVICTION_MS
+                assert is_old or (replica >= 0 and not held.is_follower)
+
+    @rule(add=st.integers(0, 6), drop=st.integers(0, 6), which=st.integers(0, 5))
+    def use(self, add: int, drop: int, which: int) -> None:
+        if not self.epochs:
+            return
+        session = sorted(self.epochs)[which % len(self.epochs)]
+        epoch = self.epochs[session]
+        request = ask(add, session=session, epoch=epoch, forgotten=(drop,))
+        result = answer(self.cache, request, self.now)
+        if isinstance(result, ErrorCode):
+            assert result is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if isinstance(result, ErrorCode) or result.session_id == 0:
+            del self.epochs[session]
+        else:
+            self.epochs[session] = next_epoch(epoch)
+
+    @rule(ms=st.sampled_from([1, 400, EVICTION_MS + 1]))
+    def wait(self, ms: int) -> None:
+        self.now += ms
+
+    @invariant()
+    def books_agree(self) -> None:
+        held = [each for each in map(self.cache.get, self.epochs) if each is not None]
+        assert len(self.cache) == len(held) <= 2
+        assert self.cache.partition_count == sum(len(each.partitions) for each in held) <= 12
+        ranked = self.cache._evictable._values + self.cache._by_followers._values
+        assert {each.session_id for each in ranked} <= {each.id for each in held}
+
+
+TestSlots = SlotsModel.TestCase
+TestSlots.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
