@@ -1,19 +1,28 @@
 """What a client first asks: Metadata and DescribeCluster, answered from the image.
 
-A broker is named by the listener that the client came in by; one without it is left out. Topics
-are not made by asking for them: an unknown one is UNKNOWN_TOPIC_OR_PARTITION.
+A broker is named by the listener that the client came in by; one without it is left out. A topic
+that is asked for twice is described once, and one that is asked for by id is not also looked for
+by name. An unknown one may be on its way when the client asks again: see `auto_create`.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.api.routes import Caller, Route
 from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
-from ottla.metadata.topics import PartitionRegistration, Topic
+from ottla.metadata.topics import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    PartitionRegistration,
+    Topic,
+)
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -21,19 +30,31 @@ from ottla.protocol.messages.describe_cluster import (
 )
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.types import NO_LEADER, ZERO_UUID
+from ottla.protocol.types import NO_LEADER, ZERO_UUID, Uuid
+from ottla.storage.partition_names import is_topic_name
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
-INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-)
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+# The first version that tells a leader without the client's listener from one that is not there.
+_TELLS_LISTENERS: Final = 6
+# The first version in which a topic may be asked for by its id.
+_TAKES_IDS: Final = 12
+
+
+class InvalidRequest(Fault):
+    """A message that can be read and asks for what its version, or no version, can give."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+def create_nothing(caller: Caller, topics: Iterable[str]) -> None:
+    """Have no topic made by asking for it: the default of `ClusterHandlers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +65,7 @@ class ClusterHandlers:
     image: Callable[[], Image]
     controller_id: Callable[[], int]
     kind: int = BROKERS
+    create: Callable[[Caller, Iterable[str]], None] = create_nothing
 
     def routes(self) -> tuple[Route, ...]:
         """Return the part of a route table that describes the cluster."""
@@ -55,7 +77,11 @@ class ClusterHandlers:
     def on_metadata(
         self, caller: Caller, request: MetadataRequest, version: int
     ) -> MetadataResponse:
-        """Describe brokers and topics."""
+        """Describe brokers and topics.
+
+        Raises:
+            InvalidRequest: topics without a name, or by id, in a version that has no such thing.
+        """
         image = self.image()
         alive = [
             broker for broker in image.cluster.unfenced() if caller.listener in broker.listeners
@@ -64,8 +90,26 @@ class ClusterHandlers:
             brokers=[_metadata_broker(broker, caller.listener) for broker in alive],
             cluster_id=self.cluster_id,
             controller_id=_any_broker(alive, self.controller_id()),
-            topics=list(_topics(image, request, version, caller.listener)),
+            topics=self._topics(image, caller, request, version),
         )
+
+    def _topics(
+        self, image: Image, caller: Caller, request: MetadataRequest, version: int
+    ) -> list[MetadataResponseTopic]:
+        view = TopicView(image, caller.listener, version)
+        asked = request.topics
+        if asked is None or (version == 0 and not asked):
+            return [view.topic(image.topics.by_id[image.topics.ids[n]]) for n in view.names()]
+        if version < _TAKES_IDS and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
+            raise InvalidRequest(f"Metadata v{version} asks for topics by name alone")
+        ids = dict.fromkeys(t.topic_id for t in asked if t.topic_id != ZERO_UUID)
+        if ids:
+            return [view.by_id(topic_id) for topic_id in ids]
+        names = dict.fromkeys(item.name or "" for item in asked)
+        unknown = [n for n in names if n not in image.topics.ids and is_topic_name(n)]
+        if unknown and request.allow_auto_topic_creation:
+            self.create(caller, unknown)
+        return [view.named(name) for name in names]
 
     def on_describe_cluster(
         self, caller: Caller, request: DescribeClusterRequest, version: int
@@ -133,64 +177,100 @@ def _controllers(image: Image, listener: str) -> Iterable[DescribeClusterBroker]
 # -- topics ------------------------------------------------------------------------
 
 
-def _topics(
-    image: Image, request: MetadataRequest, version: int, listener: str
-) -> Iterable[MetadataResponseTopic]:
-    asked = request.topics
-    if asked is None or (version == 0 and not asked):
-        for name in sorted(image.topics.ids):
-            yield _topic(image, image.topics.by_id[image.topics.ids[name]], listener)
-        return
-    for item in asked:
-        found = _find(image, item)
-        yield _unknown(item) if found is None else _topic(image, found, listener)
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """Topics as a client sees them that came in by ``listener`` and speaks ``version``."""
 
+    image: Image
+    listener: str
+    version: int
 
-def _find(image: Image, asked: MetadataRequestTopic) -> Topic | None:
-    if asked.name is not None and asked.name:
-        return image.topics.named(asked.name)
-    return image.topics.by_id.get(asked.topic_id)
+    def names(self) -> list[str]:
+        """Return the names of all topics, ascending."""
+        return self.image.topics.names()
 
+    def by_id(self, topic_id: Uuid) -> MetadataResponseTopic:
+        """Describe a topic by its id."""
+        found = self.image.topics.by_id.get(topic_id)
+        if found is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+        return self.topic(found)
 
-def _unknown(asked: MetadataRequestTopic) -> MetadataResponseTopic:
-    by_id = not asked.name and asked.topic_id != ZERO_UUID
-    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(code, asked.name or None, asked.topic_id)
+    def named(self, name: str) -> MetadataResponseTopic:
+        """Describe a topic by its name."""
+        found = self.image.topics.named(name)
+        if found is None:
+            return MetadataResponseTopic(unknown_code(name), name, is_internal=is_internal(name))
+        return self.topic(found)
 
+    def topic(self, topic: Topic) -> MetadataResponseTopic:
+        """Describe a topic that is there."""
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=is_internal(topic.name),
+            partitions=[
+                self._partition(index, topic.partitions[index]) for index in topic.partition_ids()
+            ],
+        )
 
-def _topic(image: Image, topic: Topic, listener: str) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _partition(image, index, topic.partitions[index], listener)
-            for index in sorted(topic.partitions)
-        ],
-    )
-
-
-def _partition(
-    image: Image, index: int, partition: PartitionRegistration, listener: str
-) -> MetadataResponsePartition:
-    def is_reachable(node_id: int) -> bool:
-        broker = image.cluster.brokers.get(node_id)
-        return broker is not None and not broker.fenced and listener in broker.listeners
-
-    code = ErrorCode.NONE
-    if partition.leader == NO_LEADER:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    elif not is_reachable(partition.leader):
-        # Alive, but not on the listener that the client came in by.
-        code = ErrorCode.LISTENER_NOT_FOUND
-        if not image.cluster.is_unfenced(partition.leader):
+    def _partition(self, index: int, partition: PartitionRegistration) -> MetadataResponsePartition:
+        image, listener = self.image, self.listener
+        replicas, isr = list(partition.replicas), list(partition.isr)
+        code = ErrorCode.NONE
+        if not is_reachable(image, partition.leader, listener):
             code = ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=partition.leader if code is ErrorCode.NONE else NO_LEADER,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        offline_replicas=[node for node in partition.replicas if not is_reachable(node)],
-    )
+            if self.version >= _TELLS_LISTENERS and image.cluster.is_unfenced(partition.leader):
+                # Alive, but not on the listener that the client came in by.
+                code = ErrorCode.LISTENER_NOT_FOUND
+        elif self.version == 0:
+            # Clients of then know only brokers that are alive.
+            replicas = [node for node in replicas if is_reachable(image, node, listener)]
+            isr = [node for node in isr if is_reachable(image, node, listener)]
+            if len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
+                code = ErrorCode.REPLICA_NOT_AVAILABLE
+        has_leader = code in (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=partition.leader if has_leader else NO_LEADER,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=offline_replicas(image, partition, listener),
+        )
+
+
+def is_internal(name: str) -> bool:
+    """Say whether a topic is one that brokers keep for themselves."""
+    return name in INTERNAL_TOPICS
+
+
+def unknown_code(name: str) -> ErrorCode:
+    """Return what is told of a topic that is not there: whether it could be."""
+    if is_topic_name(name):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def is_reachable(image: Image, node_id: int, listener: str) -> bool:
+    """Say whether a broker is alive and has a listener of this name."""
+    broker = image.cluster.brokers.get(node_id)
+    return broker is not None and not broker.fenced and listener in broker.listeners
+
+
+def offline_replicas(image: Image, partition: PartitionRegistration, listener: str) -> list[int]:
+    """Return the replicas that cannot be reached, or whose directory is lost (KIP-858)."""
+    return [
+        node
+        for node, directory in zip(partition.replicas, partition.directories, strict=True)
+        if not is_reachable(image, node, listener) or not _has_online(image, node, directory)
+    ]
+
+
+def _has_online(image: Image, node_id: int, directory: Uuid) -> bool:
+    if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+        return True
+    online = image.cluster.brokers[node_id].log_dirs
+    # A broker that registered without directories is of a version that did not tell of them.
+    return directory != DIRECTORY_LOST and (not online or directory in online)

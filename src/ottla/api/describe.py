@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.api.routes import Caller, Route
 from ottla.config.describe import (
@@ -22,6 +23,7 @@ from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import describe_configs as wire
+from ottla.protocol.messages import list_config_resources as listing
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -30,6 +32,15 @@ from ottla.protocol.messages.describe_client_quotas import (
 from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+)
+
+# What can be listed; version 0 of the API has the first of them alone.
+_LISTED: Final = (
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.GROUP,
 )
 
 
@@ -53,6 +64,7 @@ class DescribeHandlers:
         """Return their part of a client listener's routes."""
         return (
             Route(ApiKey.DESCRIBE_CONFIGS, self.on_describe_configs),
+            Route(ApiKey.LIST_CONFIG_RESOURCES, self.on_list_config_resources),
             Route(ApiKey.DESCRIBE_ACLS, self.on_describe_acls),
             Route(ApiKey.DESCRIBE_CLIENT_QUOTAS, self.on_describe_client_quotas),
             Route(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self.on_describe_scram),
@@ -75,6 +87,41 @@ class DescribeHandlers:
     ) -> DescribeUserScramCredentialsResponse:
         """List who has which SCRAM credentials."""
         return describe_user_scram_credentials(self.image(), request)
+
+    def on_list_config_resources(
+        self, caller: Caller, request: listing.ListConfigResourcesRequest, version: int
+    ) -> listing.ListConfigResourcesResponse:
+        """List what can have a configuration, of the kinds asked for; of all if of none (KIP-1142).
+
+        Brokers and topics are listed because they are there, groups and subscriptions to client
+        metrics because they have a configuration. Version 0 knows only the latter.
+        """
+        kinds = _LISTED[:1] if version == 0 else _LISTED
+        wanted = request.resource_types or [kind.value for kind in kinds]
+        if any(kind not in [known.value for known in kinds] for kind in wanted):
+            return listing.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return listing.ListConfigResourcesResponse(
+            config_resources=[
+                listing.ConfigResource(name, kind.value)
+                for kind in kinds
+                if kind.value in wanted
+                for name in self._resources(kind, caller.listener)
+            ]
+        )
+
+    def _resources(self, kind: ConfigResourceType, listener: str) -> list[str]:
+        image = self.image()
+        match kind:
+            case ConfigResourceType.TOPIC:
+                return image.topics.names()
+            case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+                brokers = image.cluster.brokers
+                return [
+                    str(each) for each in sorted(brokers) if listener in brokers[each].listeners
+                ]
+            case _:
+                configured = image.configs.by_resource
+                return sorted(each.name for each in configured if each.type == kind)
 
     def on_describe_configs(
         self, caller: Caller, request: wire.DescribeConfigsRequest, version: int

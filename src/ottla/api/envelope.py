@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import Body, Result
 from ottla.api.routes import Caller, Route, Routes
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotController, ProtocolFault, RequestTimedOut
@@ -41,7 +41,7 @@ from ottla.protocol.internal.principal import (
     decode_principal,
     encode_principal,
 )
-from ottla.protocol.messages import request_class
+from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.schema import Message, covers
 from ottla.runtime.ports import Address
@@ -164,6 +164,12 @@ async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeRespo
 # -- the broker's side -------------------------------------------------------------
 
 
+class ForwardingRefused(Fault):
+    """An Envelope came back with an error of the way."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ActiveController(Protocol):
     """The way to whoever is the active controller."""
 
@@ -209,6 +215,33 @@ class Forwarder:
         if correlation_id != request.correlation_id:
             raise ProtocolFault(f"forwarded {request.correlation_id}, answered {correlation_id}")
         return [bytes(answer)]
+
+    async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
+        """Send a request that no client sent, in a client's name; return the response.
+
+        Raises:
+            RequestTimedOut: no active controller answered in time.
+            ForwardingRefused: the way refused it. ProtocolFault: the answer is none.
+        """
+        key = ApiKey(request.SCHEMA.api_key or 0)
+        version = APIS[key].versions[1]
+        response = await self.controller.ask(
+            EnvelopeRequest(
+                request_data=_request_data(
+                    Request(key, version, 0, caller.client_id, memoryview(b"")),
+                    memoryview(encode(request, version)),
+                ),
+                request_principal=encode_principal(_principal(caller.principal)),
+                client_host_address=_packed(caller.peer.host),
+            ),
+            timeout_ms,
+        )
+        assert isinstance(response, EnvelopeResponse)
+        if response.error_code or response.response_data is None:
+            code = ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise ForwardingRefused(f"{key.title}: {code.name}")
+        _, answer = parse_response_header(key, version, response.response_data)
+        return decode(response_class(key), version, bytes(answer))
 
     def _timeout_ms(self, key: ApiKey, message: Message) -> int:
         asked = getattr(message, _TIMEOUTS.get(key, ""), None)

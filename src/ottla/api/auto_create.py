@@ -1,0 +1,157 @@
+"""Topics that come into being because a client asked for them (``auto.create.topics.enable``).
+
+    Metadata names an unknown topic -> told UNKNOWN_TOPIC_OR_PARTITION, and CreateTopics is on its
+    way to the active controller, in the client's name -> the client asks again and finds it
+
+As in Kafka nobody waits for the creation, and a topic that is on its way is not asked for twice.
+What cannot be created is told by the controller to our log alone; the client goes on hearing that
+the topic is unknown.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from ottla.api.routes import Caller
+from ottla.config.generated import BrokerConfig
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.schema import Message
+
+log = logging.getLogger(__name__)
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+
+IN_FLIGHT_MAX: Final = 10_000
+"""Topics on their way at once; a client that asks for more is told that they are unknown."""
+
+
+def creatable_topic(name: str, config: BrokerConfig) -> CreatableTopic:
+    """Return how a topic is created that nobody described: internal ones by their own keys."""
+    if name == CONSUMER_OFFSETS:
+        return _creatable(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    if name == TRANSACTION_STATE:
+        return _creatable(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    if name == SHARE_GROUP_STATE:
+        return _creatable(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+            },
+        )
+    return CreatableTopic(name, config.num_partitions, config.default_replication_factor)
+
+
+def _creatable(name: str, partitions: int, factor: int, configs: dict[str, str]) -> CreatableTopic:
+    entries = [CreatableTopicConfig(key, value) for key, value in configs.items()]
+    return CreatableTopic(name, partitions, factor, configs=entries)
+
+
+class Forwarding(Protocol):
+    """The way to the active controller, in a client's name."""
+
+    async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
+        """Send a request as if ``caller`` had; return the response.
+
+        Raises:
+            Fault: no active controller answered in time, or not as one does.
+        """
+        ...
+
+
+class TopicCreation:
+    """`Service`: asks the controller for topics that clients want, one request at a time.
+
+    ``describe`` says how a topic is to be made. Topics wanted meanwhile by one caller go together.
+    """
+
+    name = "auto-create-topics"
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        describe: Callable[[str], CreatableTopic],
+        timeout_ms: int,
+    ) -> None:
+        self._forwarding = forwarding
+        self._describe = describe
+        self._timeout_ms = timeout_ms
+        self._in_flight: set[str] = set()
+        self._wanted: dict[Caller, list[str]] = {}
+        self._wake = asyncio.Event()
+
+    def want(self, caller: Caller, topics: Iterable[str]) -> None:
+        """Have topics created that are not on their way yet. Does not wait."""
+        for topic in topics:
+            if topic not in self._in_flight and len(self._in_flight) < IN_FLIGHT_MAX:
+                self._in_flight.add(topic)
+                self._wanted.setdefault(caller, []).append(topic)
+        if self._wanted:
+            self._wake.set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Create what is wanted until cancelled."""
+        ready()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._wanted:
+                caller = next(iter(self._wanted))
+                topics = self._wanted.pop(caller)
+                try:
+                    await self._create(caller, topics)
+                finally:
+                    self._in_flight.difference_update(topics)
+
+    async def _create(self, caller: Caller, topics: list[str]) -> None:
+        request = CreateTopicsRequest([self._describe(topic) for topic in topics], self._timeout_ms)
+        try:
+            response = await self._forwarding.forward_message(caller, request, self._timeout_ms)
+        except Fault as fault:
+            log.warning("topics not created count=%d reason=%s", len(topics), fault)
+            return
+        assert isinstance(response, CreateTopicsResponse)
+        for result in response.topics:
+            code = ErrorCode(result.error_code)
+            if code is ErrorCode.NONE:
+                log.info("topic created because a client asked for it topic=%s", result.name)
+            elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                log.warning(
+                    "topic not created topic=%s error=%s reason=%r",
+                    *(result.name, code.name, result.error_message),
+                )

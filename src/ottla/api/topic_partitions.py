@@ -1,0 +1,129 @@
+"""DescribeTopicPartitions: topics page by page, with eligible leader replicas (KIP-966).
+
+Topics are answered by ascending name. A page holds at most ``response_partition_limit``
+partitions, and never more than ``max.request.partition.size.limit``; what did not fit begins
+where ``next_cursor`` says. A topic of which not even one partition fits is left to the next page.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.api.cluster import (
+    InvalidRequest,
+    is_internal,
+    is_reachable,
+    offline_replicas,
+    unknown_code,
+)
+from ottla.api.routes import Caller, Route
+from ottla.metadata.image import Image
+from ottla.metadata.topics import PartitionRegistration, Topic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+from ottla.protocol.types import NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitionsHandlers:
+    """The handler of one broker. ``partitions_max`` bounds a page whatever is asked for."""
+
+    image: Callable[[], Image]
+    partitions_max: int
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a client listener's routes."""
+        return (Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, self.on_describe_topic_partitions),)
+
+    def on_describe_topic_partitions(
+        self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int
+    ) -> DescribeTopicPartitionsResponse:
+        """Describe one page.
+
+        Raises:
+            InvalidRequest: a cursor that is not among the topics asked for, or before partition 0.
+        """
+        image = self.image()
+        wanted = {topic.name for topic in request.topics}
+        is_all = not wanted
+        cursor = request.cursor
+        first = "" if cursor is None else cursor.topic_name
+        names = sorted(n for n in (image.topics.ids if is_all else wanted) if n >= first)
+        if cursor is not None and not is_all and first not in wanted:
+            raise InvalidRequest(f"the cursor's topic {first!r} is not among those asked for")
+        if cursor is not None and cursor.partition_index < 0:
+            raise InvalidRequest(f"cursor at partition {cursor.partition_index}")
+        room = max(1, min(self.partitions_max, request.response_partition_limit))
+        page = _Page(image, caller.listener, room)
+        for name in names:
+            start = cursor.partition_index if cursor is not None and name == first else 0
+            if not page.take(name, start, is_all=is_all):
+                break
+        return page.response
+
+
+class _Page:
+    """A response under way, with room for so many more partitions."""
+
+    def __init__(self, image: Image, listener: str, room: int) -> None:
+        self.response = DescribeTopicPartitionsResponse()
+        self._image = image
+        self._listener = listener
+        self._room = room
+
+    def take(self, name: str, start: int, *, is_all: bool) -> bool:
+        """Add a topic from partition ``start`` on; say whether the page goes on."""
+        if self._room == 0:
+            self.response.next_cursor = ResponseCursor(name, 0)
+            return False
+        topic = self._image.topics.named(name)
+        if topic is None:
+            if not is_all:
+                self.response.topics.append(_unknown(name))
+            return True
+        count = len(topic.partitions)
+        end = min(count, start + self._room)
+        self.response.topics.append(self._topic(topic, range(start, end)))
+        self._room -= max(0, end - start)
+        if end < count:
+            self.response.next_cursor = ResponseCursor(name, end)
+            return False
+        return True
+
+    def _topic(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
+        return DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=is_internal(topic.name),
+            partitions=[
+                self._partition(index, topic.partitions[index])
+                for index in indexes
+                if index in topic.partitions
+            ],
+        )
+
+    def _partition(
+        self, index: int, partition: PartitionRegistration
+    ) -> DescribeTopicPartitionsResponsePartition:
+        image, leader = self._image, partition.leader
+        return DescribeTopicPartitionsResponsePartition(
+            partition_index=index,
+            leader_id=leader if is_reachable(image, leader, self._listener) else NO_LEADER,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            eligible_leader_replicas=list(partition.elr),
+            last_known_elr=list(partition.last_known_elr),
+            offline_replicas=offline_replicas(image, partition, self._listener),
+        )
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        unknown_code(name), name, is_internal=is_internal(name)
+    )
