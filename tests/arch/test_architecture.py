@@ -40,6 +40,16 @@ HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 PURE = [
     "protocol",
     "raft/core",
+    "api/fetch_reply.py",
+    "api/fetch_request.py",
+    "api/fetch_sessions.py",
+    "api/read_replica.py",
+    "client/accumulator.py",
+    "client/backoff.py",
+    "client/fetched.py",
+    "client/offset_spec.py",
+    "client/partitioner.py",
+    "client/topic_partition.py",
     "config/addresses.py",
     "config/checks.py",
     "config/describe.py",
@@ -107,6 +117,8 @@ PURE = [
     "replication/follower_progress.py",
     "replication/high_watermark.py",
     "replication/isr.py",
+    "replication/leadership.py",
+    "replication/log_settings.py",
     "replication/reading.py",
     "replication/waiters.py",
     "coordinators/batches.py",
@@ -120,6 +132,7 @@ PURE = [
     "storage/compaction.py",
     "storage/retention.py",
     "storage/trusted_time.py",
+    "testing/layout.py",
 ]
 IMPURE = {"asyncio", "time", "random", "os", "socket", "threading", "pathlib", "datetime", "uuid"}
 PURE_CALLS_BANNED = {"open", "print", "input"}
