@@ -31,18 +31,9 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, LeaderEpoch, Millis, NodeId, Offset, Uuid
 from ottla.replication.follower_progress import FollowerProgress
-from ottla.replication.high_watermark import Lag, decide_high_watermark, is_under_min_isr
-from ottla.replication.isr import (
-    AfterRefusal,
-    Isr,
-    LeaderOffsets,
-    Proposal,
-    Reign,
-    decide_after_refusal,
-    lagging,
-    may_join,
-    propose,
-)
+from ottla.replication.high_watermark import Lag
+from ottla.replication.isr import AfterRefusal, Isr, LeaderOffsets, Proposal, Reign
+from ottla.replication.leadership import Leadership
 from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
 from ottla.replication.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
 from ottla.runtime.ports import Clock
@@ -127,9 +118,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.is_leader = False
         self.offline: StorageFailed | None = None
-        self.epoch_start_offset: Offset | None = None
-        self._isr = Isr()
-        self._followers: dict[int, FollowerProgress] = {}
+        self._leading = Leadership(around.node_id)
         self._wakers = Wakers()
         self._replicated = OffsetWaiters()
         self._trimmed = OffsetWaiters()
@@ -142,34 +131,32 @@ class Partition:
     @property
     def isr(self) -> tuple[int, ...]:
         """The committed in-sync replicas, as far as known here."""
-        return self._isr.committed
+        return self._leading.isr.committed
 
     @property
     def proposal(self) -> Proposal | None:
         """The ISR that the controller was asked for and has not answered yet."""
-        return self._isr.proposal
+        return self._leading.isr.proposal
 
     @property
     def followers(self) -> dict[int, FollowerProgress]:
         """The other replicas and how far they are, while this node leads."""
-        return self._followers
+        return self._leading.followers
+
+    @property
+    def epoch_start_offset(self) -> Offset | None:
+        """Where this leader's reign began; None of a follower."""
+        return self._leading.epoch_start
 
     @property
     def is_under_min_isr(self) -> bool:
         """Whether acks=all is refused for now."""
-        return self.is_leader and is_under_min_isr(
-            self._isr, self.config.min_insync_replicas, len(self._followers) + 1
-        )
+        return self.is_leader and self._leading.is_under_min_isr(self.config.min_insync_replicas)
 
     @property
     def low_watermark(self) -> Offset:
         """The smallest log start of the replicas that are alive; of a leader."""
-        starts = [
-            follower.log_start
-            for broker, follower in self._followers.items()
-            if self._around.is_alive(broker)
-        ]
-        return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
+        return self._leading.low_watermark(self.log.log_start_offset, self._around.is_alive)
 
     def readable_end(self, isolation: Isolation) -> Offset:
         """Return up to where such a reader may read."""
@@ -274,8 +261,7 @@ class Partition:
         return _nothing
 
     def _too_few_after_append(self) -> NotEnoughReplicasAfterAppend | None:
-        needed = min(self.config.min_insync_replicas, len(self._followers) + 1)
-        if len(self._isr.maximal) >= needed:
+        if self._leading.is_enough(self.config.min_insync_replicas):
             return None
         return NotEnoughReplicasAfterAppend(f"{self.name}: in sync {self.isr}")
 
@@ -285,22 +271,22 @@ class Partition:
 
     def _advance(self) -> bool:
         """Move the high watermark as far as it may go; True when it moved."""
-        log = self.log
-        if not self._followers:
+        log, leading = self.log, self._leading
+        if not leading.followers:
             new = log.log_end_offset  # alone: no rule can hold it back
-        elif self.is_under_min_isr:
+        elif leading.is_under_min_isr(self.config.min_insync_replicas):
             return False
         else:
-            lag = Lag(self._around.clock.monotonic(), self._around.lag_ms_max)
-            new = decide_high_watermark(
-                log.log_end_offset, self._isr, self._followers, lag, self._around.is_eligible
-            )
+            new = leading.high_watermark(log.log_end_offset, self._lag(), self._around.is_eligible)
         if new <= log.high_watermark:
             return False
         log.set_high_watermark(new)
         if self._replicated:
             self._replicated.reached(new, self._too_few_after_append())
         return True
+
+    def _lag(self) -> Lag:
+        return Lag(self._around.clock.monotonic(), self._around.lag_ms_max)
 
     # -- read ------------------------------------------------------------------
 
@@ -376,10 +362,8 @@ class Partition:
         Raises:
             OffsetNotAvailable: the high watermark is still behind the start of its reign.
         """
-        if (
-            self.epoch_start_offset is not None
-            and self.log.high_watermark < self.epoch_start_offset
-        ):
+        start = self._leading.epoch_start
+        if start is not None and self.log.high_watermark < start:
             raise OffsetNotAvailable(f"{self.name}: {self.log.high_watermark}")
 
     # -- the front of the log --------------------------------------------------
@@ -424,7 +408,7 @@ class Partition:
             UnknownLeaderEpoch: it goes by our epoch, so it knows more than we do.
             NotLeader: it names no epoch, so nobody knows.
         """
-        if replica_id in self._followers:
+        if replica_id in self._leading.followers:
             return
         text = f"{self.name}: broker {replica_id} is not among {self.replicas}"
         raise NotLeader(text) if current_epoch == NO_EPOCH else UnknownLeaderEpoch(text)
@@ -447,73 +431,59 @@ class Partition:
         """
         self.check_leader()
         self.check_follower(replica_id)
-        follower = self._followers[replica_id]
+        follower = self._leading.followers[replica_id]
         if broker_epoch >= 0 and (follower.broker_epoch or -1) > broker_epoch:
             raise NotLeader(f"{self.name}: broker {replica_id} has a newer epoch")
         follower.broker_epoch = broker_epoch
         end = self.log.log_end_offset if leader_end is None else leader_end
         before, before_start = follower.log_end, follower.log_start
         follower.fetched(offset, log_start, end, self._around.clock.monotonic())
-        self._consider_joining(replica_id, follower)
+        self._consider_joining(replica_id)
         if follower.log_end != before and self._advance():
             self._wakers.wake()
         if follower.log_start != before_start and self._trimmed:
             self._trimmed.reached(self.low_watermark)
 
-    def _consider_joining(self, broker: int, follower: FollowerProgress) -> None:
-        isr = self._isr
-        if isr.proposal is not None or broker in isr.committed or self.epoch_start_offset is None:
-            return
-        log = self.log
-        leader = LeaderOffsets(log.high_watermark, log.log_end_offset, self.epoch_start_offset)
-        if may_join(follower, leader) and self._around.is_eligible(broker, follower.broker_epoch):
-            self._propose((*isr.committed, broker))
+    def _consider_joining(self, broker: int) -> None:
+        log, start = self.log, self._leading.epoch_start
+        assert start is not None, "a leader has begun its reign"
+        leader = LeaderOffsets(log.high_watermark, log.log_end_offset, start)
+        if self._leading.is_joining(broker, leader, self._around.is_eligible):
+            self._propose((*self.isr, broker))
 
     def drop_laggards(self) -> tuple[int, ...]:
         """Propose an ISR without those that lag; return them."""
-        if not self.is_leader or len(self._isr.committed) < 2:
+        if not self.is_leader or len(self.isr) == 1:
             return ()
-        around = self._around
-        gone = lagging(
-            self._isr,
-            self._followers,
-            self.log.log_end_offset,
-            around.clock.monotonic(),
-            around.lag_ms_max,
-        )
+        gone = self._leading.lagging(self.log.log_end_offset, self._lag())
         if gone:
-            self._propose(tuple(each for each in self._isr.committed if each not in gone))
+            self._propose(tuple(each for each in self.isr if each not in gone))
         return gone
 
     def _propose(self, isr: tuple[int, ...]) -> None:
         reign = Reign(
             self._node_id, self._around.broker_epoch, self.leader_epoch, self.partition_epoch
         )
-        proposal = propose(isr, reign, self._followers)
-        self._isr = Isr(self._isr.committed, proposal)
-        self._around.propose(self, proposal)
+        self._around.propose(self, self._leading.propose(isr, reign))
 
     def isr_accepted(
         self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
         """Take in the controller's yes to ``proposal``, unless the image was faster."""
-        if self._isr.proposal is not proposal:
+        if not self._leading.is_current(proposal):
             return
         if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return
-        self._isr = Isr(isr)
+        self._leading.isr = Isr(isr)
         self.partition_epoch = partition_epoch
         if self._advance():
             self._wakers.wake()
 
     def isr_refused(self, proposal: Proposal, error: ErrorCode) -> bool:
         """Take in the controller's no; True when it has to be asked again."""
-        if self._isr.proposal is not proposal:
+        if not self._leading.is_current(proposal):
             return False
-        after = decide_after_refusal(error)
-        if after is AfterRefusal.ROLL_BACK:
-            self._isr = Isr(self._isr.committed)
-        return after is AfterRefusal.RETRY
+        return self._leading.refuse(error) is AfterRefusal.RETRY
 
     # -- the image -------------------------------------------------------------
 
@@ -542,7 +512,7 @@ class Partition:
             self._lead(registration, is_new_epoch, was_leader)
         else:
             self.leader_epoch = LeaderEpoch(registration.leader_epoch)
-            self._isr = Isr(registration.isr)
+            self._leading.isr = Isr(registration.isr)
             self._stop_leading()
         has_moved = self.is_leader and self._advance()
         if was_leader and not self.is_leader:
@@ -555,38 +525,26 @@ class Partition:
     def _lead(
         self, registration: PartitionRegistration, is_new_epoch: bool, was_leader: bool
     ) -> None:
-        others = [each for each in registration.replicas if each != self._node_id]
-        self._followers = {
-            broker: self._followers.get(broker) or FollowerProgress() for broker in others
-        }
-        self._isr = Isr(registration.isr)
+        self._leading.assign(registration.replicas, registration.isr)
         if is_new_epoch:
-            self._begin_reign(registration, was_leader)
+            self._begin_reign(LeaderEpoch(registration.leader_epoch), was_leader)
         self.is_leader = self.offline is None  # noting the reign may have failed
 
-    def _begin_reign(self, registration: PartitionRegistration, was_leader: bool) -> None:
-        self.leader_epoch = LeaderEpoch(registration.leader_epoch)
-        log, now = self.log, self._around.clock.monotonic()
+    def _begin_reign(self, epoch: LeaderEpoch, was_leader: bool) -> None:
+        self.leader_epoch = epoch
         try:
             # Even without a record of it: a follower with records of a later reign than any of
             # ours must learn that they are not part of the log.
-            log.start_epoch(self.leader_epoch)
+            self.log.start_epoch(epoch)
         except StorageFailed as fault:
             self._around.storage_failed(self.directory, fault.reason)
             return
-        self.epoch_start_offset = log.log_end_offset
-        for broker, follower in self._followers.items():
-            follower.begin_epoch(
-                log.log_end_offset,
-                now,
-                is_new_leader=not was_leader,
-                is_in_sync=broker in registration.isr,
-            )
+        now = self._around.clock.monotonic()
+        self._leading.begin(self.log.log_end_offset, now, is_new_leader=not was_leader)
 
     def _stop_leading(self) -> None:
         self.is_leader = False
-        self.epoch_start_offset = None
-        self._followers = {}
+        self._leading.end()
 
     def _give_up(self, fault: NotLeader | StorageFailed) -> None:
         self._replicated.give_up(fault)
