@@ -62,7 +62,7 @@ def with_header(batch: memoryview, **changes) -> memoryview:
 
 
 def test_rules_follow_from_the_topics_configuration() -> None:
-    assert PLAIN == RecordRules(1_048_588, False, False, 2**63 - 1, HOUR, None, None)
+    assert RecordRules(1_048_588, False, False, 2**63 - 1, HOUR, None, None) == PLAIN
     topic = TopicConfig(
         max_message_bytes=5,
         cleanup_policy=("compact", "delete"),

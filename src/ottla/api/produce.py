@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
+from ottla.api.partition_wait import PartitionWait, Subscribe
 from ottla.api.produce_reply import (
     CURRENT_LEADER_VERSION_FIRST,
     PartitionResult,
@@ -24,7 +25,6 @@ from ottla.api.produce_reply import (
     pack_produce,
 )
 from ottla.api.produce_request import ProduceBody, parse_produce
-from ottla.api.produce_wait import ProduceWait
 from ottla.api.record_validation import (
     RecordRules,
     RecordsRejected,
@@ -113,14 +113,6 @@ class TransactionVerifier(Protocol):
         ...
 
 
-class _Appended(NamedTuple):
-    """An append to wait for; see `produce_wait.Wait`."""
-
-    slot: int
-    partition: Partition
-    offset: Offset
-
-
 class _Terms(NamedTuple):
     """What all partitions of a request have in common."""
 
@@ -140,6 +132,11 @@ class _Reply:
         self.topics: list[tuple[str | Uuid, int]] = []  # and how many partitions of it
         self.names: list[str] = []  # of the topic, for each result
         self.results: list[PartitionResult] = []
+
+    def ended(self, slot: int, code: ErrorCode) -> None:
+        """Note how the wait for an append ended; it keeps its offsets also where it failed."""
+        if code is not ErrorCode.NONE:
+            self.results[slot] = self.results[slot]._replace(error_code=code)
 
 
 class ProduceHandler:
@@ -184,7 +181,7 @@ class ProduceHandler:
         """Append everything but what is ``refused`` beforehand, and answer or wait."""
         reply = _Reply(terms)
         results = reply.results
-        waits: list[_Appended] = []
+        waits: dict[int, Subscribe] = {}
         for topic, partitions in produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
             reply.topics.append((topic, len(partitions)))
@@ -200,11 +197,12 @@ class ProduceHandler:
                     continue
                 partition, result, end = found
                 if terms.acks == ALL:
-                    waits.append(_Appended(len(results), partition, end))
+                    waits[len(results)] = partial(partition.when_replicated, end)
                 results.append(result)
         if not waits:
             return self._answer(reply)
-        return ProduceWait(results, partial(self._answer, reply)).begin(waits, produce.timeout_ms)
+        waiting = PartitionWait(reply.ended, partial(self._answer, reply))
+        return waiting.begin(waits, produce.timeout_ms)
 
     def _append(
         self, terms: _Terms, at: tuple[str | Uuid, str, int], records: memoryview | None

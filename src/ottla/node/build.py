@@ -50,6 +50,7 @@ from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_a
 from ottla.node.read_routes import read_routes
 from ottla.node.registrations import broker_registration, controller_registration
 from ottla.node.snapshotter import Snapshotter
+from ottla.node.write_routes import write_routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NodeId, Uuid
@@ -333,7 +334,10 @@ def partition_routes(
     ground: Ground, watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
 ) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
-    return (*read_routes(ground, watch, hosting),)
+    return (
+        *read_routes(ground, watch, hosting),
+        *write_routes(ground, watch, channel, hosting),
+    )
 
 
 def _server(ground: Ground, specs: list[ListenerSpec], shared: Shared) -> Server:

@@ -1,0 +1,86 @@
+"""DeleteRecords: move the start of logs led here, and wait until every replica follows.
+
+A partition is answered with its low watermark: the smallest log start among the replicas that
+are alive. The records go when their segments do; no reader sees them from now on.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from ottla.api.cluster import INTERNAL_TOPICS
+from ottla.api.partition_wait import PartitionWait, Subscribe
+from ottla.api.replies import Reply
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, InvalidTopic
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from ottla.protocol.types import Offset
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+
+NO_LOW_WATERMARK = -1
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """One partition's part of a request; without ``partition`` it has failed."""
+
+    result: DeleteRecordsPartitionResult
+    partition: Partition | None = None
+
+    def ended(self, code: ErrorCode) -> None:
+        """Note how the wait for the followers ended."""
+        assert self.partition is not None
+        self.result.error_code = code
+        if code is ErrorCode.NONE:
+            self.result.low_watermark = self.partition.low_watermark
+        elif code is not ErrorCode.REQUEST_TIMED_OUT:
+            self.result.low_watermark = NO_LOW_WATERMARK
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsHandler:
+    """Serves DeleteRecords."""
+
+    partitions: Partitions
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the part of a route table that deletes records."""
+        return (Route(ApiKey.DELETE_RECORDS, self.handle),)
+
+    def handle(self, caller: Caller, request: DeleteRecordsRequest, version: int) -> Reply:
+        """Move every log start that may be moved, then wait for the replicas of those."""
+        response = DeleteRecordsResponse()
+        deletions: list[_Deletion] = []
+        waits: dict[int, Subscribe] = {}
+        for topic in request.topics:
+            found = DeleteRecordsTopicResult(topic.name)
+            response.topics.append(found)
+            for each in topic.partitions:
+                deletion, offset = self._delete(topic.name, each.partition_index, each.offset)
+                if deletion.partition is not None:
+                    waits[len(deletions)] = partial(deletion.partition.when_deleted, offset)
+                deletions.append(deletion)
+                found.partitions.append(deletion.result)
+        waiting = PartitionWait(lambda slot, code: deletions[slot].ended(code), lambda: response)
+        return waiting.begin(waits, request.timeout_ms)
+
+    def _delete(self, topic: str, index: int, offset: int) -> tuple[_Deletion, Offset]:
+        """Move one log start; return what came of it, and to where it was moved."""
+        result = DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK)
+        try:
+            partition = self.partitions.find(topic, index)
+            if topic in INTERNAL_TOPICS:
+                raise InvalidTopic(f"records of {topic} are not for clients to delete")
+            wanted = partition.delete_records(Offset(offset))
+        except Fault as fault:
+            result.error_code = fault.code
+            return _Deletion(result), Offset(offset)
+        result.low_watermark = partition.low_watermark
+        return _Deletion(result, partition), wanted

@@ -1,0 +1,70 @@
+"""DescribeProducers: what the partitions hosted here remember of their producers (KIP-664).
+
+Any replica answers, not only the leader: an operator who looks for a transaction that hangs
+wants to see what each of them believes.
+"""
+
+from dataclasses import dataclass
+
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.faults import Fault, InvalidTopic
+from ottla.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ottla.replication.partitions import Partitions
+from ottla.storage.partition_names import is_topic_name
+from ottla.storage.producer_state import ProducerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersHandler:
+    """Serves DescribeProducers."""
+
+    partitions: Partitions
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the part of a route table that describes producers."""
+        return (Route(ApiKey.DESCRIBE_PRODUCERS, self.handle),)
+
+    def handle(
+        self, caller: Caller, request: DescribeProducersRequest, version: int
+    ) -> DescribeProducersResponse:
+        """Describe the producers of every partition that was named."""
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    topic.name,
+                    [self._partition(topic.name, index) for index in topic.partition_indexes],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _partition(self, topic: str, index: int) -> PartitionResponse:
+        try:
+            if not is_topic_name(topic):
+                raise InvalidTopic(f"no topic may be called {topic!r}")
+            found = self.partitions.find(topic, index)
+        except InvalidTopic as fault:
+            return PartitionResponse(index, fault.code, error_message=str(fault))
+        except Fault as fault:
+            return PartitionResponse(index, fault.code)
+        return PartitionResponse(
+            index, active_producers=[_described(each) for each in found.log.producers.entries()]
+        )
+
+
+def _described(entry: ProducerEntry) -> ProducerState:
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.txn_first_offset,
+    )

@@ -1,0 +1,139 @@
+"""InitProducerId: an id for every idempotent producer, never given twice in a cluster (KIP-730).
+
+    producer --InitProducerId--> broker --AllocateProducerIds, once in 1000--> controller
+
+The controller writes down what it hands out, so a block is a broker's own, and what a broker
+does not use of its last one is lost with it. A producer with a transactional id goes to that
+id's coordinator instead.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import CoordinatorLoading, RequestTimedOut
+from ottla.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.schema import Message
+from ottla.protocol.types import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NodeId,
+    ProducerEpoch,
+    ProducerId,
+)
+
+log = logging.getLogger(__name__)
+
+ALLOCATE_MS_MAX: Final = 5_000
+"""How long a block is waited for; then the producer is told to come again."""
+
+FENCED_VERSION_FIRST: Final = 4
+"""Before it, a client knows a fenced producer by INVALID_PRODUCER_EPOCH."""
+
+
+class Controller(Protocol):
+    """The way to the active controller."""
+
+    async def ask(self, request: Message, timeout_ms: int) -> Message:
+        """Return its response; raises RequestTimedOut."""
+        ...
+
+
+class TransactionalProducers(Protocol):
+    """The coordinator of transactions, as far as it gives ids to producers."""
+
+    def init_producer_id(self, request: InitProducerIdRequest) -> Awaitable[InitProducerIdResponse]:
+        """Give the producer of a transactional id its id and next epoch."""
+        ...
+
+
+class ProducerIds:
+    """This broker's block of producer ids, replaced by another when used up.
+
+    Producers that come while there is none wait for the same one.
+    """
+
+    def __init__(
+        self, controller: Controller, broker_id: NodeId, broker_epoch: Callable[[], int]
+    ) -> None:
+        self._controller = controller
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._next = 0
+        self._end = 0
+        self._allocating = asyncio.Lock()
+
+    async def next(self) -> ProducerId:
+        """Return an id that nobody has.
+
+        Raises:
+            CoordinatorLoading: no block is to be had; to be tried again.
+        """
+        while self._next >= self._end:
+            async with self._allocating:
+                if self._next >= self._end:
+                    await self._allocate()
+        self._next += 1
+        return ProducerId(self._next - 1)
+
+    async def _allocate(self) -> None:
+        request = AllocateProducerIdsRequest(self._broker_id, self._broker_epoch())
+        try:
+            response = await self._controller.ask(request, ALLOCATE_MS_MAX)
+        except RequestTimedOut as late:
+            raise CoordinatorLoading(str(late)) from late
+        assert isinstance(response, AllocateProducerIdsResponse)
+        if response.error_code != ErrorCode.NONE or response.producer_id_len <= 0:
+            name = ErrorCode(response.error_code).name
+            log.warning("no producer ids to be had error=%s", name)
+            raise CoordinatorLoading(f"the controller gave no producer ids: {name}")
+        self._next = response.producer_id_start
+        self._end = self._next + response.producer_id_len
+        log.info("producer ids first=%d last=%d", self._next, self._end - 1)
+
+
+class InitProducerIdHandler:
+    """Serves InitProducerId. Without a coordinator nobody gets an id for transactions."""
+
+    def __init__(self, ids: ProducerIds, coordinator: TransactionalProducers | None = None) -> None:
+        self._ids = ids
+        self._coordinator = coordinator
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the part of a route table that gives ids to producers."""
+        return (Route(ApiKey.INIT_PRODUCER_ID, self.handle),)
+
+    async def handle(
+        self, caller: Caller, request: InitProducerIdRequest, version: int
+    ) -> InitProducerIdResponse:
+        """Give a producer its id; what it says of an id it had counts only for transactions."""
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if request.transactional_id is None:
+            try:
+                given = await self._ids.next()
+            except CoordinatorLoading as fault:
+                return _refused(fault.code)
+            return InitProducerIdResponse(producer_id=given, producer_epoch=ProducerEpoch(0))
+        if not request.transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if self._coordinator is None:
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        response = await self._coordinator.init_producer_id(request)
+        if response.error_code == ErrorCode.PRODUCER_FENCED and version < FENCED_VERSION_FIRST:
+            response.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return response
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    )
