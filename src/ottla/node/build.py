@@ -10,13 +10,15 @@ runs. Which parts there are follows from the roles:
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers
+from ottla.api.auto_create import TopicCreation, creatable_topic
+from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers, create_nothing
 from ottla.api.controller_handlers import controller_handlers
 from ottla.api.controller_table import Desk, TokenSettings
 from ottla.api.describe import DescribeHandlers
 from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Route, Routes
+from ottla.api.topic_partitions import TopicPartitionsHandlers
 from ottla.config.generated import BrokerConfig
 from ottla.config.settings import Loaded
 from ottla.controller.bootstrap import (
@@ -35,9 +37,16 @@ from ottla.controller.liveness import Liveness
 from ottla.controller.service import Controller, ControllerParts, ControllerSettings, Duty
 from ottla.controller.settings import DecisionSettings, settings_of
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
+from ottla.metadata.publishing import Publisher
 from ottla.metadata.snapshot_policy import SnapshotLimits
 from ottla.metadata.watch import ImageWatch
 from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
+from ottla.node.connection_limits import (
+    ConnectionLimits,
+    limits_of,
+    request_memory_max,
+    server_settings,
+)
 from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
 from ottla.node.directories import log_directories
@@ -45,19 +54,25 @@ from ottla.node.hosting import Hosting, build_hosting
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.incarnation import load_incarnation
 from ottla.node.listening import Bound, listener_specs, node_features
+from ottla.node.metrics import Meters, NodeView, build_metrics
 from ottla.node.ports import NodePorts
 from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
 from ottla.node.read_routes import read_routes
 from ottla.node.registrations import broker_registration, controller_registration
 from ottla.node.snapshotter import Snapshotter
 from ottla.node.write_routes import write_routes
+from ottla.observability.http_service import HttpService
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NodeId, Uuid
 from ottla.raft.auto_join import AutoJoin
 from ottla.raft.snapshots import read_bootstrap
+from ottla.replication.partition import Partition
 from ottla.runtime.ports import Address, Committer
+from ottla.server.admission import Admission
 from ottla.server.listener import ListenerSpec, Server, Shared
+from ottla.server.request_memory import RequestMemory
+from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 
 CLIENT_ID: Final = "ottla-node-{}"
@@ -119,6 +134,9 @@ class NodeParts:
     lifecycle: BrokerLifecycle | None
     hosting: Hosting | None
     client_listener: Server | None
+    topic_creation: TopicCreation | None
+    meters: Meters
+    metrics: HttpService | None
 
 
 def build_node(ground: Ground) -> NodeParts:
@@ -128,7 +146,7 @@ def build_node(ground: Ground) -> NodeParts:
         UnreadableQuorumState, CorruptSnapshot, UnusableMetadataLog, UnreadableIncarnation: the
             disk holds what a node must not start with. StorageFailed, OSError: it failed.
     """
-    loader, watch = ImageLoader(), ImageWatch()
+    loader, watch, meters = ImageLoader(), ImageWatch(), Meters()
     quorum = build_quorum(ground, loader)
     config = ground.loaded.broker
     limits = SnapshotLimits(
@@ -142,13 +160,16 @@ def build_node(ground: Ground) -> NodeParts:
     liveness = Liveness(config.broker_session_timeout_ms)
     is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")
     controller = _controller(ground, quorum, loader, liveness) if is_controller else None
-    on_role = [] if controller is None else [controller.on_role]
+    on_role = [meters.on_role] if controller is None else [controller.on_role, meters.on_role]
     on_applied = [] if controller is None else [controller.on_applied]
     lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
     hosting = None if lifecycle is None else build_hosting(ground, lifecycle)
     replicas = [] if hosting is None else [hosting.replicas]
-    loader.follow_with(Followers([watch, *replicas], on_role, on_applied, snapshotter))
-    shared = Shared()
+    shared = _shared(ground, meters)
+    limiting = ConnectionLimits(ground.loaded, shared.admission)
+    publishers: list[Publisher] = [watch, meters, limiting, *replicas]
+    loader.follow_with(Followers(publishers, on_role, on_applied, snapshotter))
+    creation = _topic_creation(ground, channel) if is_broker else None
     return NodeParts(
         quorum=quorum,
         watch=watch,
@@ -169,9 +190,39 @@ def build_node(ground: Ground) -> NodeParts:
         client_listener=(
             None
             if hosting is None
-            else _server(ground, _client_specs(ground, quorum, watch, channel, hosting), shared)
+            else _server(
+                ground, _client_specs(ground, quorum, watch, channel, hosting, creation), shared
+            )
+        ),
+        topic_creation=creation,
+        meters=meters,
+        metrics=build_metrics(
+            ground,
+            meters,
+            NodeView(
+                node_id=ground.node_id,
+                image=lambda: watch.image,
+                quorum=quorum.driver.describe,
+                is_active_controller=(None if controller is None else lambda: controller.is_active),
+                hosted=None if hosting is None else lambda: _logs(hosting),
+                is_unfenced=None if lifecycle is None else lambda: not lifecycle.is_fenced,
+                has_failed_disk=lambda: ground.metadata_directory.is_failed,
+            ),
         ),
     )
+
+
+def _shared(ground: Ground, meters: Meters) -> Shared:
+    """Return what the servers of the node share, bound as configured."""
+    return Shared(
+        admission=Admission(limits_of(ground.loaded)),
+        memory=RequestMemory(request_memory_max(ground.loaded)),
+        events=meters.requests,
+    )
+
+
+def _logs(hosting: Hosting) -> list[tuple[Partition, Log]]:
+    return [(partition, partition.log) for partition in hosting.partitions]
 
 
 def _channel(ground: Ground, quorum: NodeQuorum, watch: ImageWatch) -> ControllerChannel:
@@ -311,16 +362,24 @@ def _client_specs(
     watch: ImageWatch,
     channel: ControllerChannel,
     hosting: Hosting,
+    creation: TopicCreation | None,
 ) -> list[ListenerSpec]:
+    config = ground.loaded.broker
     cluster = ClusterHandlers(
-        ground.cluster_id, lambda: watch.image, lambda: int(ground.node_id), BROKERS
+        ground.cluster_id,
+        lambda: watch.image,
+        lambda: int(ground.node_id),
+        BROKERS,
+        create_nothing if creation is None else creation.want,
     )
-    forwarder = Forwarder(channel, ground.loaded.broker.request_timeout_ms)
+    pages = TopicPartitionsHandlers(lambda: watch.image, config.max_request_partition_size_limit)
+    forwarder = Forwarder(channel, config.request_timeout_ms)
     described = DescribeHandlers(ground.node_id, lambda: watch.image, ground.loaded.static)
     routes = Routes(
         Listener.BROKER,
         (
             *cluster.routes(),
+            *pages.routes(),
             *described.routes(),
             *forwarder.routes(),
             *partition_routes(ground, watch, channel, hosting),
@@ -340,5 +399,16 @@ def partition_routes(
     )
 
 
+def _topic_creation(ground: Ground, channel: ControllerChannel) -> TopicCreation | None:
+    config = ground.loaded.broker
+    if not config.auto_create_topics_enable:
+        return None
+    forwarder = Forwarder(channel, config.request_timeout_ms)
+    return TopicCreation(
+        forwarder, lambda name: creatable_topic(name, config), config.request_timeout_ms
+    )
+
+
 def _server(ground: Ground, specs: list[ListenerSpec], shared: Shared) -> Server:
-    return Server(ground.ports.network, ground.ports.clock, specs, shared)
+    ports = ground.ports
+    return Server(ports.network, ports.clock, specs, shared, server_settings(ground.loaded))

@@ -14,6 +14,8 @@ from ottla.runtime.supervisor import Service
 def services_of(parts: NodeParts) -> list[Service]:
     """Return the list; what a node's roles do not have is left out."""
     listed: list[Service | None] = [
+        parts.meters.loop,
+        parts.metrics,
         parts.quorum.driver,
         parts.controller,
         parts.snapshotter,
@@ -22,6 +24,7 @@ def services_of(parts: NodeParts) -> list[Service]:
         parts.controller_registration,
         parts.lifecycle,
         *(() if parts.hosting is None else parts.hosting.services),
+        parts.topic_creation,
         parts.client_listener,
         None if parts.lifecycle is None else Unfencing(parts.lifecycle),
     ]

@@ -1,0 +1,204 @@
+"""The numbers that come from the cluster's state, under the names that dashboards ask for.
+
+Pure. One look at the image and at the partitions hosted here, without an ``await`` in between:
+what is told together was true together. Partitions are walked once however many gauges need
+them, and the cluster's only where this node is the active controller.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.metadata.image import Image
+from ottla.observability.exposition import Family, Kind, Labels, Sample, counter, gauge
+from ottla.protocol.faults import StorageFailed
+from ottla.protocol.types import NO_LEADER, NodeId
+from ottla.raft.core.view import QuorumView
+
+
+class HostedLog(Protocol):
+    """What is told of a log."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """Its first offset."""
+        ...
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of its next record."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Its bytes on disk."""
+        ...
+
+
+class Hosted(Protocol):
+    """What is told of a partition hosted here; `ottla.replication.partition.Partition` is one."""
+
+    topic: str
+    index: int
+    leader_id: NodeId
+    is_leader: bool
+    replicas: tuple[int, ...]
+    offline: StorageFailed | None
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync replicas."""
+        ...
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether acks=all is refused."""
+        ...
+
+
+@dataclass(slots=True)
+class BrokerCounts:
+    """What one walk over the partitions hosted here found."""
+
+    total: int = 0
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    leader_not_alive: int = 0
+    offline: int = 0
+
+
+def count_hosted(image: Image, node_id: NodeId, hosted: Iterable[Hosted]) -> BrokerCounts:
+    """Walk the partitions hosted here; what the image has here and is not online is offline."""
+    alive = {broker.id for broker in image.cluster.unfenced()}
+    here = image.topics.hosted.get(node_id)
+    total = 0 if here is None else sum(here.values())
+    found = BrokerCounts(total=total, offline=total)
+    for partition in hosted:
+        if partition.offline is not None:
+            continue
+        found.offline = max(0, found.offline - 1)
+        if partition.is_leader:
+            found.led += 1
+            found.under_replicated += len(partition.isr) < len(partition.replicas)
+            found.under_min_isr += partition.is_under_min_isr
+        elif partition.leader_id not in alive:
+            found.leader_not_alive += 1
+    return found
+
+
+def broker_families(counts: BrokerCounts) -> Iterable[Family]:
+    """Yield what `count_hosted` found, by Kafka's names and by ours."""
+    name = "kafka_server_replicamanager_"
+    yield gauge(f"{name}partitioncount", "Replicas hosted here.", counts.total)
+    yield gauge(f"{name}leadercount", "Partitions led here.", counts.led)
+    yield gauge(
+        f"{name}underreplicatedpartitions",
+        "Partitions led here with fewer in-sync replicas than replicas.",
+        counts.under_replicated,
+    )
+    yield gauge(
+        f"{name}underminisrpartitioncount",
+        "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
+        counts.under_min_isr,
+    )
+    yield gauge(
+        f"{name}offlinereplicacount", "Replicas in directories that failed.", counts.offline
+    )
+    yield gauge(
+        "ottla_offline_partitions_count",
+        "Partitions hosted here whose leader is not alive.",
+        counts.leader_not_alive,
+    )
+
+
+def partition_families(hosted: Iterable[Hosted]) -> Iterable[Family]:
+    """Yield what is told of each partition that is led here."""
+    led = sorted((p for p in hosted if p.is_leader), key=lambda p: (p.topic, p.index))
+
+    def family(name: str, help_text: str, values: Iterable[int]) -> Family:
+        samples = tuple(Sample(_at(p), v) for p, v in zip(led, values, strict=True))
+        return Family(f"kafka_cluster_partition_{name}", Kind.GAUGE, help_text, samples)
+
+    yield family("replicascount", "Replicas.", (len(p.replicas) for p in led))
+    yield family("insyncreplicascount", "In-sync replicas.", (len(p.isr) for p in led))
+    yield family(
+        "underreplicated",
+        "1 if replicas are not in sync.",
+        (int(len(p.isr) < len(p.replicas)) for p in led),
+    )
+    yield family("underminisr", "1 if acks=all is refused.", (int(p.is_under_min_isr) for p in led))
+
+
+def log_families(logs: Iterable[tuple[Hosted, HostedLog]]) -> Iterable[Family]:
+    """Yield what is told of each log."""
+    found = sorted(logs, key=lambda each: (each[0].topic, each[0].index))
+
+    def family(name: str, help_text: str, values: Iterable[int]) -> Family:
+        samples = tuple(Sample(_at(p), v) for (p, _), v in zip(found, values, strict=True))
+        return Family(f"kafka_log_log_{name}", Kind.GAUGE, help_text, samples)
+
+    yield family("size", "Bytes of batches on disk.", (log.size for _, log in found))
+    starts = (log.log_start_offset for _, log in found)
+    yield family("logstartoffset", "The first offset that can be read.", starts)
+    ends = (log.log_end_offset for _, log in found)
+    yield family("logendoffset", "The offset of the next record.", ends)
+
+
+def _at(partition: Hosted) -> Labels:
+    return (("topic", partition.topic), ("partition", str(partition.index)))
+
+
+# -- controller and quorum ---------------------------------------------------------
+
+
+def controller_families(image: Image, *, is_active: bool) -> Iterable[Family]:
+    """Yield what controllers tell of the cluster; counts of partitions only the active one."""
+    name = "kafka_controller_kafkacontroller_"
+    yield gauge(f"{name}activecontrollercount", "1 on the active controller.", int(is_active))
+    brokers = list(image.cluster.brokers.values())
+    fenced = sum(broker.fenced for broker in brokers)
+    yield gauge(f"{name}activebrokercount", "Brokers that are not fenced.", len(brokers) - fenced)
+    yield gauge(f"{name}fencedbrokercount", "Brokers that are fenced.", fenced)
+    yield gauge(f"{name}globaltopiccount", "Topics.", len(image.topics.ids))
+    yield gauge(f"{name}globalpartitioncount", "Partitions.", image.topics.partition_count)
+    yield gauge(
+        f"{name}lastappliedrecordoffset", "The metadata read.", int(image.provenance.offset)
+    )
+    offline, imbalanced = _walk_cluster(image) if is_active else (0, 0)
+    yield gauge(f"{name}offlinepartitionscount", "Partitions without a leader.", offline)
+    yield gauge(
+        f"{name}preferredreplicaimbalancecount",
+        "Partitions led by another than the preferred replica.",
+        imbalanced,
+    )
+
+
+def _walk_cluster(image: Image) -> tuple[int, int]:
+    offline = imbalanced = 0
+    for topic in image.topics.by_id.values():
+        for partition in topic.partitions.values():
+            offline += partition.leader == NO_LEADER
+            imbalanced += partition.leader != partition.preferred_leader()
+    return offline, imbalanced
+
+
+def quorum_families(view: QuorumView, leader_changes: int) -> Iterable[Family]:
+    """Yield how the metadata quorum looks from here."""
+    name = "kafka_server_raftmetrics_"
+    state = (("current_state", view.role.name.lower()),)
+    yield Family(f"{name}current_state", Kind.UNTYPED, "This replica's role.", (Sample(state, 1),))
+    leader = -1 if view.leader_id is None else int(view.leader_id)
+    yield gauge(f"{name}current_leader", "The leader; -1 for none known.", leader)
+    voted = -1 if view.voted is None else int(view.voted.node_id)
+    yield gauge(f"{name}current_vote", "Whom this replica voted for; -1 for nobody.", voted)
+    yield gauge(f"{name}current_epoch", "The epoch.", int(view.epoch))
+    watermark = -1 if view.high_watermark is None else int(view.high_watermark)
+    yield gauge(f"{name}high_watermark", "Below it all is committed; -1 if unknown.", watermark)
+    yield gauge(f"{name}log_end_offset", "The end of this replica's log.", int(view.log_end_offset))
+    yield gauge(f"{name}number_of_voters", "Voters.", len(list(view.voters)))
+    yield counter(
+        "ottla_controller_leader_changes_total",
+        "Times that another node became the leader of the quorum.",
+        leader_changes,
+    )

@@ -1,0 +1,167 @@
+"""The metrics of one node, put together: who counts, who is asked, and the pages they are on.
+
+/metrics   everything, as Prometheus reads it
+/healthz   200 while the node runs and its metadata directory is online
+/readyz    200 once the node does what its roles promise; 503 and what is missing before
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.config.addresses import parse_host_port
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
+from ottla.node.gauges import (
+    Hosted,
+    HostedLog,
+    broker_families,
+    controller_families,
+    count_hosted,
+    log_families,
+    partition_families,
+    quorum_families,
+)
+from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, gauge
+from ottla.observability.http import Page, plain
+from ottla.observability.http_service import HttpService
+from ottla.observability.loop_watch import LoopWatch
+from ottla.observability.process_metrics import ProcessMetrics
+from ottla.observability.request_meter import RequestMeter
+from ottla.observability.topic_events import TopicMeter
+from ottla.protocol.types import NodeId
+from ottla.raft.core.effects import RoleChanged
+from ottla.raft.core.view import QuorumView
+from ottla.runtime.ports import Address
+
+if TYPE_CHECKING:
+    from ottla.node.build import Ground
+
+# Kafka's BrokerState, as far as it is told apart here.
+_STARTING: Final = 1
+_RUNNING: Final = 3
+
+
+@dataclass(slots=True)
+class Meters:
+    """What is counted as it happens. Made before everything that counts."""
+
+    requests: RequestMeter = field(default_factory=RequestMeter)
+    topics: TopicMeter = field(default_factory=TopicMeter)
+    loop: LoopWatch = field(default_factory=LoopWatch)
+    name: str = "metrics"
+    leader_changes: int = 0
+    _leader: NodeId | None = None
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Forget topics that are gone."""
+        if delta.old.topics.ids is not image.topics.ids:
+            self.topics.keep_only(image.topics.ids)
+
+    def on_role(self, changed: RoleChanged) -> None:
+        """Count a new leader of the quorum: one that is known, and is another than before."""
+        if changed.leader_id is not None and changed.leader_id != self._leader:
+            self.leader_changes += self._leader is not None
+            self._leader = changed.leader_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """Where a node's gauges look. None for what its roles do not have."""
+
+    node_id: NodeId
+    image: Callable[[], Image]
+    quorum: Callable[[], QuorumView]
+    is_active_controller: Callable[[], bool] | None
+    hosted: Callable[[], Iterable[tuple[Hosted, HostedLog]]] | None
+    is_unfenced: Callable[[], bool] | None
+    has_failed_disk: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMetrics:
+    """The sources of a node and their pages."""
+
+    meters: Meters
+    view: NodeView
+
+    def registry(self) -> Registry:
+        """Return all sources."""
+        sources: list[Source] = [
+            self.meters.requests.collect,
+            self.meters.topics.collect,
+            self.meters.loop.collect,
+            ProcessMetrics().collect,
+            self._quorum,
+        ]
+        if self.view.is_active_controller is not None:
+            sources.append(self._controller)
+        if self.view.hosted is not None:
+            sources.append(self._broker)
+        return Registry(sources)
+
+    def pages(self) -> Mapping[str, Callable[[], Page]]:
+        """Return what is served where."""
+        registry = self.registry()
+        return {
+            "/metrics": lambda: Page(200, CONTENT_TYPE, registry.render()),
+            "/healthz": self._health,
+            "/readyz": self._readiness,
+        }
+
+    def _quorum(self) -> Iterable[Family]:
+        yield from quorum_families(self.view.quorum(), self.meters.leader_changes)
+        image = self.view.image()
+        name = "kafka_server_brokermetadatametrics_last_applied_record_"
+        yield gauge(f"{name}offset", "The metadata read.", int(image.provenance.offset))
+        time = int(image.provenance.timestamp)
+        yield gauge(f"{name}timestamp", "When it was written, in ms since the epoch.", time)
+
+    def _controller(self) -> Iterable[Family]:
+        assert self.view.is_active_controller is not None
+        is_active = self.view.is_active_controller()
+        return controller_families(self.view.image(), is_active=is_active)
+
+    def _broker(self) -> Iterable[Family]:
+        assert self.view.hosted is not None
+        logs = list(self.view.hosted())
+        hosted = [partition for partition, _ in logs]
+        counts = count_hosted(self.view.image(), self.view.node_id, hosted)
+        yield from broker_families(counts)
+        yield from partition_families(hosted)
+        yield from log_families(logs)
+        is_running = self.view.is_unfenced is not None and self.view.is_unfenced()
+        yield gauge(
+            "kafka_server_kafkaserver_brokerstate",
+            "1 starting or fenced, 3 running.",
+            _RUNNING if is_running else _STARTING,
+        )
+
+    # -- health ----------------------------------------------------------------
+
+    def _health(self) -> Page:
+        if self.view.has_failed_disk():
+            return plain(503, "the metadata log's directory has failed")
+        return plain(200, "ok")
+
+    def _readiness(self) -> Page:
+        missing = list(self._missing())
+        return plain(503, "; ".join(missing)) if missing else plain(200, "ready")
+
+    def _missing(self) -> Iterable[str]:
+        if self.view.has_failed_disk():
+            yield "the metadata log's directory has failed"
+        if self.view.quorum().leader_id is None:
+            yield "no leader of the metadata quorum is known"
+        if self.view.is_unfenced is not None and not self.view.is_unfenced():
+            yield "the broker is fenced"
+
+
+def build_metrics(ground: "Ground", meters: Meters, view: NodeView) -> HttpService | None:
+    """Return what serves the pages; None where ``ottla.metrics.listener`` is not set."""
+    text = ground.loaded.broker.ottla_metrics_listener
+    if text is None:
+        return None
+    at = parse_host_port(text)
+    pages = NodeMetrics(meters, view).pages()
+    return HttpService(ground.ports.network, Address(at.host, at.port), pages)
