@@ -27,7 +27,7 @@ _FLAGS = {
 
 
 class RealFile:
-    """`File` over a descriptor. It owns it: dropped without ``close``, it leaks."""
+    """`File` over a descriptor, which it owns: it is closed with the last reference to it."""
 
     __slots__ = ("_fd", "path")
 
@@ -113,6 +113,9 @@ class RealFile:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class RealLock:

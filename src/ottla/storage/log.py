@@ -563,7 +563,7 @@ class Log:
     def purge_deleted(self) -> int:
         """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments.
 
-        To be called now and then. Slices of them must no longer be in use.
+        To be called now and then. Slices of them stay readable.
         """
         with self._health:
             return self._graveyard.purge()

@@ -443,10 +443,8 @@ class Segment:
         self._files.remove_if_there(self.base_offset, Kind.LOG, self.state)
 
     def close(self) -> None:
-        """Close the file; slices of it must no longer be in use."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Let go of the file. It closes itself once no slice of it is left to be sent."""
+        self._file = None
 
     def _go_by(self, state: State) -> None:
         self.state = state

@@ -88,6 +88,6 @@ class Segments:
         return self._bases[at] if at < len(self._bases) else log_end
 
     def close(self) -> None:
-        """Close every file; slices must no longer be in use."""
+        """Let go of every file; slices that are still being sent keep theirs open."""
         for segment in self._segments:
             segment.close()
