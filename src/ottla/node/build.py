@@ -148,16 +148,9 @@ def build_node(ground: Ground) -> NodeParts:
     """
     loader, watch, meters = ImageLoader(), ImageWatch(), Meters()
     quorum = build_quorum(ground, loader)
-    config = ground.loaded.broker
-    limits = SnapshotLimits(
-        config.metadata_log_max_record_bytes_between_snapshots,
-        config.metadata_log_max_snapshot_interval_ms,
-        config.ottla_metadata_snapshot_interval_records,
-    )
-    clock = ground.ports.clock
-    snapshotter = Snapshotter(quorum.driver, lambda: loader.settled, limits, clock)
+    snapshotter = _snapshotter(ground, quorum, loader)
     channel = _channel(ground, quorum, watch)
-    liveness = Liveness(config.broker_session_timeout_ms)
+    liveness = Liveness(ground.loaded.broker.broker_session_timeout_ms)
     is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")
     controller = _controller(ground, quorum, loader, liveness) if is_controller else None
     on_role = [meters.on_role] if controller is None else [controller.on_role, meters.on_role]
@@ -197,18 +190,38 @@ def build_node(ground: Ground) -> NodeParts:
         topic_creation=creation,
         meters=meters,
         metrics=build_metrics(
-            ground,
-            meters,
-            NodeView(
-                node_id=ground.node_id,
-                image=lambda: watch.image,
-                quorum=quorum.driver.describe,
-                is_active_controller=(None if controller is None else lambda: controller.is_active),
-                hosted=None if hosting is None else lambda: _logs(hosting),
-                is_unfenced=None if lifecycle is None else lambda: not lifecycle.is_fenced,
-                has_failed_disk=lambda: ground.metadata_directory.is_failed,
-            ),
+            ground, meters, _view(ground, quorum, watch, controller, lifecycle, hosting)
         ),
+    )
+
+
+def _snapshotter(ground: Ground, quorum: NodeQuorum, loader: ImageLoader) -> Snapshotter:
+    config = ground.loaded.broker
+    limits = SnapshotLimits(
+        config.metadata_log_max_record_bytes_between_snapshots,
+        config.metadata_log_max_snapshot_interval_ms,
+        config.ottla_metadata_snapshot_interval_records,
+    )
+    return Snapshotter(quorum.driver, lambda: loader.settled, limits, ground.ports.clock)
+
+
+def _view(
+    ground: Ground,
+    quorum: NodeQuorum,
+    watch: ImageWatch,
+    controller: Controller | None,
+    lifecycle: BrokerLifecycle | None,
+    hosting: Hosting | None,
+) -> NodeView:
+    """Return where the gauges look."""
+    return NodeView(
+        node_id=ground.node_id,
+        image=lambda: watch.image,
+        quorum=quorum.driver.describe,
+        is_active_controller=None if controller is None else lambda: controller.is_active,
+        hosted=None if hosting is None else lambda: _logs(hosting),
+        is_unfenced=None if lifecycle is None else lambda: not lifecycle.is_fenced,
+        has_failed_disk=lambda: ground.metadata_directory.is_failed,
     )
 
 

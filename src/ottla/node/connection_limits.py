@@ -27,6 +27,7 @@ from ottla.controller.config_rules import ALL_BROKERS
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, quota_entity
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
+from ottla.runtime.network import TcpSettings
 from ottla.server.admission import Admission, Limits, plain_ip
 from ottla.server.connection import ConnectionLimits as PerConnection
 from ottla.server.deadlines import Deadlines
@@ -48,6 +49,20 @@ def server_settings(loaded: Loaded) -> ServerSettings:
     return ServerSettings(
         connection=PerConnection(frame_bytes_max=config.socket_request_max_bytes),
         deadlines=Deadlines(idle_ms=config.connections_max_idle_ms),
+    )
+
+
+def tcp_settings(loaded: Loaded) -> TcpSettings:
+    """Return how its sockets are set up. Buffers are left to the kernel unless they are set."""
+    config = loaded.broker
+
+    def buffer(key: str, size: int) -> int | None:
+        return size if key in loaded.static and size > 0 else None
+
+    return TcpSettings(
+        backlog=config.socket_listen_backlog_size,
+        send_buffer=buffer("socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        receive_buffer=buffer("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
     )
 
 

@@ -1,6 +1,6 @@
 """A running node, as whoever started it sees it.
 
-    node = await start_node(loaded)
+    node = await Node.start({"node.id": "1", ...})      # or start_node(loaded)
     ...
     await node.controlled_shutdown(30)      # hand leaderships over, then stop; or just
     await node.shutdown()
@@ -10,21 +10,23 @@ Two nodes in one process do not know of each other.
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 
 from ottla.config.listeners import Listener
-from ottla.config.settings import Loaded
+from ottla.config.settings import Loaded, load
 from ottla.metadata.cluster import Endpoint
 from ottla.metadata.image import Image
 from ottla.node.build import Ground, NodeParts, build_node
+from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.directories import all_directories
-from ottla.node.listening import bind_listeners
+from ottla.node.listening import SocketUnwanted, bind_listeners, handed_over
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
 from ottla.node.services import services_of
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import NotLeader
-from ottla.protocol.types import NodeId
+from ottla.protocol.faults import NotLeader, StorageFailed
+from ottla.protocol.types import NodeId, Offset
 from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterChangeReply
 from ottla.raft.core.view import QuorumView
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # A broker that has no leader to register with by then gives up.
 START_S_MAX = 120.0
+# How often the progress of a learner is looked at, seconds.
+LEARNER_POLL_S = 0.05
 
 
 class ShutdownTimeout(Exception):
@@ -48,11 +52,35 @@ class MembershipRefused(Exception):
 
 
 class StartFailed(Exception):
-    """A node could not be started; the text says why."""
+    """A node could not be started, or cannot do what was not set up; the text says why."""
 
 
 class Node:
-    """A node that runs. Made by `start_node`."""
+    """A node that runs. Made by `Node.start`."""
+
+    @staticmethod
+    async def start(
+        config: Loaded | Mapping[str, str],
+        *,
+        controller_listener: socket.socket | None = None,
+        client_listener: socket.socket | None = None,
+    ) -> "Node":
+        """Bring a node up from its settings, by Kafka's keys; return once it is.
+
+        A socket that somebody else has bound serves the listener whose address it has, so that
+        no other process can take the port in between; all other listeners are bound here. The
+        node closes it.
+
+        Raises:
+            ConfigError, and as `start_node`. StartFailed: a socket that no listener is for.
+        """
+        loaded = config if isinstance(config, Loaded) else load(_properties(config))
+        try:
+            given = handed_over(loaded, controller_listener, client_listener)
+        except SocketUnwanted as error:
+            raise StartFailed(str(error)) from None
+        ports = system_ports(tcp_settings(loaded), given)
+        return await start_node(loaded, ports)
 
     def __init__(self, ground: Ground, parts: NodeParts, running: Running) -> None:
         self._ground = ground
@@ -86,6 +114,11 @@ class Node:
         return None if found is None else self._ground.bound.address(found)
 
     @property
+    def metrics_addr(self) -> Address | None:
+        """Where /metrics is; None if ``ottla.metrics.listener`` is not set."""
+        return None if self._parts.metrics is None else self._parts.metrics.address
+
+    @property
     def controller_leader_id(self) -> NodeId | None:
         """Who leads the quorum, as far as known here; never blocks."""
         return self.describe_quorum().leader_id
@@ -105,6 +138,12 @@ class Node:
         found = self.image.topics.named(topic)
         at = None if found is None else found.partitions.get(partition)
         return at is not None and self.node_id in at.replicas
+
+    def local_log_end_offset(self, topic: str, partition: int) -> Offset | None:
+        """Return the end of this node's log of a partition; None if it is not hosted here."""
+        hosting = self._parts.hosting
+        found = None if hosting is None else hosting.partitions.get(topic, partition)
+        return None if found is None else found.log.log_end_offset
 
     @property
     def self_registration_endpoints(self) -> dict[str, Endpoint]:
@@ -163,12 +202,54 @@ class Node:
             if reply.error is not ErrorCode.NONE:
                 raise MembershipRefused(f"{reply.error.name}: {reply.message}")
 
+    async def add_learner(self, node_id: NodeId, timeout_s: float) -> None:
+        """Wait until a node follows the quorum without a vote and has what is committed by now.
+
+        In KRaft such a node finds its leader by itself (an observer); nothing has to be written
+        for it before it may become a voter.
+
+        Raises:
+            NotLeader: this node does not lead the quorum. TimeoutError: not in time.
+        """
+        wanted = self.describe_quorum().high_watermark or 0
+        async with asyncio.timeout(timeout_s):
+            while not self._has_learner(node_id, wanted):  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(LEARNER_POLL_S)
+
+    def _has_learner(self, node_id: NodeId, wanted: int) -> bool:
+        view = self.describe_quorum()
+        if view.leader_id != self.node_id:
+            raise NotLeader(f"node {self.node_id} does not lead the quorum")
+        return any(
+            each.key.node_id == node_id and (each.log_end_offset or 0) >= wanted
+            for each in view.observers
+        )
+
+    def reload_tls(self) -> None:
+        """Read the key and trust files again.
+
+        Raises:
+            StartFailed: no listener of this node speaks TLS.
+        """
+        raise StartFailed("no listener of this node speaks TLS")
+
     # -- stopping --------------------------------------------------------------
 
     @property
     def should_shut_down(self) -> bool:
         """Whether the controller has given this broker leave to stop."""
         return self._parts.lifecycle is not None and self._parts.lifecycle.should_shut_down.is_set()
+
+    async def wait_should_shut_down(self) -> None:
+        """Return once the node wants to stop by itself: it was granted leave, or lost its disks.
+
+        Whoever started the node then calls `shutdown`. Returns at once if it is so already, and
+        never on a node that is no broker.
+        """
+        if self._parts.lifecycle is None:
+            await asyncio.get_running_loop().create_future()
+        else:
+            await self._parts.lifecycle.should_shut_down.wait()
 
     async def controlled_shutdown(self, timeout_s: float) -> None:
         """Have all leaderships moved away, then stop. Asking twice is fine.
@@ -203,6 +284,10 @@ class Node:
         await self._running.wait_stopped()
 
 
+def _properties(config: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={value}" for key, value in config.items())
+
+
 async def start_node(
     loaded: Loaded, ports: NodePorts | None = None, *, start_s_max: float = START_S_MAX
 ) -> Node:
@@ -212,9 +297,10 @@ async def start_node(
         ConfigError, DirectoryInUse, MetaPropertiesRefused: nothing was opened.
         StartFailed: it did not come up in time. OSError, Fault: something it needs failed.
     """
+    check_limits(loaded)
     for warning in check_listeners(loaded):
         log.warning("%s", warning)
-    ports = ports or system_ports()
+    ports = ports or system_ports(tcp_settings(loaded))
     ground = await _prepare(loaded, ports)
     parts: NodeParts | None = None
     try:
@@ -265,6 +351,8 @@ async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> 
     if parts is not None:
         await parts.channel.close()
         parts.quorum.log.close()
+        if parts.hosting is not None:
+            await parts.hosting.host.close()
     ground.bound.close()
     close_committer = getattr(ground.committer, "close", None)
     if close_committer is not None:
@@ -273,5 +361,9 @@ async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> 
 
 
 def _close_directories(directories: list[LogDirectory], broker_epoch: int) -> None:
+    """Close every one; one that has failed leaves no clean-shutdown marker and stops no other."""
     for directory in directories:
-        directory.close(broker_epoch)
+        try:
+            directory.close(broker_epoch)
+        except StorageFailed as error:
+            log.warning("log directory not closed cleanly: %s", error)

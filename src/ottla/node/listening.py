@@ -1,5 +1,6 @@
 """A node's listeners: bound early, so that their real ports are known, and served late."""
 
+import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,50 @@ class Bound:
         """Let go of sockets that were never served."""
         for sock in self.sockets.values():
             sock.close()
+
+
+class SocketUnwanted(Exception):
+    """A bound socket was handed in that is at the address of no listener."""
+
+
+def handed_over(
+    loaded: Loaded, controller: socket.socket | None, client: socket.socket | None
+) -> dict[str, socket.socket]:
+    """Return which listener each bound socket is for: the one of its kind with its address.
+
+    Raises:
+        SocketUnwanted: there is none.
+    """
+    found: dict[str, socket.socket] = {}
+    for sock, is_controller in ((controller, True), (client, False)):
+        if sock is None:
+            continue
+        host, port = sock.getsockname()[:2]
+        name = next(
+            (
+                each.name
+                for each in loaded.listeners.all
+                if each.is_controller is is_controller and _is_at(each, host, port)
+            ),
+            None,
+        )
+        if name is None:
+            kind = "controller" if is_controller else "client"
+            raise SocketUnwanted(f"no {kind} listener is at {Address(host, port)}")
+        found[name] = sock
+    return found
+
+
+def _is_at(listener: Listener, host: str, port: int) -> bool:
+    configured = listener.bind.host or "::"
+    return listener.bind.port == port and _same_host(configured, host)
+
+
+def _same_host(one: str, other: str) -> bool:
+    try:
+        return ipaddress.ip_address(one) == ipaddress.ip_address(other)
+    except ValueError:
+        return one == "localhost" and ipaddress.ip_address(other).is_loopback
 
 
 async def bind_listeners(loaded: Loaded, ports: NodePorts) -> Bound:

@@ -8,7 +8,7 @@ from ottla.protocol.faults import StorageFailed
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.group_commit import GroupCommit
-from ottla.runtime.network import TcpNetwork
+from ottla.runtime.network import TcpNetwork, TcpSettings
 from ottla.runtime.ports import Address, Clock, Committer, Disk, Network, Random
 from ottla.runtime.randomness import SystemRandom
 
@@ -29,9 +29,11 @@ class NodePorts:
     """Sockets that somebody else has bound, by listener name; the node takes them over."""
 
 
-def system_ports() -> NodePorts:
-    """Return the machine's own."""
-    network = TcpNetwork()
+def system_ports(
+    tcp: TcpSettings | None = None, sockets: dict[str, socket.socket] | None = None
+) -> NodePorts:
+    """Return the machine's own; ``sockets`` are bound already, by listener name."""
+    network = TcpNetwork(tcp)
     return NodePorts(
         disk=RealDisk(),
         clock=SystemClock(),
@@ -39,6 +41,7 @@ def system_ports() -> NodePorts:
         network=network,
         committer=lambda directory: GroupCommit(directory, _failed),
         bind=network.bind,
+        sockets=sockets or {},
     )
 
 

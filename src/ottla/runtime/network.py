@@ -37,7 +37,8 @@ class TcpSettings:
     """When a silent peer is given up. A half-open connection must end before a session does.
 
     Idle: after ``keepalive_idle_s``, then ``keepalive_count`` probes ``keepalive_interval_s``
-    apart. With data unacknowledged: after ``user_timeout_ms``.
+    apart. With data unacknowledged: after ``user_timeout_ms``. Buffers are in bytes; None leaves
+    them to the kernel, which fits them to each connection.
     """
 
     keepalive_idle_s: int = 60
@@ -45,6 +46,8 @@ class TcpSettings:
     keepalive_count: int = 3
     user_timeout_ms: int = 30_000
     backlog: int = BACKLOG
+    send_buffer: int | None = None
+    receive_buffer: int | None = None
 
 
 class TcpNetwork:
@@ -120,6 +123,10 @@ class TcpNetwork:
             return
         settings = self._settings
         target.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if settings.send_buffer is not None:
+            target.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer)
+        if settings.receive_buffer is not None:
+            target.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer)
         for option, value in (
             (socket.TCP_NODELAY, 1),
             (socket.TCP_KEEPIDLE, settings.keepalive_idle_s),
