@@ -12,9 +12,10 @@ from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
 from ottla.protocol.types import NodeId, Uuid
-from ottla.replication.hosting import Host, HostSettings
+from ottla.replication.hosting import Host, HostPorts, HostSettings
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
+from ottla.sim.committer import SimCommitter
 from ottla.sim.disk import SimDisk
 from ottla.sim.random import SimRandom
 from ottla.storage.log_dir import World, format_directory, open_directories
@@ -101,7 +102,8 @@ class Broker:
         settings = HostSettings(
             node_id=NODE, static=self.static, has_offline_directories=bool(opened.offline)
         )
-        self.host = Host(settings, self.directories, self.clock, lambda: 10)
+        ports = HostPorts(self.clock, self.disk, SimRandom(2), SimCommitter)
+        self.host = Host(settings, self.directories, ports, lambda: 10)
         self.host.reports = self
         self.following: dict[str, int] = {}
         self.reported: list[str] = []

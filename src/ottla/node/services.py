@@ -1,9 +1,10 @@
 """The services of a node, in the order they start; they stop in reverse.
 
 The log is recovered before anybody may ask; a controller answers its peers before there can be
-a leader, and there is a leader before a broker can register; a broker has caught up before its
-clients come, and only then asks to be unfenced. Backwards: no client is served by a node that
-no longer hears its controller, and a node that is stopping votes until the very end.
+a leader, and there is a leader before a broker can register; a broker has caught up and opened
+its logs before its clients come, and only then asks to be unfenced. Backwards: no client is
+served by a node that no longer hears its controller, and a node that is stopping votes until
+the very end.
 """
 
 from ottla.node.broker_lifecycle import Unfencing

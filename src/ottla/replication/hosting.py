@@ -17,7 +17,7 @@ from ottla.protocol.types import NodeId, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
-from ottla.runtime.ports import Clock
+from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable
 from ottla.storage.log_dir import LogDirectory
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,16 @@ class HostSettings:
     has_offline_directories: bool = False  # at start
 
 
+@dataclass(frozen=True, slots=True)
+class HostPorts:
+    """The outside world of a host. ``committer`` makes that of a directory, by its path."""
+
+    clock: Clock
+    disk: Disk
+    random: Random
+    committer: Callable[[str], Committer]
+
+
 class Host:
     """`Surroundings` of every partition here.
 
@@ -64,12 +74,14 @@ class Host:
         self,
         settings: HostSettings,
         directories: Sequence[LogDirectory],
-        clock: Clock,
+        ports: HostPorts,
         broker_epoch: Callable[[], int],
     ) -> None:
         self.settings = settings
         self.directories = tuple(directories)
-        self.clock = clock
+        self.ports = ports
+        self.clock = ports.clock
+        self._committers: dict[str, Committer] = {}
         self.image: Image = EMPTY
         self.partitions = Partitions(lambda: self.image)
         self.isr: IsrProposals | None = None
@@ -78,6 +90,8 @@ class Host:
         self._lost: dict[str, str] = {}
         self._all_failed = asyncio.Event()
         self._on_failure: list[Callable[[LogDirectory], None]] = []
+        self._on_cut: list[Callable[[Partition], None]] = []
+        self._on_gone: list[Callable[[Partition], None]] = []
 
     # -- what partitions ask ---------------------------------------------------
 
@@ -121,6 +135,26 @@ class Host:
         if self.reports is not None:
             self.reports.placed(partition)
 
+    # -- what happens to logs --------------------------------------------------
+
+    def on_cut(self, callback: Callable[[Partition], None]) -> None:
+        """Call back whenever a log was truncated, before anything is appended to it."""
+        self._on_cut.append(callback)
+
+    def on_gone(self, callback: Callable[[Partition], None]) -> None:
+        """Call back whenever a log was deleted."""
+        self._on_gone.append(callback)
+
+    def was_cut(self, partition: Partition) -> None:
+        """Tell that a log was truncated."""
+        for callback in self._on_cut:
+            callback(partition)
+
+    def is_gone(self, partition: Partition) -> None:
+        """Tell that a log was deleted."""
+        for callback in self._on_gone:
+            callback(partition)
+
     # -- directories -----------------------------------------------------------
 
     @property
@@ -155,6 +189,29 @@ class Host:
             self._all_failed.set()
         for callback in self._on_failure:
             callback(directory)
+
+    async def commit(self, directory: LogDirectory, files: Sequence[Syncable]) -> None:
+        """Have files of a directory synced, off the loop. A failure takes it offline.
+
+        Raises:
+            StorageFailed: it failed, now or before.
+        """
+        directory.check_online()
+        committer = self._committers.get(directory.path)
+        if committer is None:
+            committer = self._committers[directory.path] = self.ports.committer(directory.path)
+        try:
+            await committer.commit(files)
+        except StorageFailed as fault:
+            self.storage_failed(directory, fault.reason)
+            raise
+
+    async def close(self) -> None:
+        """Finish what the committers have begun, before the directories are closed."""
+        for committer in self._committers.values():
+            close = getattr(committer, "close", None)
+            if close is not None:
+                await close()
 
     async def wait_all_failed(self) -> None:
         """Return when no directory is left."""

@@ -239,9 +239,19 @@ class Partition:
             self._around.storage_failed(self.directory, fault.reason)
             raise
         if not appended.is_duplicate:
+            if self.log.log_end_offset - self.log.recovery_point >= self.config.flush_messages:
+                self._flush()
             self._advance()
             self._wakers.wake()
         return appended
+
+    def _flush(self) -> None:
+        """Sync before anybody is told, as ``flush.messages`` asks. Blocks, as in Kafka."""
+        try:
+            self.log.flush()
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
 
     def when_replicated(self, offset: Offset, done: Done) -> Unsubscribe:
         """Call ``done`` once everything below ``offset`` is replicated, maybe at once.
@@ -399,6 +409,11 @@ class Partition:
             done(None)
         return _nothing
 
+    def log_start_moved(self) -> None:
+        """Tell those who wait for a deletion that the log begins further up."""
+        if self.is_leader and self._trimmed:
+            self._trimmed.reached(self.low_watermark)
+
     # -- followers -------------------------------------------------------------
 
     def check_follower(self, replica_id: int, current_epoch: LeaderEpoch = NO_EPOCH) -> None:
@@ -441,8 +456,8 @@ class Partition:
         self._consider_joining(replica_id)
         if follower.log_end != before and self._advance():
             self._wakers.wake()
-        if follower.log_start != before_start and self._trimmed:
-            self._trimmed.reached(self.low_watermark)
+        if follower.log_start != before_start:
+            self.log_start_moved()
 
     def _consider_joining(self, broker: int) -> None:
         log, start = self.log, self._leading.epoch_start

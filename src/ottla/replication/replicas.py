@@ -26,6 +26,7 @@ from ottla.metadata.topics import (
 )
 from ottla.protocol.faults import InconsistentTopicId, StorageFailed
 from ottla.protocol.types import Millis, Uuid
+from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.hosting import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
 from ottla.replication.partition import Partition
@@ -122,7 +123,7 @@ class Replicas:
                 if registration is not None and self._is_home(directory, name, registration):
                     continue
                 log.warning("stray log set aside path=%s", hosted.log.directory)
-                with _Guard(self._host, directory):
+                with DirectoryWork(self._host, directory):
                     directory.set_aside(name)
 
     def _registration(
@@ -229,7 +230,7 @@ class Replicas:
             try:
                 return directory, directory.claim_log(name, topic_id)
             except InconsistentTopicId:
-                with _Guard(self._host, directory):
+                with DirectoryWork(self._host, directory):
                     directory.set_aside(name)
             except StorageFailed as fault:
                 self._host.storage_failed(directory, fault.reason)
@@ -278,10 +279,11 @@ class Replicas:
         directory = partition.directory
         if directory.is_failed:
             return
-        with _Guard(self._host, directory):
+        with DirectoryWork(self._host, directory):
             given_up = directory.delete_log(name)
             due = self._host.clock.monotonic() + partition.log.config.file_delete_delay_ms
             self.graves.append(Grave(Millis(due), directory, given_up))
+        self._host.is_gone(partition)
 
     def purge(self) -> int:
         """Remove the files of logs whose time has come; return how many logs."""
@@ -289,7 +291,7 @@ class Replicas:
         for grave in [each for each in self.graves if each.due <= now]:
             self.graves.remove(grave)
             if not grave.directory.is_failed:
-                with _Guard(self._host, grave.directory):
+                with DirectoryWork(self._host, grave.directory):
                     grave.directory.purge(grave.name)
                     count += 1
         return count
@@ -325,22 +327,3 @@ class Replicas:
         for partition in self._partitions:
             if is_all or partition.topic in topics:
                 partition.configure(*self._settings_of(partition.topic)[:2])
-
-
-class _Guard:
-    """Work on one directory: a failure of its disk takes it offline and goes no further."""
-
-    def __init__(self, host: Host, directory: LogDirectory) -> None:
-        self._host = host
-        self._directory = directory
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> bool:
-        if not isinstance(error, StorageFailed):
-            return False
-        self._host.storage_failed(self._directory, error.reason)
-        return True

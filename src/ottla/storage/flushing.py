@@ -4,6 +4,7 @@ The log does not wait for the disk: it says which files hold what is not durable
 caller has them synced (by group commit, or on the spot), and tells the log that it is done.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.protocol.types import Offset
@@ -34,7 +35,7 @@ class PathSync:
 
 
 class DirectorySync:
-    """A directory whose new names are to be made durable."""
+    """A directory whose new names are to be made durable. Gone meanwhile, it has none."""
 
     __slots__ = ("_disk", "path")
 
@@ -44,7 +45,8 @@ class DirectorySync:
 
     def sync(self) -> None:
         """Sync the directory itself."""
-        self._disk.sync_dir(self.path)
+        with suppress(FileNotFoundError):
+            self._disk.sync_dir(self.path)
 
 
 class FlushPlan(NamedTuple):
@@ -56,6 +58,19 @@ class FlushPlan(NamedTuple):
     files: tuple[Syncable, ...]
     upto: Offset
     generation: int
+
+
+def by_path(plan: FlushPlan, disk: Disk) -> list[Syncable]:
+    """Return what to sync, each file once and opened anew.
+
+    For a sync that takes its time: a log that is closed or deleted meanwhile closes its files,
+    and then owes nothing.
+    """
+    found: dict[str, Syncable] = {}
+    for file in plan.files:
+        is_named = isinstance(file, PathSync | DirectorySync)
+        found[file.path] = file if is_named else PathSync(disk, file.path)
+    return list(found.values())
 
 
 class Unsynced:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ottla.protocol.faults import Fault, InconsistentTopicId, StorageFailed
 from ottla.protocol.types import NodeId, Offset, Uuid
+from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
 from ottla.storage import clean_shutdown, meta_properties
 from ottla.storage.checkpoints import (
@@ -27,8 +28,8 @@ from ottla.storage.checkpoints import (
     LOG_START,
     RECOVERY_POINT,
     CorruptCheckpoint,
+    encode_offsets,
     read_offsets,
-    write_offsets,
 )
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -94,6 +95,24 @@ class Checkpoints(NamedTuple):
     high_watermarks: dict[TopicPartition, Offset]
 
 
+class CheckpointWrite:
+    """`Syncable`: replaces a checkpoint file, unless it holds just that already."""
+
+    __slots__ = ("_data", "_disk", "_written", "path")
+
+    def __init__(self, disk: Disk, path: str, data: bytes, written: dict[str, bytes]) -> None:
+        self.path = path
+        self._disk = disk
+        self._data = data
+        self._written = written  # what this process wrote last, by path
+
+    def sync(self) -> None:
+        """Write it, durably. Raises OSError: the old file or the new one is there."""
+        if self._written.get(self.path) != self._data:
+            replace_file(self._disk, self.path, self._data)
+            self._written[self.path] = self._data
+
+
 class LogDirectory:
     """A directory that this process has locked, claimed and found writable.
 
@@ -113,6 +132,7 @@ class LogDirectory:
         # Not opened, or not yet, and what the checkpoints held of them: to be kept.
         self._unopened: set[TopicPartition] = set()
         self._checkpoints_read = Checkpoints({}, {}, {})
+        self._written: dict[str, bytes] = {}
         self.logs: dict[TopicPartition, HostedLog] = {}
         self.future_logs: dict[TopicPartition, HostedLog] = {}
 
@@ -351,10 +371,24 @@ class LogDirectory:
     # -- checkpoints and the end ---------------------------------------------
 
     def write_checkpoints(self) -> None:
-        """Write what the next start has to know of each log.
+        """Write what the next start has to know of each log, on the spot.
 
         Raises:
             StorageFailed: the disk failed, and the directory with it.
+        """
+        writes = self.checkpoint_writes()
+        with self._disk_work():
+            for write in writes:
+                write.sync()
+
+    def checkpoint_writes(self) -> tuple[CheckpointWrite, CheckpointWrite, CheckpointWrite]:
+        """Return what is to be written for the next start, for a `Committer`, in this order.
+
+        Log starts, recovery points, high watermarks: a recovery point means nothing to a log
+        that is cut below it. One at a time: they are written under one temporary name.
+
+        Raises:
+            StorageFailed: the directory is offline.
         """
         self.check_online()
         read, unopened = self._checkpoints_read, self._unopened
@@ -367,12 +401,18 @@ class LogDirectory:
             high_watermarks[partition] = log.high_watermark
             if log.log_start_offset > log.segments[0].base_offset:
                 log_starts[partition] = log.log_start_offset
-        with self._disk_work():
-            disk = self._world.disk
-            # The start first: a recovery point means nothing to a log that is cut below it.
-            write_offsets(disk, f"{self.path}/{LOG_START}", log_starts)
-            write_offsets(disk, f"{self.path}/{RECOVERY_POINT}", recovery_points)
-            write_offsets(disk, f"{self.path}/{HIGH_WATERMARK}", high_watermarks)
+        return (
+            self._checkpoint_write(LOG_START, log_starts),
+            self._checkpoint_write(RECOVERY_POINT, recovery_points),
+            self._checkpoint_write(HIGH_WATERMARK, high_watermarks),
+        )
+
+    def _checkpoint_write(
+        self, name: str, offsets: dict[TopicPartition, Offset]
+    ) -> CheckpointWrite:
+        return CheckpointWrite(
+            self._world.disk, f"{self.path}/{name}", encode_offsets(offsets), self._written
+        )
 
     def close(self, broker_epoch: int = clean_shutdown.UNKNOWN_BROKER_EPOCH) -> None:
         """Close every log, write the checkpoints, leave the marker last, let the lock go.

@@ -1,0 +1,103 @@
+"""Compaction of the logs hosted here: always on, leaders and followers alike.
+
+The dirtiest log of a directory is cleaned, in steps of about a megabyte with turns for others
+between them, no faster than ``log.cleaner.io.max.bytes.per.second``. When no log is dirty enough
+there is a pause of ``log.cleaner.backoff.ms``.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.config.generated import BrokerConfig
+from ottla.protocol.faults import Fault, StorageFailed
+from ottla.protocol.types import Millis
+from ottla.replication.directory_work import DirectoryWork
+from ottla.replication.hosting import Host
+from ottla.replication.partition import Partition
+from ottla.storage.cleaner import CleaningAborted, OffsetMapTooSmall
+from ottla.storage.log_cleaner import Choice, CleanerSettings, LogCleaner
+from ottla.storage.log_dir import LogDirectory
+
+log = logging.getLogger(__name__)
+
+
+class Cleaning:
+    """Service: cleans until cancelled. ``now`` is the time by which tombstones are old."""
+
+    name = "log-cleaner"
+
+    def __init__(self, host: Host, config: BrokerConfig, now: Callable[[], Millis]) -> None:
+        self._host = host
+        self._now = now
+        self._backoff_ms = config.ottla_cleaner_interval_ms or config.log_cleaner_backoff_ms
+        self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+        self._settings = CleanerSettings(
+            config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
+        )
+        self._cleaners: dict[str, LogCleaner] = {}
+        host.on_cut(self._cut)
+        host.on_gone(self._gone)
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Clean what is dirty, then rest, for ever."""
+        for directory in self._host.online:
+            with DirectoryWork(self._host, directory):
+                self._load(directory)
+        ready()
+        while True:
+            has_cleaned = False
+            for directory in self._host.online:
+                with DirectoryWork(self._host, directory):
+                    has_cleaned |= await self._clean_one(directory)
+            await asyncio.sleep(0 if has_cleaned else self._backoff_ms / 1000)
+
+    def _load(self, directory: LogDirectory) -> None:
+        ports = self._host.ports
+        cleaner = LogCleaner(ports.disk, directory.path, ports.random, self._settings)
+        if not cleaner.load():
+            log.warning("cleaner checkpoint unreadable, all logs count as dirty path=%s",
+                        directory.path)  # fmt: skip
+        self._cleaners[directory.path] = cleaner
+
+    async def _clean_one(self, directory: LogDirectory) -> bool:
+        """Clean the dirtiest log of a directory; False when there was nothing to do."""
+        cleaner = self._cleaners.get(directory.path)
+        if cleaner is None:
+            return False
+        logs = {name: hosted.log for name, hosted in directory.logs.items()}
+        choice = cleaner.choose(logs, self._now())
+        if choice is None:
+            return False
+        try:
+            await self._work(cleaner, choice)
+        except CleaningAborted:
+            return True
+        except StorageFailed:
+            raise
+        except (Fault, OffsetMapTooSmall) as error:
+            log.warning("log cannot be cleaned partition=%s reason=%s", choice.partition, error)
+        return True
+
+    async def _work(self, cleaner: LogCleaner, choice: Choice) -> None:
+        steps = cleaner.run(choice, self._now())
+        try:
+            for moved in steps:
+                await asyncio.sleep(moved / self._bytes_per_second)
+        finally:
+            steps.close()  # type: ignore[attr-defined]  # a generator
+
+    # -- what happens to logs meanwhile ----------------------------------------
+
+    def _cut(self, partition: Partition) -> None:
+        """What is written behind the cut is dirty; noted before anything is."""
+        cleaner = self._cleaners.get(partition.directory.path)
+        if cleaner is not None and not partition.directory.is_failed:
+            with DirectoryWork(self._host, partition.directory):
+                cleaner.truncated(partition.name, partition.log.log_end_offset)
+
+    def _gone(self, partition: Partition) -> None:
+        cleaner = self._cleaners.get(partition.directory.path)
+        if cleaner is not None and not partition.directory.is_failed:
+            with DirectoryWork(self._host, partition.directory):
+                cleaner.forget(partition.name)

@@ -1,0 +1,37 @@
+"""Work on one directory that may fail with it: the failure is taken in and goes no further."""
+
+from types import TracebackType
+from typing import Protocol
+
+from ottla.protocol.faults import StorageFailed
+from ottla.storage.log_dir import LogDirectory
+
+
+class FailureHandler(Protocol):
+    """Who takes directories offline."""
+
+    def storage_failed(self, directory: LogDirectory, reason: str) -> None:
+        """Take a directory and every partition in it offline."""
+        ...
+
+
+class DirectoryWork:
+    """``with DirectoryWork(host, directory):`` makes a `StorageFailed` an offline directory."""
+
+    def __init__(self, host: FailureHandler, directory: LogDirectory) -> None:
+        self._host = host
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, StorageFailed):
+            return False
+        self._host.storage_failed(self._directory, error.reason)
+        return True

@@ -1,0 +1,164 @@
+"""What a broker does for its logs now and then: retention, flushing, checkpoints, compaction.
+
+Each is a service of its own with Kafka's interval. What may wait for the disk goes through the
+directory's committer, off the loop; the rest is done log by log, with turns for others between.
+A directory that fails is taken offline and the work goes on with the others.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.config.generated import BrokerConfig
+from ottla.protocol.faults import StorageFailed
+from ottla.protocol.types import Millis
+from ottla.replication.directory_work import DirectoryWork
+from ottla.replication.hosting import Host
+from ottla.replication.partition import Partition
+from ottla.replication.replicas import Replicas
+from ottla.storage.flushing import by_path
+from ottla.storage.trusted_time import TrustedTime
+from ottla.storage.upkeep import delete_old_segments
+
+# How often logs are asked whether something is to be flushed or removed. Kafka does both by
+# timers of their own; a look at a thousand logs takes a millisecond.
+LOOK_MS: Final = 1000
+# A thousand logs in one go would keep clients waiting for milliseconds.
+LOGS_PER_TURN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Service: does ``work`` every ``interval_ms``, first after ``delay_ms``."""
+
+    name: str
+    interval_ms: int
+    work: Callable[[], Awaitable[None]]
+    delay_ms: int = 0
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Work until cancelled."""
+        ready()
+        await asyncio.sleep(self.delay_ms / 1000)
+        while True:
+            await self.work()
+            await asyncio.sleep(self.interval_ms / 1000)
+
+
+class Upkeep:
+    """The work itself. One per broker."""
+
+    def __init__(self, host: Host, replicas: Replicas) -> None:
+        self._host = host
+        self._replicas = replicas
+        self._clock = host.clock
+        self._time = TrustedTime(host.clock.now(), host.clock.monotonic())
+        self._flushed_at: dict[Partition, Millis] = {}
+
+    def now(self) -> Millis:
+        """Return the time by which records are old: a clock that jumps deletes nothing."""
+        return self._time.now(self._clock.now(), self._clock.monotonic())
+
+    async def _each(self, work: Callable[[Partition], None]) -> None:
+        """Do something for every partition that is online."""
+        for at, partition in enumerate(self._host.partitions):
+            if at % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if partition.offline is None and not partition.log.is_failed:
+                with DirectoryWork(self._host, partition.directory):
+                    work(partition)
+
+    # -- retention -------------------------------------------------------------
+
+    async def delete_old(self) -> None:
+        """Delete what ``retention.ms`` and ``retention.bytes`` say, and what was trimmed."""
+        now = self.now()
+        await self._each(lambda partition: _delete_old(partition, now))
+
+    async def remove_files(self) -> None:
+        """Remove the files of segments and logs that were deleted long enough ago."""
+        self.now()  # a jump of the clock is noticed while it is small
+        await self._each(_purge)
+        self._replicas.purge()
+
+    async def expire_producers(self) -> None:
+        """Forget producers that have been silent for ``producer.id.expiration.ms``."""
+        now = self.now()
+        await self._each(lambda partition: _expire(partition, now))
+
+    # -- flushing --------------------------------------------------------------
+
+    async def flush_due(self) -> None:
+        """Sync the logs that have rolled since, or whose ``flush.ms`` has passed."""
+        now = self._clock.monotonic()
+        hosted = set(self._host.partitions)
+        for gone in [each for each in self._flushed_at if each not in hosted]:
+            del self._flushed_at[gone]
+        for partition in self._host.partitions:
+            if partition.offline is None and self._is_flush_due(partition, now):
+                await self.flush(partition)
+                self._flushed_at[partition] = now
+
+    def _is_flush_due(self, partition: Partition, now: Millis) -> bool:
+        log = partition.log
+        if log.is_failed or log.recovery_point >= log.log_end_offset:
+            return False
+        if log.segments[-1].base_offset > log.recovery_point:
+            return True
+        last = self._flushed_at.setdefault(partition, now)
+        return now - last >= partition.config.flush_ms
+
+    async def flush(self, partition: Partition) -> None:
+        """Make all that is in a log durable; a failure takes its directory offline."""
+        log = partition.log
+        try:
+            plan = log.flush_plan()
+            await self._host.commit(partition.directory, by_path(plan, self._host.ports.disk))
+        except StorageFailed:
+            return
+        log.flushed(plan)
+
+    # -- checkpoints -----------------------------------------------------------
+
+    async def write_checkpoints(self) -> None:
+        """Write recovery points, log starts and high watermarks of every directory."""
+        for directory in self._host.online:
+            with DirectoryWork(self._host, directory):
+                await self._host.commit(directory, directory.checkpoint_writes())
+
+    async def write_high_watermarks(self) -> None:
+        """Write the high watermarks only."""
+        for directory in self._host.online:
+            with DirectoryWork(self._host, directory):
+                await self._host.commit(directory, directory.checkpoint_writes()[-1:])
+
+
+def _delete_old(partition: Partition, now: Millis) -> None:
+    if not delete_old_segments(partition.log, now).is_empty:
+        partition.log_start_moved()
+
+
+def _purge(partition: Partition) -> None:
+    partition.log.purge_deleted()
+
+
+def _expire(partition: Partition, now: Millis) -> None:
+    partition.log.producers.expire(now)
+
+
+def upkeep_services(upkeep: Upkeep, config: BrokerConfig) -> tuple[Every, ...]:
+    """Return the services, in the order they start."""
+    delay = config.log_initial_task_delay_ms
+    retention = config.ottla_cleaner_interval_ms or config.log_retention_check_interval_ms
+    expiry = config.producer_id_expiration_check_interval_ms
+    checkpoint = config.log_flush_offset_checkpoint_interval_ms
+    high_watermarks = config.replica_high_watermark_checkpoint_interval_ms
+    return (
+        Every("retention", retention, upkeep.delete_old, min(delay, retention)),
+        Every("file-removal", LOOK_MS, upkeep.remove_files),
+        Every("log-flusher", LOOK_MS, upkeep.flush_due),
+        Every("checkpoints", checkpoint, upkeep.write_checkpoints, min(delay, checkpoint)),
+        Every("high-watermarks", high_watermarks, upkeep.write_high_watermarks, high_watermarks),
+        Every("producer-expiry", expiry, upkeep.expire_producers, expiry),
+    )

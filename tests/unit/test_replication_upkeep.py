@@ -1,0 +1,222 @@
+"""What is done for logs now and then, and what a stop and a crash leave."""
+
+import asyncio
+import errno
+
+from replicas_world import TOPIC, Broker, image_of, partition_of
+from replication_world import append, batch_of, values_in
+
+from ottla.config.generated import BrokerConfig
+from ottla.protocol.records.writer import Producer
+from ottla.replication.cleaner_loop import Cleaning
+from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
+from ottla.storage.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
+from ottla.storage.partition_names import TopicPartition
+
+NAME = TopicPartition("orders", 0)
+SMALL = {"internal.segment.bytes": "200"}
+
+
+def one(**settings: str):
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    return image_of(
+        {"orders": (1, {0: partition_of(1)})}, configs={(TOPIC, "orders"): {**SMALL, **given}}
+    )
+
+
+def hosted(**settings: str):
+    broker = Broker(paths=("/d1",)).start(one(**settings))
+    return broker, broker.partitions.get("orders", 0), Upkeep(broker.host, broker.replicas)
+
+
+def config_of(**settings) -> BrokerConfig:
+    return BrokerConfig(
+        node_id=1, process_roles=("broker",), controller_listener_names=("C",), **settings
+    )
+
+
+def fill(partition, count: int = 6) -> None:
+    for number in range(count):
+        append(partition, b"%064d" % number)
+
+
+def test_old_segments_go_by_time_and_their_files_later() -> None:
+    broker, partition, upkeep = hosted(retention_ms="1000")
+    fill(partition)
+    assert len(partition.log.segments) > 2
+    asyncio.run(upkeep.delete_old())
+    assert partition.log.log_start_offset == 0
+    broker.clock.pass_ms(2000)
+    asyncio.run(upkeep.delete_old())
+    assert partition.log.log_start_offset == 6
+    files = broker.disk.list("/d1/orders-0")
+    assert any(name.endswith(".deleted") for name in files)
+    broker.clock.pass_ms(60_000)
+    asyncio.run(upkeep.remove_files())
+    assert not any(name.endswith(".deleted") for name in broker.disk.list("/d1/orders-0"))
+
+
+def test_a_clock_that_jumps_deletes_nothing() -> None:
+    broker, partition, upkeep = hosted(retention_ms="1000")
+    fill(partition)
+    broker.clock.wall += 10 * 365 * 86_400_000
+    asyncio.run(upkeep.delete_old())
+    assert partition.log.log_start_offset == 0
+
+
+def test_a_deletion_that_waits_hears_of_retention() -> None:
+    broker, partition, upkeep = hosted(retention_ms="1000")
+    partition.apply(partition_of(1, 2, epoch=0, partition_epoch=1, isr=(1,)))
+    fill(partition)
+    partition.follower_fetched(2, 6, log_start=6)
+    told = []
+    partition.when_deleted(6, told.append)
+    broker.clock.pass_ms(2000)
+    asyncio.run(upkeep.delete_old())
+    assert told == [None]
+
+
+def test_a_log_that_rolled_is_flushed_and_checkpointed() -> None:
+    broker, partition, upkeep = hosted()
+    fill(partition)
+    assert partition.log.recovery_point == 0
+
+    async def work() -> None:
+        await upkeep.flush_due()
+        await upkeep.write_checkpoints()
+
+    asyncio.run(work())
+    assert partition.log.recovery_point == 6
+    assert read_offsets(broker.disk, f"/d1/{RECOVERY_POINT}") == {NAME: 6}
+    assert read_offsets(broker.disk, f"/d1/{HIGH_WATERMARK}") == {NAME: 6}
+
+
+def test_a_log_is_flushed_after_its_time_only() -> None:
+    broker, partition, upkeep = hosted(flush_ms="5000")
+    append(partition, b"a")
+    asyncio.run(upkeep.flush_due())
+    assert partition.log.recovery_point == 0
+    broker.clock.pass_ms(5000)
+    asyncio.run(upkeep.flush_due())
+    assert partition.log.recovery_point == 1
+    append(partition, b"b")
+    broker.clock.pass_ms(4999)
+    asyncio.run(upkeep.flush_due())
+    assert partition.log.recovery_point == 1
+
+
+def test_flush_messages_makes_every_append_durable() -> None:
+    broker, partition, _ = hosted(flush_messages="1")
+    append(partition, b"a")
+    assert partition.log.recovery_point == 1
+    broker.disk.crash()
+    broker.disk.restart()
+    again = broker.again(one())
+    assert values_in(again.partitions.get("orders", 0).log) == [b"a"]
+
+
+def test_a_flush_that_fails_takes_the_directory_offline_without_a_crash() -> None:
+    broker, partition, upkeep = hosted()
+    fill(partition)
+    broker.disk.fail("sync", error=errno.EIO, path_contains="/d1/orders-0")
+    asyncio.run(upkeep.flush_due())
+    assert partition.offline is not None
+    assert partition.log.recovery_point == 0
+    asyncio.run(upkeep.write_checkpoints())
+    asyncio.run(upkeep.delete_old())
+
+
+def test_a_log_deleted_while_it_is_flushed_harms_nobody() -> None:
+    broker, partition, upkeep = hosted()
+    fill(partition)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(upkeep.flush_due())
+            await asyncio.sleep(0)
+            broker.publish(image_of({}))
+
+    asyncio.run(scenario())
+    assert not broker.directories[0].is_failed
+
+
+def test_high_watermarks_are_written_alone_and_only_when_they_moved() -> None:
+    broker, partition, upkeep = hosted()
+    append(partition, b"a")
+    asyncio.run(upkeep.write_high_watermarks())
+    assert read_offsets(broker.disk, f"/d1/{HIGH_WATERMARK}") == {NAME: 1}
+    assert RECOVERY_POINT not in broker.disk.list("/d1")
+    before = broker.disk.operations
+    asyncio.run(upkeep.write_high_watermarks())
+    assert broker.disk.operations == before
+
+
+def test_silent_producers_are_forgotten() -> None:
+    broker, partition, upkeep = hosted()
+    partition.append(batch_of(b"a", producer=Producer(7, 0, 0)), now=broker.clock.now())
+    assert len(list(partition.log.producers.entries())) == 1
+    broker.clock.pass_ms(86_400_001)
+    asyncio.run(upkeep.expire_producers())
+    assert not list(partition.log.producers.entries())
+
+
+def test_compaction_keeps_the_newest_record_of_a_key() -> None:
+    broker, partition, upkeep = hosted(cleanup_policy="compact", min_cleanable_dirty_ratio="0.1")
+    fill(partition)
+    config = config_of(log_cleaner_dedupe_buffer_size=1 << 16)
+    cleaning = Cleaning(broker.host, config, upkeep.now)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(cleaning.run(lambda: None))
+            async with asyncio.timeout(10):
+                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0)
+            running.cancel()
+
+    asyncio.run(scenario())
+    kept = values_in(partition.log)
+    assert kept[-1] == b"%064d" % 5
+    assert len(kept) < 6
+
+
+def test_a_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> None:
+    broker, partition, upkeep = hosted()
+    fill(partition, 3)
+    asyncio.run(upkeep.flush(partition))
+    append(partition, b"not synced")
+    broker.disk.crash()
+    broker.disk.restart()
+    again = broker.again(one())
+    kept = values_in(again.partitions.get("orders", 0).log)
+    assert kept[:3] == [b"%064d" % number for number in range(3)]
+    again.stop()
+    assert ".kafka_cleanshutdown" in again.disk.list("/d1")
+    third = again.again(one())
+    assert third.directories[0].last_shutdown.broker_epoch == 5
+    assert values_in(third.partitions.get("orders", 0).log) == kept
+
+
+def test_services_go_by_the_settings() -> None:
+    _, _, upkeep = hosted()
+    config = config_of(log_retention_check_interval_ms=123, log_initial_task_delay_ms=7)
+    services = {each.name: each for each in upkeep_services(upkeep, config)}
+    assert services["retention"].interval_ms == 123
+    assert services["retention"].delay_ms == 7
+    assert services["producer-expiry"].interval_ms == 600_000
+    assert services["high-watermarks"].interval_ms == 5000
+    assert len({each for each in services}) == len(services)
+
+
+def test_work_is_repeated() -> None:
+    done = []
+
+    async def work() -> None:
+        done.append(1)
+        if len(done) == 3:
+            raise OSError("enough")
+
+    try:
+        asyncio.run(Every("work", 0, work).run(lambda: done.append(0)))
+    except OSError:
+        assert done == [0, 1, 1]
