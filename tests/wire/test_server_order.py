@@ -6,13 +6,20 @@ from collections.abc import Awaitable, Callable
 from serving import Counting, Running, Scripted, Wire, ask, find, list_groups, produce, running
 
 from ottla.api.replies import Answer, FileRange
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Route, Routes
+from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.types import ZERO_UUID
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits, Refusal
 from ottla.server.connection import ConnectionLimits
@@ -410,6 +417,35 @@ def test_a_drain_that_takes_too_long_refuses_what_is_left() -> None:
         assert 11 <= asyncio.get_running_loop().time() < 12
 
     play(scenario)
+
+
+class Parking(Scripted):
+    """Produce parks, and looks at its body no more."""
+
+    def routes(self, kind: Listener = Listener.BROKER) -> Routes:
+        parking = Route(ApiKey.PRODUCE, self.park, raw=True, keeps_body=False)
+        return Routes(kind, (parking, Route(ApiKey.FIND_COORDINATOR, self.find)))
+
+
+def test_a_body_that_is_not_kept_costs_no_memory_and_names_nobody_in_an_error() -> None:
+    def asking(name: str) -> ProduceRequest:
+        data = [PartitionProduceData(0, bytes(100_000))]
+        return ProduceRequest(None, -1, 1, [TopicProduceData(name, ZERO_UUID, data)])
+
+    memory = RequestMemory(250_000)
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        for number, name in enumerate("abcd"):  # all lie in one buffer, one after the other
+            wire.send(ask(ApiKey.PRODUCE, 3, number, asking(name)))
+            await asyncio.sleep(1)
+        assert len(scripted.parked) == 4, "400 kB are parked where 250 may be in use"
+        for future in scripted.parked[1:]:
+            future.set_result([b""])
+        server.task.cancel()
+        assert await wire.is_closed()
+        assert not wire.received, "a first reply that names topics would name the last request's"
+
+    play(scenario, scripted=Parking(), shared=Shared(memory=memory))
 
 
 def test_a_drain_ends_although_a_client_takes_nothing() -> None:

@@ -86,6 +86,9 @@ class Serving:
         return self.dispatcher.listener
 
 
+_NOTHING: Final = memoryview(b"")
+
+
 @dataclass(slots=True, eq=False)
 class _Parked:
     """A request whose handler has not finished. ``granted`` is memory to be given back.
@@ -282,6 +285,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if call.holds_frame:
             self._inlet.hand_over()
+        elif not call.route.keeps_body:
+            # Nobody looks at it again: not who answers an error, and it costs no memory.
+            call.request = call.request._replace(body=_NOTHING)
+            self._give_back(granted)
+            granted = 0
         turn = self._order.take_turn(len(frame))
         self._park(_Parked(call, caller, turn, granted, since), reply)
 
