@@ -429,16 +429,19 @@ class Parking(Scripted):
 
 def test_a_body_that_is_not_kept_costs_no_memory_and_names_nobody_in_an_error() -> None:
     def asking(name: str) -> ProduceRequest:
-        data = [PartitionProduceData(0, bytes(100_000))]
+        data = [PartitionProduceData(0, bytes(1_000_000))]
         return ProduceRequest(None, -1, 1, [TopicProduceData(name, ZERO_UUID, data)])
 
-    memory = RequestMemory(250_000)
+    memory = RequestMemory(2_500_000)
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         for number, name in enumerate("abcd"):  # all lie in one buffer, one after the other
-            wire.send(ask(ApiKey.PRODUCE, 3, number, asking(name)))
+            frame = ask(ApiKey.PRODUCE, 3, number, asking(name))
+            wire.send(frame[:1000])
             await asyncio.sleep(1)
-        assert len(scripted.parked) == 4, "400 kB are parked where 250 may be in use"
+            wire.send(frame[1000:])
+            await asyncio.sleep(1)
+        assert len(scripted.parked) == 4, "4 MB are parked where 2.5 may be in use"
         for future in scripted.parked[1:]:
             future.set_result([b""])
         server.task.cancel()
