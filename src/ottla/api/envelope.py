@@ -14,7 +14,7 @@ new one. What the request itself came to is in the response inside.
 
 import ipaddress
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from inspect import isawaitable
 from types import MappingProxyType
@@ -193,9 +193,18 @@ class Forwarder:
         """Return the part of a client listener's table that is forwarded."""
         return tuple(Route(key, self.forward, raw=True) for key in FORWARDED)
 
-    async def forward(self, caller: Caller, request: Request, body: memoryview) -> Result:
-        """Forward one request and return the response's body as it came."""
+    def forward(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
+        """Forward one request and return the response's body as it came.
+
+        Raises:
+            ProtocolFault: at once, so that bytes which are no request are treated as such.
+        """
         message: Message = decode(request_class(request.key), request.version, body)
+        return self._forward(caller, request, body, message)
+
+    async def _forward(
+        self, caller: Caller, request: Request, body: memoryview, message: Message
+    ) -> Result:
         envelope = EnvelopeRequest(
             request_data=_request_data(request, body),
             request_principal=encode_principal(_principal(caller.principal)),

@@ -1,0 +1,115 @@
+"""One whole node on a loop of its own thread, for tests that speak to it with plain sockets."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+from ottla.config.settings import Loaded, load
+from ottla.node.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.formatting import format_node
+from ottla.node.handle import Node
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.ports import Address
+from ottla.runtime.randomness import SystemRandom
+
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+
+
+def settings(root: Path, *extra: str, listeners: str = "") -> Loaded:
+    """A combined node with one client listener unless ``listeners`` says otherwise."""
+    listeners = listeners or "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+    return load(
+        f"process.roles=broker,controller\nnode.id=1\nlisteners={listeners}\n"
+        "controller.quorum.bootstrap.servers=127.0.0.1:1\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+        "OTHER:PLAINTEXT\n"
+        f"log.dirs={root / 'data'}\nbroker.heartbeat.interval.ms=200\n" + "\n".join(extra)
+    )
+
+
+def format_one(loaded: Loaded) -> Loaded:
+    options = FormatOptions(cluster_id=CLUSTER, quorum=Quorum(is_standalone=True))
+    random = SystemRandom()
+    format_node(RealDisk(), random, SystemClock().now(), plan_format(loaded, options, random))
+    return loaded
+
+
+class OneNode:
+    """A node that runs beside the test; `call` runs something on its loop."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.node = self.call(Node.start(loaded))
+        self.call(self._unfenced())
+
+    async def _unfenced(self) -> None:
+        await self.node.wait_image(lambda image: image.cluster.is_unfenced(self.node.node_id))
+
+    def call(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+
+    @property
+    def address(self) -> Address:
+        found = self.node.listen_addr
+        assert found is not None
+        return found
+
+    def stop(self) -> None:
+        self.call(self.node.shutdown())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def one_node(loaded: Loaded) -> Iterator[OneNode]:
+    running = OneNode(format_one(loaded))
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+class Line:
+    """A blocking connection that sends whatever it is told to."""
+
+    def __init__(self, address: Address) -> None:
+        self.sock = socket.create_connection((address.host, address.port), timeout=20)
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.sock.close()
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def exactly(self, length: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < length:
+            part = self.sock.recv(length - len(parts))
+            if not part:
+                raise ConnectionResetError(f"ended after {len(parts)} bytes")
+            parts += part
+        return bytes(parts)
+
+    def frame(self) -> bytes:
+        (length,) = struct.unpack(">i", self.exactly(4))
+        return self.exactly(length)
+
+    def is_closed(self) -> bool:
+        """Wait for the end; True when nothing but the end came."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionError:
+            return True
