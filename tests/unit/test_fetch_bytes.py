@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_strategies import messages
 
-from ottla.api.fetch_reply import FetchReply, NodeAt, Row, pack_fetch
+from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
+from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import Asked, parse_fetch
 from ottla.api.replies import Chunk, FileRange
 from ottla.protocol.codec import decode, encode
@@ -166,7 +167,7 @@ nodes = st.lists(
 
 def as_row(data: fetch.PartitionData) -> Row:
     diverging = (data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-    leader = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+    leader = CurrentLeader(data.current_leader.leader_id, data.current_leader.leader_epoch)
     aborted = data.aborted_transactions
     return Row(
         data.partition_index,
@@ -197,7 +198,7 @@ def test_replies_are_what_the_codec_writes(
             (ID if version >= 13 else name, [as_row(each) for each in partitions])
             for name, partitions in topics
         ],
-        [NodeAt(each.node_id, each.host, each.port, each.rack) for each in nodes],
+        [NodeEndpoint(each.node_id, each.host, each.port, each.rack) for each in nodes],
         throttle,
     )
     for _, partitions in topics:

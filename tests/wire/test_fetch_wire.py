@@ -27,6 +27,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -228,6 +229,21 @@ async def test_offsets_by_time(tmp_path: Path) -> None:
             reply: Any = await here.send(request, version)
             (row,) = reply.topics[0].partitions
             assert (row.error_code, row.offset, row.timestamp) == (0, 1, 1001)
+
+
+@asynchronous
+async def test_directories_are_described(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        await here.create("orders", 2)
+        append(here.partition("orders", 1), b"a")
+        for version in range(1, 5):
+            reply: Any = await here.send(DescribeLogDirsRequest(topics=None), version)
+            (result,) = reply.results
+            assert (result.error_code, result.log_dir) == (0, str(tmp_path / "data"))
+            (topic,) = result.topics
+            sizes = {row.partition_index: row.partition_size for row in topic.partitions}
+            assert sizes[0] == 0 < sizes[1]
+        assert 0 < result.usable_bytes <= result.total_bytes
 
 
 def in_a_thread(work: Callable[[], None]) -> "asyncio.Future[None]":

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.api.fetch_reply import NodeAt, Row
+from ottla.api.current_leaders import CurrentLeader, NodeEndpoint, current_leader, endpoint_of
+from ottla.api.fetch_reply import Row
 from ottla.api.fetch_request import FetchAsk
 from ottla.api.fetch_sessions import Followed, Told
 from ottla.api.read_replica import Candidate, decide_read_replica
@@ -22,7 +23,6 @@ from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
-from ottla.protocol.types import NO_LEADER
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
@@ -261,25 +261,22 @@ class Reading:
             return None
         return broker
 
-    def name_leaders(self, told: Iterable[Told]) -> list[NodeAt]:
+    def name_leaders(self, told: Iterable[Told]) -> list[NodeEndpoint]:
         """Tell who leads where this node does not (KIP-951); return where those are."""
         if self._ask.version < LEADER_SINCE:
             return []
-        nodes: dict[int, NodeAt] = {}
+        nodes: dict[int, NodeEndpoint] = {}
         for followed, row in told:
             if row.error not in _TELL_LEADER or followed.name is None:
                 continue
             row.leader = self._leader(followed.name, row.index)
-            broker = self._broker(row.leader[0])
-            if broker is not None:
-                at = broker.listeners[self._caller.listener]
-                nodes[broker.id] = NodeAt(broker.id, at.host, at.port, broker.rack)
+            node = endpoint_of(self._image, row.leader.leader_id, self._caller.listener)
+            if node is not None:
+                nodes[node.node_id] = node
         return list(nodes.values())
 
-    def _leader(self, topic: str, index: int) -> tuple[int, int]:
+    def _leader(self, topic: str, index: int) -> CurrentLeader:
         partition = self._sources.partitions.get(topic, index)
         if partition is not None:
-            return partition.leader_id, partition.leader_epoch
-        known = self._image.topics.named(topic)
-        at = None if known is None else known.partitions.get(index)
-        return (NO_LEADER, -1) if at is None else (at.leader, at.leader_epoch)
+            return CurrentLeader(partition.leader_id, partition.leader_epoch)
+        return current_leader(self._image, topic, index)

@@ -20,8 +20,9 @@ A reply is a list of chunks, a run of bytes up to the next file slice each.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_request import FLEXIBLE_SINCE, SESSIONS_SINCE, Topic
 from ottla.api.replies import Chunk, FileSlice
 from ottla.protocol.codec.primitives import uvarint
@@ -60,21 +61,12 @@ class Row:
     aborted: Sequence[AbortedTxn] | None = None
     preferred_replica: int = NO_REPLICA
     diverging: tuple[LeaderEpoch, Offset] | None = None
-    leader: tuple[int, int] | None = None  # id and epoch
+    leader: CurrentLeader | None = None
 
     @property
     def size(self) -> int:
         """Bytes of records."""
         return 0 if self.records is None else self.records.length
-
-
-class NodeAt(NamedTuple):
-    """Where a leader that clients are sent to can be reached."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 @dataclass(slots=True)
@@ -84,7 +76,7 @@ class FetchReply:
     error: ErrorCode = ErrorCode.NONE
     session_id: int = NO_SESSION
     topics: Sequence[tuple[Topic, Sequence[Row]]] = ()
-    nodes: Sequence[NodeAt] = ()
+    nodes: Sequence[NodeEndpoint] = ()
     throttle_ms: int = 0
 
 
@@ -173,7 +165,7 @@ def _pack_row_tags(out: bytearray, row: Row) -> None:
         out += bytes((1, _LEADER.size)) + _LEADER.pack(*row.leader, 0)
 
 
-def _pack_nodes(out: bytearray, nodes: Sequence[NodeAt]) -> None:
+def _pack_nodes(out: bytearray, nodes: Sequence[NodeEndpoint]) -> None:
     if not nodes:
         out.append(0)
         return

@@ -1,4 +1,4 @@
-"""The reading APIs of a broker, put together: Fetch, ListOffsets, OffsetForLeaderEpoch."""
+"""The reading APIs of a broker, put together: records, offsets, epochs, directories."""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +6,12 @@ from ottla.api.fetch import FetchHandlers
 from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
 from ottla.api.list_offsets import ListOffsetsHandlers
+from ottla.api.log_dirs import LogDirsHandler
 from ottla.api.offset_for_leader_epoch import EpochHandlers
 from ottla.api.read_replica import RACK_AWARE
 from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
+from ottla.node.directories import log_directories
 from ottla.node.hosting import Hosting
 
 if TYPE_CHECKING:
@@ -31,4 +33,5 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
         *FetchHandlers(sources, sessions, ports.clock, config.fetch_max_bytes).routes(),
         *ListOffsetsHandlers(partitions).routes(),
         *EpochHandlers(partitions).routes(),
+        *LogDirsHandler(log_directories(config), ground.log_directories, ports.disk).routes(),
     )

@@ -232,6 +232,11 @@ class RealDisk:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
+
 
 def _length(data: Buffer) -> int:
     return data.nbytes if isinstance(data, memoryview) else len(data)

@@ -189,6 +189,10 @@ class Disk(Protocol):
         """Return how much may still be written below ``path``."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the volume that ``path`` is on."""
+        ...
+
 
 class Syncable(Protocol):
     """What a `Committer` makes durable: an open `File`, or a path that is opened to be synced."""

@@ -381,6 +381,11 @@ class SimDisk:
         self._enter("stat", path)
         return self._room()
 
+    def total_bytes(self, path: str) -> int:
+        """Return the limit; without one, plenty."""
+        self._enter("stat", path)
+        return FOR_EVER if self._capacity is None else self._capacity
+
     def _room(self) -> int:
         if self._capacity is None:
             return FOR_EVER

@@ -1,0 +1,118 @@
+"""DescribeLogDirs: what lies in which directory, and how much room is left (KIP-113, KIP-827).
+
+A directory that is offline is a row with KAFKA_STORAGE_ERROR and nothing else. A log that is
+being moved is a second row of its partition, in the directory it moves to, with
+``is_future_key``. Kafka 4.2 speaks versions 1 to 4.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.api.fetch_read import anybody
+from ottla.api.routes import Caller, Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.runtime.ports import Disk
+from ottla.storage.log import Log
+from ottla.storage.log_dir import LogDirectory
+from ottla.storage.partition_names import TopicPartition
+
+VERSIONS: Final = (1, 4)
+_LAG_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsHandler:
+    """The handler of a broker's listeners.
+
+    ``paths`` are all of ``log.dirs``; one without a directory could not be opened at the start.
+    """
+
+    paths: Sequence[str]
+    directories: Sequence[LogDirectory]
+    disk: Disk
+    may_describe: Callable[[Caller], bool] = anybody
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a route table."""
+        return (Route(ApiKey.DESCRIBE_LOG_DIRS, self.on_describe_log_dirs, versions=VERSIONS),)
+
+    def on_describe_log_dirs(
+        self, caller: Caller, request: DescribeLogDirsRequest, version: int
+    ) -> DescribeLogDirsResponse:
+        """Describe every directory, with all partitions or those that are asked for."""
+        if not self.may_describe(caller):
+            return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        wanted = _wanted(request)
+        opened = {each.path: each for each in self.directories}
+        return DescribeLogDirsResponse(
+            results=[self._described(path, opened.get(path), wanted) for path in self.paths]
+        )
+
+    def _described(
+        self, path: str, directory: LogDirectory | None, wanted: frozenset[TopicPartition] | None
+    ) -> DescribeLogDirsResult:
+        result = DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path)
+        if directory is None or directory.is_failed:
+            return result
+        try:
+            result.total_bytes = self.disk.total_bytes(path)
+            result.usable_bytes = self.disk.free_bytes(path)
+        except OSError:
+            return result
+        result.error_code = ErrorCode.NONE
+        result.topics = _topics(_rows(directory, self._current(), wanted))
+        return result
+
+    def _current(self) -> Mapping[TopicPartition, Log]:
+        """Return where each log is now; a future one is measured against it."""
+        return {name: hosted.log for each in self.directories for name, hosted in each.logs.items()}
+
+
+def _wanted(request: DescribeLogDirsRequest) -> frozenset[TopicPartition] | None:
+    """Return the partitions that are asked for; None for all."""
+    if request.topics is None:
+        return None
+    return frozenset(
+        TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
+    )
+
+
+Described = tuple[TopicPartition, DescribeLogDirsPartition]
+
+
+def _rows(
+    directory: LogDirectory,
+    current: Mapping[TopicPartition, Log],
+    wanted: frozenset[TopicPartition] | None,
+) -> Iterable[Described]:
+    for logs, is_future in ((directory.logs, False), (directory.future_logs, True)):
+        for name, hosted in logs.items():
+            if wanted is None or name in wanted:
+                log = hosted.log
+                lag = _lag(log, current.get(name), is_future=is_future)
+                yield name, DescribeLogDirsPartition(name.partition, log.size, lag, is_future)
+
+
+def _lag(log: Log, current: Log | None, *, is_future: bool) -> int:
+    """Say how far a log is behind: a future one behind its own, that one behind its leader's."""
+    if current is None:
+        return _LAG_UNKNOWN
+    if is_future:
+        return current.log_end_offset - log.log_end_offset
+    return max(0, log.high_watermark - log.log_end_offset)
+
+
+def _topics(rows: Iterable[Described]) -> list[DescribeLogDirsTopic]:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for name, row in rows:
+        topics.setdefault(name.topic, DescribeLogDirsTopic(name.topic)).partitions.append(row)
+    return list(topics.values())

@@ -1,0 +1,141 @@
+"""DescribeLogDirs: sizes, lags, futures, and directories that are offline."""
+
+import errno
+from typing import Any
+
+import pytest
+from fetch_world import CALLER
+from replication_world import CLUSTER, Machine, append, registration
+
+from ottla.api.log_dirs import LogDirsHandler
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
+from ottla.protocol.types import NodeId, Uuid
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_dir import LogDirectory, format_directory
+from ottla.storage.partition_names import DirectoryKind, TopicPartition
+
+ALL = DescribeLogDirsRequest(topics=None)
+ID = Uuid(bytes(range(16)))
+PLENTY = 2**50
+
+
+def handler(machine: Machine, *more: LogDirectory, **terms: Any) -> LogDirsHandler:
+    directories = [machine.directory, *more]
+    paths = terms.pop("paths", [each.path for each in directories])
+    return LogDirsHandler(paths, directories, machine.disk, **terms)
+
+
+def described(
+    handler: LogDirsHandler, request: DescribeLogDirsRequest = ALL
+) -> list[DescribeLogDirsResult]:
+    return handler.on_describe_log_dirs(CALLER, request, 4).results
+
+
+def partitions(result: DescribeLogDirsResult) -> dict[tuple[str, int], tuple[int, int, bool]]:
+    assert result.error_code == 0
+    return {
+        (topic.name, row.partition_index): (
+            row.partition_size,
+            row.offset_lag,
+            row.is_future_key,
+        )
+        for topic in result.topics
+        for row in topic.partitions
+    }
+
+
+def second_directory(machine: Machine) -> LogDirectory:
+    format_directory(machine.world, "/e", node_id=NodeId(0), cluster_id=CLUSTER)
+    directory = LogDirectory.open(machine.world, "/e", node_id=NodeId(0), cluster_id=CLUSTER)
+    directory.open_all(lambda _: LogConfig())
+    return directory
+
+
+def test_partitions_with_their_sizes() -> None:
+    machine = Machine()
+    first = machine.host(TopicPartition("orders", 0))
+    first.apply(registration())
+    machine.host(TopicPartition("orders", 1))
+    machine.host(TopicPartition("other", 0))
+    append(first, b"a" * 100)
+    (result,) = described(handler(machine))
+    assert result.log_dir == "/d"
+    assert partitions(result) == {
+        ("orders", 0): (first.log.size, 0, False),
+        ("orders", 1): (0, 0, False),
+        ("other", 0): (0, 0, False),
+    }
+    assert first.log.size > 100
+    assert result.usable_bytes > 0 and result.total_bytes >= result.usable_bytes
+
+
+def test_only_what_is_asked_for() -> None:
+    machine = Machine()
+    for index in (0, 1):
+        machine.host(TopicPartition("orders", index))
+    machine.host(TopicPartition("other", 0))
+    asked = [DescribableLogDirTopic("orders", [1, 7]), DescribableLogDirTopic("nope", [0])]
+    (result,) = described(handler(machine), DescribeLogDirsRequest(asked))
+    assert list(partitions(result)) == [("orders", 1)]
+    (result,) = described(handler(machine), DescribeLogDirsRequest([]))
+    assert result.topics == []
+
+
+def test_a_log_on_its_way_has_a_second_row() -> None:
+    machine = Machine()
+    here = machine.host(TopicPartition("orders", 0))
+    here.apply(registration())
+    append(here, b"a", b"b")
+    there = second_directory(machine)
+    there.create_log(TopicPartition("orders", 0), ID, LogConfig(), DirectoryKind.FUTURE)
+    old, new = described(handler(machine, there))
+    assert partitions(old) == {("orders", 0): (here.log.size, 0, False)}
+    assert partitions(new) == {("orders", 0): (0, 2, True)}
+
+
+def test_a_future_log_without_a_present_has_no_known_lag() -> None:
+    machine = Machine()
+    there = second_directory(machine)
+    there.create_log(TopicPartition("orders", 0), ID, LogConfig(), DirectoryKind.FUTURE)
+    assert partitions(described(handler(machine, there))[1]) == {("orders", 0): (0, -1, True)}
+
+
+def test_directories_that_are_offline() -> None:
+    machine = Machine()
+    machine.host()
+    there = second_directory(machine)
+    there.fail("pulled out")
+    never, failed, fine = described(handler(machine, there, paths=["/never", "/e", "/d"]))
+    for row in (never, failed):
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (row.topics, row.total_bytes, row.usable_bytes) == ([], -1, -1)
+    assert fine.error_code == 0
+
+
+def test_a_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+
+    def broken(path: str) -> int:
+        raise OSError(errno.EIO, "no answer", path)
+
+    monkeypatch.setattr(machine.disk, "free_bytes", broken)
+    (result,) = described(handler(machine))
+    assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+
+
+def test_who_may_not_look() -> None:
+    reply = handler(Machine(), may_describe=lambda caller: False).on_describe_log_dirs(
+        CALLER, ALL, 4
+    )
+    assert (reply.error_code, reply.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+def test_no_version_is_served_that_kafka_does_not_have() -> None:
+    (route,) = handler(Machine()).routes()
+    assert (route.api_key, route.versions) == (ApiKey.DESCRIBE_LOG_DIRS, (1, 4))
