@@ -219,7 +219,7 @@ def test_what_was_changed_beside_the_log_is_taken_back_when_refused() -> None:
     ticket = bench.submit(put("a", 1), answers=answers, refused=refused)
     assert (ticket.reply, other.reply) == ("sorry", "sorry too")
     assert not waiting.is_settled
-    assert seen == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert seen == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_an_answer_to_an_earlier_request_waits_for_the_commit_too() -> None:

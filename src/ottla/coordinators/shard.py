@@ -38,7 +38,9 @@ from ottla.coordinators.decision import (
 from ottla.coordinators.parked import Parked, Settled, Views
 from ottla.coordinators.ports import ShardLog
 from ottla.coordinators.timers import Timers
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
+    BatchTooLargeForSegment,
     CoordinatorLoading,
     CoordinatorNotAvailable,
     CorruptBatch,
@@ -47,7 +49,9 @@ from ottla.protocol.faults import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeader,
+    RecordTooLarge,
     StorageFailed,
+    UnknownLeaderEpoch,
 )
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
@@ -62,7 +66,7 @@ Machine = TypeVar("Machine", bound=StateMachine[object])
 Decide: TypeAlias = Callable[[Machine, Millis], Decision]
 
 # What a shard must not go on after: whether the batch is in the log, or stays there, is unknown.
-_LOST: Final = (NotLeader, FencedLeaderEpoch, StorageFailed)
+_LOST: Final = (NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, StorageFailed)
 
 
 class ShardState(enum.Enum):
@@ -322,10 +326,18 @@ class Shard(Generic[Machine]):
         self.on_lost()
 
 
+class TooMuchToWrite(Fault):
+    """A decision that no batch of the topic can hold; who asked cannot make it smaller."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def fault_for_client(fault: Fault) -> Fault:
     """Say in a coordinator's words why the log took nothing."""
     if isinstance(fault, NotEnoughReplicas):
         return CoordinatorNotAvailable(str(fault))
+    if isinstance(fault, RecordTooLarge | BatchTooLargeForSegment):
+        return TooMuchToWrite(str(fault))
     return fault
 
 

@@ -17,7 +17,7 @@ from ottla.api.controller_table import Desk, TokenSettings
 from ottla.api.describe import DescribeHandlers
 from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.raft import RaftHandlers
-from ottla.api.routes import Route, Routes
+from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
 from ottla.api.topic_partitions import TopicPartitionsHandlers
 from ottla.config.generated import BrokerConfig
 from ottla.config.settings import Loaded
@@ -49,6 +49,7 @@ from ottla.node.connection_limits import (
 )
 from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
+from ottla.node.coordination import Coordination, build_coordination
 from ottla.node.directories import log_directories
 from ottla.node.hosting import Hosting, build_hosting
 from ottla.node.image_loader import Followers, ImageLoader
@@ -133,6 +134,7 @@ class NodeParts:
     auto_join: AutoJoin | None
     lifecycle: BrokerLifecycle | None
     hosting: Hosting | None
+    coordination: Coordination | None
     client_listener: Server | None
     topic_creation: TopicCreation | None
     meters: Meters
@@ -156,13 +158,13 @@ def build_node(ground: Ground) -> NodeParts:
     on_role = [meters.on_role] if controller is None else [controller.on_role, meters.on_role]
     on_applied = [] if controller is None else [controller.on_applied]
     lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
-    hosting = None if lifecycle is None else build_hosting(ground, lifecycle)
-    replicas = [] if hosting is None else [hosting.replicas]
+    keeping = None if lifecycle is None else _keeping(ground, watch, channel, lifecycle)
+    hosting = None if keeping is None else keeping.hosting
     shared = _shared(ground, meters)
     limiting = ConnectionLimits(ground.loaded, shared.admission)
-    publishers: list[Publisher] = [watch, meters, limiting, *replicas]
+    kept = () if keeping is None else keeping.publishers()
+    publishers: list[Publisher] = [watch, meters, limiting, *kept]
     loader.follow_with(Followers(publishers, on_role, on_applied, snapshotter))
-    creation = _topic_creation(ground, channel) if is_broker else None
     return NodeParts(
         quorum=quorum,
         watch=watch,
@@ -180,14 +182,13 @@ def build_node(ground: Ground) -> NodeParts:
         auto_join=build_auto_join(ground, quorum),
         lifecycle=lifecycle,
         hosting=hosting,
+        coordination=None if keeping is None else keeping.coordination,
         client_listener=(
             None
-            if hosting is None
-            else _server(
-                ground, _client_specs(ground, quorum, watch, channel, hosting, creation), shared
-            )
+            if keeping is None
+            else _server(ground, _client_specs(ground, quorum, watch, channel, keeping), shared)
         ),
-        topic_creation=creation,
+        topic_creation=None if keeping is None else keeping.creation,
         meters=meters,
         metrics=build_metrics(
             ground, meters, _view(ground, quorum, watch, controller, lifecycle, hosting)
@@ -374,16 +375,16 @@ def _client_specs(
     quorum: NodeQuorum,
     watch: ImageWatch,
     channel: ControllerChannel,
-    hosting: Hosting,
-    creation: TopicCreation | None,
+    keeping: "Keeping",
 ) -> list[ListenerSpec]:
     config = ground.loaded.broker
+    creation, may_create = keeping.creation, config.auto_create_topics_enable
     cluster = ClusterHandlers(
         ground.cluster_id,
         lambda: watch.image,
         lambda: int(ground.node_id),
         BROKERS,
-        create_nothing if creation is None else creation.want,
+        creation.want if may_create else create_nothing,
     )
     pages = TopicPartitionsHandlers(lambda: watch.image, config.max_request_partition_size_limit)
     forwarder = Forwarder(channel, config.request_timeout_ms)
@@ -395,27 +396,52 @@ def _client_specs(
             *pages.routes(),
             *described.routes(),
             *forwarder.routes(),
-            *partition_routes(ground, watch, channel, hosting),
+            *partition_routes(ground, watch, channel, keeping),
         ),
     )
     features = node_features(watch, quorum)
     return listener_specs(ground.loaded, ground.bound, routes, features, is_controller=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """The parts of a broker that its clients' requests reach."""
+
+    hosting: Hosting
+    coordination: Coordination
+    creation: TopicCreation
+
+    def publishers(self) -> tuple[Publisher, ...]:
+        """Return those that follow the image."""
+        return (self.hosting.replicas, *self.coordination.publishers)
+
+
+def _keeping(
+    ground: Ground, watch: ImageWatch, channel: ControllerChannel, lifecycle: BrokerLifecycle
+) -> Keeping:
+    hosting = build_hosting(ground, lifecycle)
+    coordination = build_coordination(ground, watch, hosting)
+    return Keeping(hosting, coordination, _topic_creation(ground, channel))
+
+
 def partition_routes(
-    ground: Ground, watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
+    ground: Ground, watch: ImageWatch, channel: ControllerChannel, keeping: Keeping
 ) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
+    hosting, creation = keeping.hosting, keeping.creation
+    # Topics that coordinators need are made in the node's own name, whoever asked first.
+    itself = Caller(ANONYMOUS, CLIENT_ID.format(ground.node_id), Address("localhost", 0), "")
     return (
         *read_routes(ground, watch, hosting),
         *write_routes(ground, watch, channel, hosting),
+        *keeping.coordination.routes(
+            lambda: watch.image, lambda topic: creation.want(itself, [topic])
+        ),
     )
 
 
-def _topic_creation(ground: Ground, channel: ControllerChannel) -> TopicCreation | None:
+def _topic_creation(ground: Ground, channel: ControllerChannel) -> TopicCreation:
     config = ground.loaded.broker
-    if not config.auto_create_topics_enable:
-        return None
     forwarder = Forwarder(channel, config.request_timeout_ms)
     return TopicCreation(
         forwarder, lambda name: creatable_topic(name, config), config.request_timeout_ms

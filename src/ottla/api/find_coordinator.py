@@ -1,0 +1,115 @@
+"""FindCoordinator: which broker coordinates a group, a transactional id or a share key.
+
+The answer is the leader of the partition that the key belongs to. A topic that is not there yet
+is created by the first who asks, in the broker's own name; meanwhile nobody coordinates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.routes import Caller, Route
+from ottla.coordinators.topics import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    partition_for,
+)
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
+_TOPICS: Final = {
+    GROUP: CONSUMER_OFFSETS,
+    TRANSACTION: TRANSACTION_STATE,
+    SHARE: SHARE_GROUP_STATE,
+}
+# From this version on keys come in batches.
+_BATCH_SINCE: Final = 4
+_SHARE_SINCE: Final = 6
+_NOBODY: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorHandler:
+    """The handler of one broker. ``create`` has an internal topic made, and does not wait."""
+
+    image: Callable[[], Image]
+    create: Callable[[str], None]
+    access: GroupAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a client listener's routes."""
+        return (Route(ApiKey.FIND_COORDINATOR, self.on_find_coordinator),)
+
+    def on_find_coordinator(
+        self, caller: Caller, request: FindCoordinatorRequest, version: int
+    ) -> FindCoordinatorResponse:
+        """Answer for one key, or from version 4 on for several."""
+        if version >= _BATCH_SINCE:
+            found = [
+                self._find(caller, key, request.key_type, version)
+                for key in request.coordinator_keys
+            ]
+            return FindCoordinatorResponse(coordinators=found)
+        one = self._find(caller, request.key, request.key_type, version)
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+
+    def _find(self, caller: Caller, key: str, key_type: int, version: int) -> Coordinator:
+        code = self._objection(caller, key, key_type, version)
+        if code is not ErrorCode.NONE:
+            return _nobody(key, code)
+        name = _TOPICS[key_type]
+        image = self.image()
+        topic = image.topics.named(name)
+        if topic is None or not topic.partitions:
+            self.create(name)
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition = topic.partitions[partition_for(key, len(topic.partitions))]
+        broker = image.cluster.brokers.get(partition.leader)
+        if broker is None or broker.fenced or caller.listener not in broker.listeners:
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        at = broker.listeners[caller.listener]
+        return Coordinator(key, broker.id, at.host, at.port, error_message=None)
+
+    def _objection(self, caller: Caller, key: str, key_type: int, version: int) -> ErrorCode:
+        match key_type:
+            case _ if key_type == GROUP:
+                if not self.access.describe_group(caller, key):
+                    return ErrorCode.GROUP_AUTHORIZATION_FAILED
+            case _ if key_type == TRANSACTION:
+                if not self.access.describe_transactional_id(caller, key):
+                    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            case _ if key_type == SHARE and version >= _SHARE_SINCE:
+                if not self.access.cluster_action(caller):
+                    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                if not _is_share_key(key):
+                    return ErrorCode.INVALID_REQUEST
+            case _:
+                return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether a key is ``group:topic id:partition``; the group may have colons of its own."""
+    parts = key.rsplit(":", 2)
+    return len(parts) == 3 and all(parts) and parts[2].isascii() and parts[2].isdigit()
+
+
+def _nobody(key: str, code: ErrorCode) -> Coordinator:
+    return Coordinator(key, _NOBODY, "", _NOBODY, code, code.name)

@@ -1,0 +1,38 @@
+"""Who may do what to groups and to the topics they read. Without an authorizer: everybody."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ottla.api.routes import Caller
+
+May: TypeAlias = Callable[[Caller, str], bool]
+"""Whether a caller may, by the name of the group, topic or transactional id."""
+
+
+def everybody(caller: Caller, name: str) -> bool:
+    """Let everybody."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAccess:
+    """The questions, by Kafka's operations and resources."""
+
+    read_group: May = everybody
+    describe_group: May = everybody
+    delete_group: May = everybody
+    read_topic: May = everybody
+    describe_topic: May = everybody
+    describe_transactional_id: May = everybody
+    describe_cluster: Callable[[Caller], bool] = lambda caller: True
+    cluster_action: Callable[[Caller], bool] = lambda caller: True
+    # The bits of what a caller may do to a group, where DescribeGroups asks for them (KIP-430).
+    group_operations: Callable[[Caller, str], int] = lambda caller, name: ALL_GROUP_OPERATIONS
+
+
+ALLOW_ALL: Final = GroupAccess()
+
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS by their codes as bits: what there is
+# to do to a group.
+ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11

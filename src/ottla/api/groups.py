@@ -1,0 +1,232 @@
+"""The APIs about groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, Describe, List, Delete.
+
+What failed as a whole because this broker does not coordinate the group is raised as a fault,
+and placed in the response by `error_reply` as Kafka's own request classes do.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.service import Answered, Client, GroupCoordinator
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import CoordinatorLoading, Fault, NotAuthorized
+from ottla.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from ottla.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+# From this version on the name may be null.
+_NULL_PROTOCOL_NAME_SINCE: Final = 7
+# From this version on a member must say which protocol it syncs for.
+_PROTOCOL_NAMED_SINCE: Final = 5
+# From this version on members leave in batches, each with a code of its own.
+_LEAVE_BATCH_SINCE: Final = 3
+
+Reply = TypeVar("Reply")
+Changed = TypeVar("Changed")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHandlers:
+    """The handlers of one broker."""
+
+    groups: GroupCoordinator
+    access: GroupAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.JOIN_GROUP, self.on_join),
+            Route(ApiKey.HEARTBEAT, self.on_heartbeat),
+            Route(ApiKey.LEAVE_GROUP, self.on_leave),
+            Route(ApiKey.SYNC_GROUP, self.on_sync),
+            Route(ApiKey.DESCRIBE_GROUPS, self.on_describe),
+            Route(ApiKey.LIST_GROUPS, self.on_list),
+            Route(ApiKey.DELETE_GROUPS, self.on_delete),
+        )
+
+    def _check_read(self, caller: Caller, group_id: str) -> None:
+        if not self.access.read_group(caller, group_id):
+            raise NotAuthorized(f"{caller.principal} may not read group {group_id!r}")
+
+    def on_join(
+        self, caller: Caller, request: JoinGroupRequest, version: int
+    ) -> Answered[JoinGroupResponse]:
+        """JoinGroup: answered when the next generation begins."""
+        self._check_read(caller, request.group_id)
+        client = Client(caller.client_id or "", f"/{caller.peer.host}")
+        answered = self.groups.join(request, version, client)
+        if version >= _NULL_PROTOCOL_NAME_SINCE:
+            return answered
+        return then(answered, _named)
+
+    def on_sync(
+        self, caller: Caller, request: SyncGroupRequest, version: int
+    ) -> Answered[SyncGroupResponse]:
+        """SyncGroup: answered when the leader has assigned."""
+        is_named = request.protocol_type is not None and request.protocol_name is not None
+        if version >= _PROTOCOL_NAMED_SINCE and not is_named:
+            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._check_read(caller, request.group_id)
+        return self.groups.sync(request)
+
+    def on_heartbeat(
+        self, caller: Caller, request: HeartbeatRequest, version: int
+    ) -> Answered[HeartbeatResponse]:
+        """Heartbeat. While the group is being read its members are left in peace."""
+        self._check_read(caller, request.group_id)
+        try:
+            return self.groups.heartbeat(request)
+        except CoordinatorLoading:
+            return HeartbeatResponse()
+
+    def on_leave(
+        self, caller: Caller, request: LeaveGroupRequest, version: int
+    ) -> Answered[LeaveGroupResponse]:
+        """LeaveGroup, of one member before version 3."""
+        self._check_read(caller, request.group_id)
+        if version >= _LEAVE_BATCH_SINCE:
+            return self.groups.leave(request)
+        request.members = [MemberIdentity(request.member_id)]
+        return then(self.groups.leave(request), _single)
+
+    # -- groups as a whole -------------------------------------------------------
+
+    def on_describe(
+        self, caller: Caller, request: DescribeGroupsRequest, version: int
+    ) -> DescribeGroupsResponse:
+        """DescribeGroups, of classic groups."""
+        return DescribeGroupsResponse(
+            groups=[
+                self._described(caller, group_id, request, version) for group_id in request.groups
+            ]
+        )
+
+    def _described(
+        self, caller: Caller, group_id: str, request: DescribeGroupsRequest, version: int
+    ) -> DescribedGroup:
+        if not self.access.describe_group(caller, group_id):
+            return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id)
+        try:
+            found = self.groups.describe(group_id, version)
+        except Fault as fault:
+            return DescribedGroup(fault.code, None, group_id)
+        if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
+            found.authorized_operations = self.access.group_operations(caller, group_id)
+        return found
+
+    def on_list(
+        self, caller: Caller, request: ListGroupsRequest, version: int
+    ) -> ListGroupsResponse:
+        """ListGroups that this broker coordinates; incomplete lists say so by their code."""
+        groups = self.groups.list_groups(request.states_filter, request.types_filter)
+        if not self.access.describe_cluster(caller):
+            groups = [each for each in groups if self.access.describe_group(caller, each.group_id)]
+        code = ErrorCode.NONE
+        if self.groups.runtime.is_loading():
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            groups = []
+        return ListGroupsResponse(error_code=code, groups=groups)
+
+    async def on_delete(
+        self, caller: Caller, request: DeleteGroupsRequest, version: int
+    ) -> DeleteGroupsResponse:
+        """DeleteGroups, shard by shard."""
+        results: list[DeletableGroupResult] = []
+        shards: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(request.groups_names):
+            if self.access.delete_group(caller, group_id):
+                shards.setdefault(self.groups.index_of(group_id), []).append(group_id)
+            else:
+                code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+                results.append(DeletableGroupResult(group_id, code))
+        for found in await asyncio.gather(*map(self._delete, shards.values())):
+            results.extend(found)
+        return DeleteGroupsResponse(results=results)
+
+    async def _delete(self, group_ids: list[str]) -> list[DeletableGroupResult]:
+        try:
+            return await settled(self.groups.delete(group_ids))
+        except Fault as fault:
+            return [DeletableGroupResult(group_id, fault.code) for group_id in group_ids]
+
+
+def _named(reply: JoinGroupResponse) -> JoinGroupResponse:
+    reply.protocol_name = reply.protocol_name or ""
+    return reply
+
+
+def _single(reply: LeaveGroupResponse) -> LeaveGroupResponse:
+    if reply.members and reply.error_code == ErrorCode.NONE:
+        reply.error_code = reply.members[0].error_code
+    return reply
+
+
+# -- replies that may still be on their way -----------------------------------------
+
+
+def then(answered: Answered[Reply], change: Callable[[Reply], Changed]) -> Answered[Changed]:
+    """Change a reply, at once if it is there."""
+    if inspect.isawaitable(answered):
+        return _then(answered, change)
+    return change(answered)
+
+
+async def _then(answered: Awaitable[Reply], change: Callable[[Reply], Changed]) -> Changed:
+    return change(await answered)
+
+
+def asked(
+    ask: Callable[[], Answered[Reply]],
+    change: Callable[[Reply], Changed],
+    failed: Callable[[Fault], Changed],
+) -> Answered[Changed]:
+    """Ask, and change the reply, or a fault, whenever it comes."""
+    try:
+        answered = ask()
+    except Fault as fault:
+        return failed(fault)
+    if inspect.isawaitable(answered):
+        return _asked(answered, change, failed)
+    return change(answered)
+
+
+async def _asked(
+    answered: Awaitable[Reply],
+    change: Callable[[Reply], Changed],
+    failed: Callable[[Fault], Changed],
+) -> Changed:
+    try:
+        reply = await answered
+    except Fault as fault:
+        return failed(fault)
+    return change(reply)
+
+
+async def settled(answered: Answered[Reply]) -> Reply:
+    """Return a reply, waiting for it if need be."""
+    if inspect.isawaitable(answered):
+        found: Reply = await answered
+        return found
+    return answered

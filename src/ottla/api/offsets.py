@@ -1,0 +1,345 @@
+"""The APIs about committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+
+The coordinator knows topics by name. Where a version names them by id (10 of both), names are
+looked up on the way in and ids put back on the way out. Topics and partitions that are not
+there, or that the caller may not see, are answered here and never reach it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.groups import asked, settled, then
+from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.requests import commit_refused
+from ottla.coordinators.groups.service import Answered, GroupCoordinator
+from ottla.metadata.image import Image
+from ottla.metadata.topics import Topic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import CoordinatorNotAvailable, Fault, NotAuthorized
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.protocol.types import Uuid
+
+_TOPIC_IDS_SINCE: Final = 10
+_GROUPS_SINCE: Final = 8
+# Before this version a response has no code for all of it.
+_TOP_LEVEL_ERROR_SINCE: Final = 2
+_NO_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetHandlers:
+    """The handlers of one broker."""
+
+    groups: GroupCoordinator
+    image: Callable[[], Image]
+    access: GroupAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.OFFSET_COMMIT, self.on_commit),
+            Route(ApiKey.OFFSET_FETCH, self.on_fetch),
+            Route(ApiKey.OFFSET_DELETE, self.on_delete),
+        )
+
+    # -- commit ------------------------------------------------------------------
+
+    def on_commit(
+        self, caller: Caller, request: OffsetCommitRequest, version: int
+    ) -> Answered[OffsetCommitResponse]:
+        """OffsetCommit."""
+        if not self.access.read_group(caller, request.group_id):
+            raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
+        known: list[OffsetCommitRequestTopic] = []
+        answered: list[OffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            self._sort_commit(caller, topic, version, known, answered)
+        if not known:
+            return OffsetCommitResponse(topics=answered)
+        request.topics = known
+
+        def merge(reply: OffsetCommitResponse) -> OffsetCommitResponse:
+            return OffsetCommitResponse(topics=_merged(answered, reply.topics))
+
+        return asked(
+            lambda: self.groups.commit(request, version),
+            merge,
+            lambda fault: merge(commit_refused(request, fault.code)),
+        )
+
+    def _sort_commit(
+        self,
+        caller: Caller,
+        topic: OffsetCommitRequestTopic,
+        version: int,
+        known: list[OffsetCommitRequestTopic],
+        answered: list[OffsetCommitResponseTopic],
+    ) -> None:
+        """Put what the coordinator can commit into ``known`` and answer the rest."""
+        found = self._find(topic, version)
+        code = self._objection(caller, topic.name, found, version)
+        refused: list[OffsetCommitResponsePartition] = []
+        taken = []
+        for each in topic.partitions:
+            if code is ErrorCode.NONE and found is not None:
+                if each.partition_index in found.partitions:
+                    taken.append(each)
+                    continue
+                missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused.append(OffsetCommitResponsePartition(each.partition_index, missing))
+            else:
+                refused.append(OffsetCommitResponsePartition(each.partition_index, code))
+        if refused:
+            answered.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, refused))
+        if taken:
+            known.append(OffsetCommitRequestTopic(topic.name, topic.topic_id, taken))
+
+    def _find(self, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
+        topics = self.image().topics
+        if version < _TOPIC_IDS_SINCE:
+            return topics.named(topic.name)
+        found = topics.by_id.get(topic.topic_id)
+        topic.name = "" if found is None else found.name
+        return found
+
+    def _objection(self, caller: Caller, name: str, found: Topic | None, version: int) -> ErrorCode:
+        if found is None and version >= _TOPIC_IDS_SINCE:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if not self.access.read_topic(caller, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else ErrorCode.NONE
+
+    # -- fetch -------------------------------------------------------------------
+
+    def on_fetch(
+        self, caller: Caller, request: OffsetFetchRequest, version: int
+    ) -> Answered[OffsetFetchResponse]:
+        """OffsetFetch, of one group before version 8."""
+        if version >= _GROUPS_SINCE:
+            if len(request.groups) == 1:
+                one = self._fetch(caller, request.groups[0], request.require_stable, version)
+                return then(one, lambda group: OffsetFetchResponse(groups=[group]))
+            return self._fetch_several(caller, request, version)
+        topics = None
+        if request.topics is not None:
+            topics = [
+                OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        group = OffsetFetchRequestGroup(request.group_id, topics=topics)
+        fetched = self._fetch(caller, group, request.require_stable, version)
+        return then(fetched, lambda reply: _single(reply, group, version))
+
+    async def _fetch_several(
+        self, caller: Caller, request: OffsetFetchRequest, version: int
+    ) -> OffsetFetchResponse:
+        stable = request.require_stable
+        answers = [settled(self._fetch(caller, group, stable, version)) for group in request.groups]
+        return OffsetFetchResponse(groups=list(await asyncio.gather(*answers)))
+
+    def _fetch(
+        self, caller: Caller, group: OffsetFetchRequestGroup, require_stable: bool, version: int
+    ) -> Answered[OffsetFetchResponseGroup]:
+        """Fetch for one group; whatever fails is told in its own place."""
+        if not self.access.describe_group(caller, group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return OffsetFetchResponseGroup(group.group_id, error_code=code)
+        if group.topics is None:
+            return self._ask(group, require_stable, lambda r: self._visible(caller, r, version))
+        hidden: list[OffsetFetchResponseTopics] = []
+        known = list(self._sort_fetch(caller, group.topics, version, hidden))
+        asked = OffsetFetchRequestGroup(group.group_id, group.member_id, group.member_epoch, known)
+
+        def merge(reply: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+            if reply.error_code == ErrorCode.NONE:
+                reply.topics = [*reply.topics, *hidden]
+            return reply
+
+        return self._ask(asked, require_stable, merge)
+
+    def _ask(
+        self,
+        group: OffsetFetchRequestGroup,
+        require_stable: bool,
+        change: Callable[[OffsetFetchResponseGroup], OffsetFetchResponseGroup],
+    ) -> Answered[OffsetFetchResponseGroup]:
+        return asked(
+            lambda: self.groups.fetch(group, require_stable=require_stable),
+            change,
+            lambda fault: _fetch_refused(group.group_id, fault),
+        )
+
+    def _sort_fetch(
+        self,
+        caller: Caller,
+        topics: list[OffsetFetchRequestTopics],
+        version: int,
+        hidden: list[OffsetFetchResponseTopics],
+    ) -> Iterable[OffsetFetchRequestTopics]:
+        """Yield what the caller may see, by name, and answer the rest in ``hidden``."""
+        for topic in topics:
+            code = ErrorCode.NONE
+            if version >= _TOPIC_IDS_SINCE:
+                found = self.image().topics.by_id.get(topic.topic_id)
+                topic.name = "" if found is None else found.name
+                code = ErrorCode.UNKNOWN_TOPIC_ID if found is None else ErrorCode.NONE
+            if code is ErrorCode.NONE and not self.access.describe_topic(caller, topic.name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if code is ErrorCode.NONE:
+                yield topic
+                continue
+            partitions = [
+                OffsetFetchResponsePartitions(index, _NO_OFFSET, error_code=code)
+                for index in topic.partition_indexes
+            ]
+            hidden.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
+
+    def _visible(
+        self, caller: Caller, reply: OffsetFetchResponseGroup, version: int
+    ) -> OffsetFetchResponseGroup:
+        """Leave out what the caller may not see, and by id what no longer has one."""
+        shown: list[OffsetFetchResponseTopics] = []
+        for topic in reply.topics:
+            if not self.access.describe_topic(caller, topic.name):
+                continue
+            if version >= _TOPIC_IDS_SINCE:
+                topic_id = self.image().topics.ids.get(topic.name)
+                if topic_id is None:
+                    continue
+                topic.topic_id = topic_id
+            shown.append(topic)
+        reply.topics = shown
+        return reply
+
+    # -- delete ------------------------------------------------------------------
+
+    def on_delete(
+        self, caller: Caller, request: OffsetDeleteRequest, version: int
+    ) -> Answered[OffsetDeleteResponse]:
+        """OffsetDelete."""
+        if not self.access.delete_group(caller, request.group_id):
+            raise NotAuthorized(f"{caller.principal} may not delete group {request.group_id!r}")
+        known: list[OffsetDeleteRequestTopic] = []
+        answered: list[OffsetDeleteResponseTopic] = []
+        for topic in request.topics:
+            found = self.image().topics.named(topic.name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not self.access.read_topic(caller, topic.name):
+                found, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            there = set() if found is None else set(found.partitions)
+            taken = [each for each in topic.partitions if each.partition_index in there]
+            refused = [
+                OffsetDeleteResponsePartition(each.partition_index, code)
+                for each in topic.partitions
+                if each.partition_index not in there
+            ]
+            if refused:
+                answered.append(OffsetDeleteResponseTopic(topic.name, refused))
+            if taken:
+                known.append(OffsetDeleteRequestTopic(topic.name, taken))
+        request.topics = known
+
+        def merge(reply: OffsetDeleteResponse) -> OffsetDeleteResponse:
+            if reply.error_code == ErrorCode.NONE:
+                reply.topics = _merged_deletes(answered, reply.topics)
+            return reply
+
+        return then(self.groups.delete_offsets(request), merge)
+
+
+def _merged(
+    answered: list[OffsetCommitResponseTopic], topics: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """Return both, with the partitions of one topic together; an unknown id has no name."""
+    found: dict[tuple[str, Uuid], OffsetCommitResponseTopic] = {}
+    for topic in (*answered, *topics):
+        same = found.setdefault((topic.name, topic.topic_id), topic)
+        if same is not topic:
+            same.partitions.extend(topic.partitions)
+    return list(found.values())
+
+
+def _merged_deletes(
+    answered: list[OffsetDeleteResponseTopic], topics: list[OffsetDeleteResponseTopic]
+) -> list[OffsetDeleteResponseTopic]:
+    found: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in (*answered, *topics):
+        same = found.setdefault(topic.name, topic)
+        if same is not topic:
+            same.partitions.extend(topic.partitions)
+    return list(found.values())
+
+
+def _fetch_refused(group_id: str, fault: Fault) -> OffsetFetchResponseGroup:
+    """Tell of a failure. Consumers before 3.9 know only NOT_COORDINATOR of those to try again."""
+    code = fault.code
+    if isinstance(fault, CoordinatorNotAvailable):
+        code = ErrorCode.NOT_COORDINATOR
+    return OffsetFetchResponseGroup(group_id, error_code=code)
+
+
+def _single(
+    reply: OffsetFetchResponseGroup, group: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse:
+    """Return the reply of a version with one group.
+
+    Version 1 has no code for the whole, so each partition that was asked for gets it.
+    """
+    code = ErrorCode(reply.error_code)
+    if code is not ErrorCode.NONE and version < _TOP_LEVEL_ERROR_SINCE:
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(index, _NO_OFFSET, error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in group.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in reply.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=code)

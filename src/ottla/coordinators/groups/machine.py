@@ -1,0 +1,285 @@
+"""The state machine of one shard of ``__consumer_offsets``: its groups and their offsets.
+
+Which record types there are for a kind of group, and how they change it, that kind says itself
+(`Kind`); this machine knows classic groups and offsets, and hands the rest on.
+
+A group is in ``groups`` once a record has said so, its first offset included. A classic group
+that a JoinGroup is about to begin waits in ``born`` for its record to be written.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from immutables import Map
+
+from ottla.coordinators.decision import (
+    NOTHING,
+    Answer,
+    Decision,
+    Origin,
+    SetTimer,
+    Ticket,
+    TimerChange,
+    TimerKey,
+)
+from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicState
+from ottla.coordinators.groups.classic_join import Joining, join
+from ottla.coordinators.groups.classic_life import on_silence
+from ottla.coordinators.groups.classic_rebalance import (
+    JOIN,
+    SESSION,
+    SYNC,
+    UNKNOWN_MEMBER,
+    Effects,
+    join_refused,
+    on_join_timer,
+    on_sync_timer,
+    prepare_rebalance,
+)
+from ottla.coordinators.groups.kinds import Group
+from ottla.coordinators.groups.offset_rules import expire_offsets
+from ottla.coordinators.groups.offsets import GroupOffsets, Offsets
+from ottla.coordinators.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.internal.offset_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.schema import Message
+from ottla.protocol.types import NO_PRODUCER_ID, Millis, Offset
+
+EXPIRY: Final = "expiry"
+
+
+class GroupsView(NamedTuple):
+    """What is committed, for readers. Classic groups in it are live: their state is not logged."""
+
+    groups: Map[str, Group]
+    offsets: Map[str, GroupOffsets]
+
+
+ReplayKind: TypeAlias = Callable[["GroupMachine", Message, Message | None], None]
+
+
+class Kind(Protocol):
+    """A kind of group beside the classic one, as a machine needs it.
+
+    Its groups are kept in ``machine.groups`` as immutable values, so that views of what is
+    committed stay as they are; `GroupMachine.put` and `GroupMachine.forget` change them.
+    """
+
+    @property
+    def replays(self) -> Mapping[type[Message], ReplayKind]:
+        """By the type of key: how a record, or a tombstone, changes the machine."""
+        ...
+
+    @property
+    def timers(self) -> Mapping[str, Callable[["GroupMachine", TimerKey, Millis], Decision]]:
+        """By the first part of the key: what to do when a timer rings."""
+        ...
+
+    def on_loaded(self, machine: "GroupMachine", now: Millis) -> Sequence[TimerChange]:
+        """Return the timers of the groups of this kind that were just loaded."""
+        ...
+
+
+@dataclass(slots=True)
+class GroupMachine:
+    """The groups of one shard."""
+
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    kinds: tuple[Kind, ...] = ()
+    groups: Map[str, Group] = field(default_factory=Map)
+    offsets: Offsets = field(default_factory=Offsets)
+    born: dict[str, ClassicGroup] = field(default_factory=dict)
+    is_live: bool = False
+    _replays: dict[type[Message], ReplayKind] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            self._replays.update(kind.replays)
+
+    # -- the log -------------------------------------------------------------
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        """Take a record; of a type that no kind here knows it is stepped over."""
+        value = None if record.value is None else record.value.message
+        match record.key:
+            case OffsetCommitKey() as key:
+                assert value is None or isinstance(value, OffsetCommitValue)
+                self._replay_offset(key, value, origin)
+            case GroupMetadataKey() as key:
+                assert value is None or isinstance(value, GroupMetadataValue)
+                self._replay_classic(key.group, value)
+            case key:
+                replay = self._replays.get(type(key))
+                if replay is not None:
+                    replay(self, key, value)
+
+    def _replay_offset(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin
+    ) -> None:
+        if value is not None and key.group not in self.groups:
+            self.put(ClassicGroup(key.group))
+        producer = NO_PRODUCER_ID if origin.producer is None else origin.producer.id
+        self.offsets.replay(key, value, origin.offset, producer)
+
+    def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        """Take a record of a classic group.
+
+        Live, its content is what the group decided a moment ago and is kept only to be compared
+        and loaded again. While loading, the record is the group.
+        """
+        born = self.born.pop(group_id, None)
+        present = self.groups.get(group_id)
+        if value is None:
+            if isinstance(present, ClassicGroup):
+                self.forget(group_id)
+            return
+        if not self.is_live:
+            self.put(ClassicGroup.load(group_id, value))
+            return
+        group = born if born is not None else present
+        if not isinstance(group, ClassicGroup):
+            group = ClassicGroup.load(group_id, value)
+        group.durable = value
+        self.put(group)
+
+    def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
+        """Let a transaction's offsets count, or forget them."""
+        self.offsets.end_transaction(producer.id, is_commit=marker.is_commit)
+
+    def put(self, group: Group) -> None:
+        """Keep a group, in place of one with the same id."""
+        if self.groups.get(group.group_id) is not group:
+            self.groups = self.groups.set(group.group_id, group)
+
+    def forget(self, group_id: str) -> None:
+        """Let go of a group; its offsets have records of their own."""
+        if group_id in self.groups:
+            self.groups = self.groups.delete(group_id)
+
+    def view(self) -> GroupsView:
+        """Return the present state for readers."""
+        return GroupsView(self.groups, self.offsets.committed)
+
+    # -- life ----------------------------------------------------------------
+
+    def on_loaded(self, now: Millis) -> Decision:
+        """Begin: every member has its whole session timeout to be heard of."""
+        self.is_live = True
+        effects = Effects(self.settings, now)
+        for group_id in sorted(self.groups):
+            group = self.groups[group_id]
+            if isinstance(group, ClassicGroup):
+                self._begin_classic(group, effects)
+        timers: list[TimerChange] = list(effects.timers)
+        for kind in self.kinds:
+            timers.extend(kind.on_loaded(self, now))
+        timers.append(SetTimer((EXPIRY,), self.settings.offsets_retention_check_interval_ms))
+        return Decision(effects.records, answers=effects.answers, timers=timers)
+
+    def _begin_classic(self, group: ClassicGroup, effects: Effects) -> None:
+        for member in group.members.values():
+            effects.expect_heartbeat(group, member)
+        if len(group.members) > self.settings.max_size:
+            prepare_rebalance(group, "the group is larger than group.max.size", effects)
+
+    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
+        """Do what a timer was set for."""
+        kind = key[0]
+        if kind == EXPIRY:
+            return self._expire(now)
+        if kind not in (SESSION, JOIN, SYNC):
+            for other in self.kinds:
+                if kind in other.timers:
+                    return other.timers[kind](self, key, now)
+            return NOTHING
+        group = self.classic(key[1])
+        if group is None:
+            return NOTHING
+        effects = Effects(self.settings, now)
+        if kind == SESSION:
+            on_silence(group, key[2], effects)
+        elif kind == JOIN:
+            on_join_timer(group, effects)
+        else:
+            on_sync_timer(group, effects)
+        return effects.decision(None)
+
+    def _expire(self, now: Millis) -> Decision:
+        again = [SetTimer((EXPIRY,), self.settings.offsets_retention_check_interval_ms)]
+        records = list(expire_offsets(self.groups, self.offsets, self.settings, now))
+        return Decision(
+            records,
+            timers=again,
+            may_split=True,
+            refused=lambda fault: Decision(timers=again),
+        )
+
+    def on_unloaded(self) -> Sequence[Ticket]:
+        """Return whoever waits for a generation or an assignment."""
+        tickets: list[Ticket] = []
+        for group in (*self.groups.values(), *self.born.values()):
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    waiting = (member.awaiting_join, member.awaiting_sync)
+                    tickets.extend(ticket for ticket in waiting if ticket is not None)
+                    member.awaiting_join = member.awaiting_sync = None
+        return tickets
+
+    # -- classic groups ------------------------------------------------------
+
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """Return a classic group."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def join_classic(self, joining: Joining, now: Millis) -> Decision:
+        """Let a member join a classic group, which begins with its first member.
+
+        A group of another kind that is empty gives way: its tombstones go before the record.
+        """
+        request, group_id = joining.request, joining.request.group_id
+        present = self.groups.get(group_id)
+        effects = Effects(self.settings, now)
+        if present is not None and not isinstance(present, ClassicGroup):
+            if not present.is_empty():
+                code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+                effects.answer(joining.ticket, join_refused(code, UNKNOWN_MEMBER))
+                return effects.decision()
+        elif present is not None:
+            join(present, joining, effects)
+            return effects.decision()
+        if request.member_id != UNKNOWN_MEMBER:
+            refused = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            effects.answer(joining.ticket, refused)
+            return effects.decision()
+        return self._begin(joining, present, effects)
+
+    def _begin(self, joining: Joining, present: Group | None, effects: Effects) -> Decision:
+        """Begin a group: an empty record puts it into the log, whatever its first member does."""
+        group = ClassicGroup(joining.request.group_id, state_since=effects.now)
+        join(group, joining, effects)
+        if present is not None:
+            effects.records.extend(present.tombstones())
+        effects.records.append(group.empty_record())
+        self.born[group.group_id] = group
+
+        def refused(fault: Fault) -> Decision:
+            self.born.pop(group.group_id, None)
+            reply = join_refused(fault.code, UNKNOWN_MEMBER)
+            return Decision(answers=[Answer(joining.ticket, reply)])
+
+        effects.refused = refused
+        return effects.decision()
+
+
+__all__ = ["EXPIRY", "ClassicState", "GroupMachine", "GroupsView", "Kind", "ReplayKind"]

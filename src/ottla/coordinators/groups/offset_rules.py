@@ -1,0 +1,265 @@
+"""Committing, reading, deleting and expiring offsets."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ottla.coordinators.groups.kinds import Committer, Group, PartitionCheck
+from ottla.coordinators.groups.offsets import (
+    CommittedOffset,
+    GroupOffsets,
+    Offsets,
+    TopicPartition,
+    offset_record,
+    offset_tombstone,
+)
+from ottla.coordinators.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.protocol.types import NO_TIMESTAMP, ZERO_UUID, Millis, Uuid
+
+# From this version on a commit to a group that is not there is told so; before, a generation
+# that nobody knows was all a client could understand.
+_GROUP_ID_NOT_FOUND_FROM = 9
+_NO_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit came to: the records to write and the codes by partition, as it asked."""
+
+    records: list[CoordinatorRecord]
+    reply: OffsetCommitResponse | TxnOffsetCommitResponse
+
+
+def check_commit(group: Group | None, committer: Committer) -> ErrorCode | PartitionCheck:
+    """Say whether a member, or somebody without a group, may commit."""
+    if group is not None:
+        verdict = group.check_offset_commit(committer)
+        if verdict is ErrorCode.STALE_MEMBER_EPOCH and committer.is_transactional:
+            return ErrorCode.ILLEGAL_GENERATION
+        return verdict
+    if committer.epoch < 0:
+        return ErrorCode.NONE  # a simple group begins with its first offset
+    if committer.is_transactional or committer.version < _GROUP_ID_NOT_FOUND_FROM:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def allow_all(topic: str, topic_id: Uuid, partition: int) -> ErrorCode:
+    """Object to no partition."""
+    return ErrorCode.NONE
+
+
+def commit_offsets(
+    request: OffsetCommitRequest, check: PartitionCheck, settings: GroupSettings, now: Millis
+) -> Commit:
+    """Commit what a request has; metadata that is too long fails its partition alone."""
+    records: list[CoordinatorRecord] = []
+    expires = NO_TIMESTAMP
+    if request.retention_time_ms != -1:
+        expires = Millis(now + request.retention_time_ms)
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        codes: list[OffsetCommitResponsePartition] = []
+        for each in topic.partitions:
+            index, metadata = each.partition_index, each.committed_metadata or ""
+            code = _check_metadata(metadata, settings) or check(topic.name, topic.topic_id, index)
+            codes.append(OffsetCommitResponsePartition(index, code))
+            if code is ErrorCode.NONE:
+                found = CommittedOffset(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    metadata,
+                    now,
+                    expires,
+                    topic.topic_id,
+                )
+                records.append(offset_record(request.group_id, (topic.name, index), found))
+        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, codes))
+    return Commit(records, OffsetCommitResponse(topics=topics))
+
+
+def _check_metadata(metadata: str, settings: GroupSettings) -> ErrorCode:
+    if len(metadata) > settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def commit_transactional(
+    request: TxnOffsetCommitRequest, check: PartitionCheck, settings: GroupSettings, now: Millis
+) -> Commit:
+    """Commit within a transaction: the records count when its marker says so."""
+    records: list[CoordinatorRecord] = []
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        codes: list[TxnOffsetCommitResponsePartition] = []
+        for each in topic.partitions:
+            index, metadata = each.partition_index, each.committed_metadata or ""
+            code = _check_metadata(metadata, settings) or check(topic.name, ZERO_UUID, index)
+            codes.append(TxnOffsetCommitResponsePartition(index, code))
+            if code is ErrorCode.NONE:
+                found = CommittedOffset(
+                    each.committed_offset, each.committed_leader_epoch, metadata, now
+                )
+                records.append(offset_record(request.group_id, (topic.name, index), found))
+        topics.append(TxnOffsetCommitResponseTopic(topic.name, codes))
+    return Commit(records, TxnOffsetCommitResponse(topics=topics))
+
+
+# -- read ----------------------------------------------------------------------------
+
+
+def fetch_offsets(
+    request: OffsetFetchRequestGroup,
+    offsets: GroupOffsets,
+    is_unstable: Callable[[TopicPartition], bool],
+) -> OffsetFetchResponseGroup:
+    """Return offsets of a group, all there are where the request names no topics.
+
+    ``is_unstable`` says for which partitions the reader would rather wait than hear the old
+    offset: those with a transaction open (KIP-447).
+    """
+    if request.topics is None:
+        topics = _all_topics(offsets, is_unstable)
+    else:
+        topics = [
+            OffsetFetchResponseTopics(
+                topic.name,
+                topic.topic_id,
+                [
+                    _fetched((topic.name, index), topic.topic_id, offsets, is_unstable)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    return OffsetFetchResponseGroup(request.group_id, topics)
+
+
+def _all_topics(
+    offsets: GroupOffsets, is_unstable: Callable[[TopicPartition], bool]
+) -> list[OffsetFetchResponseTopics]:
+    found: dict[str, OffsetFetchResponseTopics] = {}
+    for topic, index in sorted(offsets):
+        if topic not in found:
+            found[topic] = OffsetFetchResponseTopics(topic)
+        found[topic].partitions.append(_fetched((topic, index), ZERO_UUID, offsets, is_unstable))
+    return list(found.values())
+
+
+def _fetched(
+    place: TopicPartition,
+    topic_id: Uuid,
+    offsets: GroupOffsets,
+    is_unstable: Callable[[TopicPartition], bool],
+) -> OffsetFetchResponsePartitions:
+    index = place[1]
+    if is_unstable(place):
+        return OffsetFetchResponsePartitions(
+            index, _NO_OFFSET, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+        )
+    found = offsets.get(place)
+    if found is None or not found.is_of(topic_id):
+        return OffsetFetchResponsePartitions(index, _NO_OFFSET)
+    return OffsetFetchResponsePartitions(index, found.offset, found.leader_epoch, found.metadata)
+
+
+# -- delete --------------------------------------------------------------------------
+
+
+def delete_offsets(
+    request: OffsetDeleteRequest, group: Group, offsets: Offsets
+) -> tuple[list[CoordinatorRecord], OffsetDeleteResponse]:
+    """Delete offsets of topics that no member reads."""
+    records: list[CoordinatorRecord] = []
+    topics: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        code = ErrorCode.NONE
+        if group.is_subscribed_to(topic.name):
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        indexes = [each.partition_index for each in topic.partitions]
+        for index in dict.fromkeys(indexes) if code is ErrorCode.NONE else ():
+            place = (topic.name, index)
+            is_there = offsets.get(request.group_id, place) is not None
+            if is_there or offsets.is_pending(request.group_id, place):
+                records.append(offset_tombstone(request.group_id, place))
+        codes = [OffsetDeleteResponsePartition(index, code) for index in indexes]
+        topics.append(OffsetDeleteResponseTopic(topic.name, codes))
+    return records, OffsetDeleteResponse(topics=topics)
+
+
+def delete_all(group_id: str, offsets: Offsets) -> list[CoordinatorRecord]:
+    """Return the tombstones of all offsets of a group, pending ones too."""
+    return [offset_tombstone(group_id, place) for place in offsets.places(group_id)]
+
+
+def delete_of_partitions(
+    partitions: Iterable[TopicPartition], offsets: Offsets
+) -> list[CoordinatorRecord]:
+    """Return the tombstones of all offsets of partitions that are no more."""
+    return [
+        offset_tombstone(group, place)
+        for place in sorted(set(partitions))
+        for group in offsets.groups_with(*place)
+    ]
+
+
+# -- expire --------------------------------------------------------------------------
+
+
+def expire_offsets(
+    groups: Mapping[str, Group], offsets: Offsets, settings: GroupSettings, now: Millis
+) -> Iterator[CoordinatorRecord]:
+    """Yield the tombstones of offsets nobody wants any more, and of groups left with nothing.
+
+    Kafka's conditions: no member reads the topic, no transaction is about to set the offset, and
+    the retention time has passed since the group became empty, or since the commit where the
+    group has members or never had any.
+    """
+    for group_id in sorted(groups):
+        group = groups[group_id]
+        is_bare = True
+        for place, found in sorted(offsets.of_group(group_id).items()):
+            if _is_expired(group, found, place[0], settings, now) and not offsets.is_pending(
+                group_id, place
+            ):
+                yield offset_tombstone(group_id, place)
+            else:
+                is_bare = False
+        if is_bare and group.is_empty() and not offsets.has_open_transaction(group_id):
+            yield from group.tombstones()
+
+
+def _is_expired(
+    group: Group, found: CommittedOffset, topic: str, settings: GroupSettings, now: Millis
+) -> bool:
+    since = group.expires_from(found.committed_at)
+    if since is None or group.is_subscribed_to(topic):
+        return False
+    if found.expires != NO_TIMESTAMP:
+        return now >= found.expires
+    return now - since >= settings.offsets_retention_ms

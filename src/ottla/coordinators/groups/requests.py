@@ -1,0 +1,240 @@
+"""What a shard of groups decides about each request. Pure: machine and request in, decision out.
+
+Requests of the classic protocol to a group of another kind are answered as if there were no such
+member; the kinds that let classic members in have rules of their own for that.
+"""
+
+from collections.abc import Iterable
+
+from ottla.coordinators.decision import Decision, Ticket
+from ottla.coordinators.groups.classic_group import ClassicGroup
+from ottla.coordinators.groups.classic_life import heartbeat, leave, note_commit, sync
+from ottla.coordinators.groups.classic_rebalance import Effects, sync_refused
+from ottla.coordinators.groups.kinds import Committer
+from ottla.coordinators.groups.machine import GroupMachine, GroupsView
+from ottla.coordinators.groups.offset_rules import (
+    allow_all,
+    check_commit,
+    commit_offsets,
+    commit_transactional,
+    delete_all,
+    delete_of_partitions,
+    delete_offsets,
+    fetch_offsets,
+)
+from ottla.coordinators.groups.offsets import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.messages.delete_groups import DeletableGroupResult
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
+from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import Millis
+
+# -- the classic protocol --------------------------------------------------------------
+
+
+def decide_sync(
+    machine: GroupMachine, request: SyncGroupRequest, ticket: Ticket, now: Millis
+) -> Decision:
+    """SyncGroup."""
+    effects = Effects(machine.settings, now)
+    group = machine.classic(request.group_id)
+    if group is None:
+        effects.answer(ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    else:
+        sync(group, request, ticket, effects)
+    return effects.decision()
+
+
+def decide_heartbeat(machine: GroupMachine, request: HeartbeatRequest, now: Millis) -> Decision:
+    """Heartbeat."""
+    effects = Effects(machine.settings, now)
+    group = machine.classic(request.group_id)
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+    if group is not None:
+        code = heartbeat(group, request, effects)
+    return effects.decision(HeartbeatResponse(error_code=code))
+
+
+def decide_leave(machine: GroupMachine, request: LeaveGroupRequest, now: Millis) -> Decision:
+    """LeaveGroup, from version 3 on for several members."""
+    effects = Effects(machine.settings, now)
+    group = machine.classic(request.group_id)
+    if group is not None:
+        return effects.decision(leave(group, request.members, effects))
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    replies = [
+        MemberResponse(each.member_id, each.group_instance_id, unknown) for each in request.members
+    ]
+    return Decision(reply=LeaveGroupResponse(members=replies))
+
+
+# -- offsets ---------------------------------------------------------------------------
+
+
+def decide_offset_commit(
+    machine: GroupMachine, request: OffsetCommitRequest, version: int, now: Millis
+) -> Decision:
+    """OffsetCommit. A group that is not there yet begins with its first offset."""
+    group = machine.groups.get(request.group_id)
+    committer = Committer(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        is_transactional=False,
+        version=version,
+    )
+    verdict = check_commit(group, committer)
+    if isinstance(verdict, ErrorCode):
+        if verdict is not ErrorCode.NONE:
+            return Decision(reply=commit_refused(request, verdict))
+        verdict = allow_all
+    effects = Effects(machine.settings, now)
+    if isinstance(group, ClassicGroup):
+        note_commit(group, request.member_id, effects)
+    commit = commit_offsets(request, verdict, machine.settings, now)
+    effects.records.extend(commit.records)
+    return effects.decision(commit.reply)
+
+
+def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """Return an OffsetCommit that failed as a whole: every partition has the code."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [OffsetCommitResponsePartition(e.partition_index, code) for e in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def decide_txn_offset_commit(
+    machine: GroupMachine, request: TxnOffsetCommitRequest, version: int, now: Millis
+) -> Decision:
+    """TxnOffsetCommit: the records are part of the producer's transaction in this partition.
+
+    That the transaction is the producer's own, and open, is for the log and its verification.
+    """
+    committer = Committer(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        is_transactional=True,
+        version=version,
+    )
+    verdict = check_commit(machine.groups.get(request.group_id), committer)
+    if isinstance(verdict, ErrorCode):
+        if verdict is not ErrorCode.NONE:
+            return Decision(reply=txn_commit_refused(request, verdict))
+        verdict = allow_all
+    commit = commit_transactional(request, verdict, machine.settings, now)
+    producer = Producer(request.producer_id, request.producer_epoch)
+    return Decision(commit.records, commit.reply, producer=producer)
+
+
+def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    """Return a TxnOffsetCommit that failed as a whole."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    TxnOffsetCommitResponsePartition(each.partition_index, code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def decide_stable_fetch(machine: GroupMachine, request: OffsetFetchRequestGroup) -> Decision:
+    """OffsetFetch with ``require_stable``: from the newest state, answered when it is committed.
+
+    The reader would rather try again than begin at an offset that is about to change (KIP-447).
+    """
+    group = machine.groups.get(request.group_id)
+    offsets = machine.offsets.of_group(request.group_id)
+    if group is not None:
+        code = group.check_offset_fetch(request.member_id, request.member_epoch)
+        if code is not ErrorCode.NONE:
+            return Decision(reply=OffsetFetchResponseGroup(request.group_id, error_code=code))
+
+    def is_unstable(place: TopicPartition) -> bool:
+        return machine.offsets.is_pending(request.group_id, place)
+
+    return Decision(reply=fetch_offsets(request, offsets, is_unstable))
+
+
+def read_offsets(view: GroupsView, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    """OffsetFetch of what is committed."""
+    group = view.groups.get(request.group_id)
+    if group is not None:
+        code = group.check_offset_fetch(request.member_id, request.member_epoch)
+        if code is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(request.group_id, error_code=code)
+    offsets = view.offsets.get(request.group_id, _NO_OFFSETS)
+    return fetch_offsets(request, offsets, lambda place: False)
+
+
+_NO_OFFSETS = GroupMachine().offsets.of_group("")
+
+
+def decide_offset_delete(machine: GroupMachine, request: OffsetDeleteRequest) -> Decision:
+    """OffsetDelete."""
+    group = machine.groups.get(request.group_id)
+    code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
+    if group is None or code is not ErrorCode.NONE:
+        return Decision(reply=OffsetDeleteResponse(error_code=code))
+    records, reply = delete_offsets(request, group, machine.offsets)
+    return Decision(records, reply, may_split=True)
+
+
+def decide_partitions_deleted(
+    machine: GroupMachine, partitions: Iterable[TopicPartition]
+) -> Decision:
+    """Forget the offsets of partitions that are no more."""
+    return Decision(delete_of_partitions(partitions, machine.offsets), may_split=True)
+
+
+# -- whole groups ------------------------------------------------------------------------
+
+
+def decide_delete_groups(machine: GroupMachine, group_ids: Iterable[str]) -> Decision:
+    """DeleteGroups, with all of their offsets."""
+    records: list[CoordinatorRecord] = []
+    results: list[DeletableGroupResult] = []
+    for group_id in dict.fromkeys(group_ids):
+        group = machine.groups.get(group_id)
+        code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
+        if group is not None and code is ErrorCode.NONE:
+            records.extend(delete_all(group_id, machine.offsets))
+            records.extend(group.tombstones())
+        results.append(DeletableGroupResult(group_id, code))
+    return Decision(records, results, may_split=True)

@@ -1,0 +1,66 @@
+"""A partition hosted here, as the log of a shard."""
+
+from collections.abc import Callable
+
+from ottla.coordinators.ports import ShardLog, Unsubscribe
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.replication.partition import ALL, Partition
+from ottla.replication.partitions import Partitions
+from ottla.runtime.ports import File
+
+
+class PartitionLog:
+    """Adapts a `Partition` that this node leads."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    @property
+    def log_start(self) -> Offset:
+        """The first offset that can be read."""
+        return self._partition.log.log_start_offset
+
+    @property
+    def log_end(self) -> Offset:
+        """The offset that the next record gets."""
+        return self._partition.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Below it everything is committed."""
+        return self._partition.log.high_watermark
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch the topic takes."""
+        return self._partition.config.max_message_bytes
+
+    def append(self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis) -> Offset:
+        """Append with all replicas in sync required; raises as `ShardLog.append`."""
+        appended = self._partition.append(
+            batch, now=now, required_acks=ALL, from_client=False, expected_epoch=epoch
+        )
+        return Offset(appended.last_offset + 1)
+
+    def read(self, offset: Offset, bytes_max: int) -> bytes:
+        """Return batches up to the log end; raises as `ShardLog.read`."""
+        self._partition.check_leader()
+        found = self._partition.log.read(offset, bytes_max, upto=self.log_end)
+        file: File = found.file
+        return file.pread(found.length, found.position)
+
+    def on_advanced(self, wake: Callable[[], None]) -> Unsubscribe:
+        """Call ``wake`` whenever the high watermark may have moved."""
+        return self._partition.on_appended(wake)
+
+
+def log_opener(partitions: Partitions, topic: str) -> Callable[[int], ShardLog | None]:
+    """Return how a runtime finds the logs of its topic."""
+
+    def open_log(index: int) -> ShardLog | None:
+        partition = partitions.get(topic, index)
+        if partition is None or not partition.is_leader or partition.offline is not None:
+            return None
+        return PartitionLog(partition)
+
+    return open_log

@@ -1,0 +1,27 @@
+"""Which partition of an internal topic a key belongs to."""
+
+from typing import Final
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+
+
+def partition_for(key: str, count: int) -> int:
+    """Return the partition of a group, transactional id or share key among ``count``.
+
+    As Kafka: the absolute value of Java's hash of the string, whose one value without an
+    absolute counts as zero.
+    """
+    hashed = _java_hash(key)
+    return (0 if hashed == -(1 << 31) else abs(hashed)) % count
+
+
+def _java_hash(text: str) -> int:
+    """Return ``String.hashCode``: over UTF-16 units, 32 bits, signed."""
+    hashed = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(encoded), 2):
+        unit = encoded[index] << 8 | encoded[index + 1]
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    return hashed - (1 << 32) if hashed >= 1 << 31 else hashed

@@ -1,0 +1,89 @@
+"""The coordinators of a broker, put together: their runtimes follow the partitions led here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.api.find_coordinator import FindCoordinatorHandler
+from ottla.api.groups import GroupHandlers
+from ottla.api.offsets import OffsetHandlers
+from ottla.api.routes import Route
+from ottla.config.generated import BrokerConfig
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.groups.settings import GroupSettings
+from ottla.coordinators.partition_log import log_opener
+from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
+from ottla.coordinators.shard import ShardSettings
+from ottla.coordinators.topics import CONSUMER_OFFSETS
+from ottla.metadata.image import Image
+from ottla.metadata.publishing import Publisher
+from ottla.metadata.watch import ImageWatch
+from ottla.node.hosting import Hosting
+from ottla.protocol.internal.group_records import decode_group_record
+from ottla.protocol.records.batch import Compression
+from ottla.runtime.supervisor import Service
+
+if TYPE_CHECKING:
+    from ottla.node.build import Ground
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """What `build_coordination` made. ``services`` start when the partitions are there."""
+
+    groups: GroupCoordinator
+    services: tuple[Service, ...]
+    publishers: tuple[Publisher, ...]
+
+    def routes(
+        self, image: Callable[[], Image], create: Callable[[str], None]
+    ) -> tuple[Route, ...]:
+        """Return the routes of what is coordinated; ``create`` has an internal topic made."""
+        return (
+            *GroupHandlers(self.groups).routes(),
+            *OffsetHandlers(self.groups, image).routes(),
+            *FindCoordinatorHandler(image, create).routes(),
+        )
+
+
+def build_coordination(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> Coordination:
+    """Put it together; nothing is loaded before a partition is led here."""
+    config, ports, partitions = ground.loaded.broker, ground.ports, hosting.partitions
+    settings = group_settings(config)
+    runtime = CoordinatorRuntime[GroupMachine](
+        RuntimeParts(
+            "group-coordinator",
+            CONSUMER_OFFSETS,
+            log_opener(partitions, CONSUMER_OFFSETS),
+            lambda index: GroupMachine(settings),
+            ShardSettings(
+                ports.clock,
+                decode_group_record,
+                write_timeout_ms=config.offsets_commit_timeout_ms,
+                compression=Compression(config.offsets_topic_compression_codec),
+            ),
+        )
+    )
+    partitions.on_led(runtime.on_led)
+    partitions.on_unled(runtime.on_unled)
+
+    def partition_count() -> int:
+        topic = watch.image.topics.named(CONSUMER_OFFSETS)
+        return config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+
+    groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
+    return Coordination(groups, (runtime,), (groups,))
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """Return what the rules of groups need of a broker's settings."""
+    return GroupSettings(
+        max_size=config.group_max_size,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )
