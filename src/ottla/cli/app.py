@@ -1,21 +1,66 @@
-"""The commands of ``ottla``, as one table."""
+"""The commands of ``ottla``, as one table. A command's module is loaded when it is named."""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from ottla.cli.format_command import format_directories
-from ottla.cli.server_command import serve
+from ottla.cli.options import Common, OutputOption
+
+COMMANDS: Final = {
+    "up": "ottla.cli.up_command",
+    "topic": "ottla.cli.topic_command",
+    "produce": "ottla.cli.produce_command",
+    "consume": "ottla.cli.consume_command",
+    "config": "ottla.cli.config_command",
+    "cluster": "ottla.cli.cluster_command",
+    "log": "ottla.cli.log_command",
+    "doctor": "ottla.cli.doctor_command",
+    "server": "ottla.cli.server_command",
+    "format": "ottla.cli.format_command",
+}
+
+
+class _Table(TyperGroup):
+    """Finds a command by the table above."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings its own click
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - as above
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = typer.main.get_command(import_module(module).app)
+        command.name = cmd_name
+        return command
+
 
 app = typer.Typer(
     name="ottla",
-    help="An Apache Kafka-compatible broker.",
+    cls=_Table,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("format")(format_directories)
-app.command("server")(serve)
+
+
+def _version(is_wanted: bool) -> None:
+    """Said by `ottla.cli.main` where it is the only word; here behind other options."""
+    if is_wanted:
+        typer.echo(f"ottla {version('ottla')}")
+        raise typer.Exit
 
 
 @app.callback()
-def _options() -> None:
-    """An Apache Kafka-compatible broker."""
+def common(
+    context: typer.Context,
+    *,
+    output: OutputOption = None,
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which.")
+    ] = False,
+) -> None:
+    """An Apache Kafka-compatible broker, and what one needs to work with it."""
+    context.obj = Common(output)

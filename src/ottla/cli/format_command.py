@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.options import OutputOption, answer, chosen, say
+from ottla.cli.rendering import Output
 from ottla.cli.settings_file import fail, load_settings
 from ottla.config.settings import Loaded
 from ottla.node.directories import all_directories
@@ -22,8 +24,12 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command("format")
 def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
+    context: typer.Context,
     *,
     cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The cluster's id.")],
     config: Annotated[Path, typer.Option("--config", "-c", help="The server.properties.")],
@@ -52,6 +58,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     ignore_formatted: Annotated[
         bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories alone.")
     ] = False,
+    output: OutputOption = None,
 ) -> None:
     """Make the directories of a node its own; it cannot start without."""
     loaded = load_settings(config, [])
@@ -64,20 +71,24 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
         scram=tuple(add_scram or ()),
         is_formatted_ignored=ignore_formatted,
     )
-    _carry_out(loaded, options)
+    done = _carry_out(loaded, options)
+    if chosen(context, output) is Output.TABLE:
+        for name, path in done:
+            typer.echo(f"{name}: {path}")
+    else:
+        answer(context, output, [{"directory": path, "state": name} for name, path in done])
 
 
-def _carry_out(loaded: Loaded, options: FormatOptions) -> None:
+def _carry_out(loaded: Loaded, options: FormatOptions) -> list[tuple[str, str]]:
+    """Format, and return what became of each directory; what else there is to say is said."""
     random = SystemRandom()
     try:
         plan = plan_format(loaded, options, random)
         formatted = format_node(RealDisk(), random, SystemClock().now(), plan)
     except (BadFormatOptions, FormatRefused, OSError) as error:
         fail(str(error))
-    for path in formatted.ignored:
-        typer.echo(f"already formatted: {path}")
-    for path in formatted.made:
-        typer.echo(f"formatted: {path}")
     if formatted.made:
-        typer.echo("\n".join(described(plan)))
+        say("\n".join(described(plan)))
     assert set(all_directories(loaded.broker)) == {*formatted.ignored, *formatted.made}
+    ignored = [("already formatted", path) for path in formatted.ignored]
+    return ignored + [("formatted", path) for path in formatted.made]

@@ -1,0 +1,129 @@
+"""``ottla config``: what topics, brokers and groups are configured to do."""
+
+import enum
+from typing import Annotated
+
+import typer
+
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
+from ottla.cli.pairs import parse_pairs
+from ottla.cli.rendering import Row
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.client.admin import (
+    Change,
+    ConfigChange,
+    ConfigSource,
+    Resource,
+    alter_configs,
+    describe_configs,
+)
+from ottla.client.cluster import Cluster
+from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult
+
+app = typer.Typer(
+    help="Settings of topics, brokers and groups.", no_args_is_help=True, add_completion=False
+)
+
+
+class Kind(enum.StrEnum):
+    """What has a configuration."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
+
+    @property
+    def resource(self) -> Resource:
+        """Kafka's number for it."""
+        return Resource[self.name]
+
+
+KindArgument = Annotated[Kind, typer.Argument(help="topic, broker, group or client-metrics.")]
+NameArgument = Annotated[
+    str, typer.Argument(help="Which one; of brokers the id, or '' for what holds for all.")
+]
+
+
+@app.command("get")
+def get(
+    context: typer.Context,
+    kind: KindArgument,
+    name: NameArgument,
+    keys: Annotated[list[str], typer.Argument(help="The keys.")],
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show some settings; exit 1 where a key is not known."""
+    _check_name(kind, name)
+    found = with_cluster(
+        bootstrap, lambda cluster: describe_configs(cluster, kind.resource, name, keys)
+    )
+    answer(context, output, [_row(each) for each in found])
+    missing = [key for key in keys if key not in {each.name for each in found}]
+    if missing:
+        fail(f"{kind} {name}: no such key: {', '.join(missing)}")
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    kind: KindArgument,
+    name: NameArgument,
+    *,
+    show_all: Annotated[bool, typer.Option("--all", "-a", help="Defaults too.")] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show what was set; with --all, everything."""
+    _check_name(kind, name)
+    found = with_cluster(bootstrap, lambda cluster: describe_configs(cluster, kind.resource, name))
+    answer(context, output, [_row(each) for each in found if show_all or not _is_default(each)])
+
+
+@app.command("set")
+def change(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    kind: KindArgument,
+    name: NameArgument,
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value ...")] = None,
+    *,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", "-d", help="Back to the default: key.")
+    ] = None,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Set keys, or put them back to their defaults."""
+    _check_name(kind, name)
+    pairs = parse_pairs(settings, "SETTINGS")
+    changes = [Change(key, value) for key, value in pairs.items()]
+    changes += [Change(key, None, ConfigChange.DELETE) for key in delete or ()]
+    if not changes:
+        raise typer.BadParameter("give key=value or --delete key")
+
+    async def work(cluster: Cluster) -> list[DescribeConfigsResourceResult]:
+        await alter_configs(cluster, kind.resource, name, changes)
+        return await describe_configs(cluster, kind.resource, name, [each.name for each in changes])
+
+    answer(context, output, [_row(each) for each in with_cluster(bootstrap, work)])
+
+
+def _check_name(kind: Kind, name: str) -> None:
+    if kind is Kind.BROKER and name and not (name.isascii() and name.isdecimal()):
+        raise typer.BadParameter(f"{name!r} must be a broker's id, or ''", param_hint="NAME")
+
+
+def _is_default(entry: DescribeConfigsResourceResult) -> bool:
+    return ConfigSource(entry.config_source) is ConfigSource.DEFAULT_CONFIG
+
+
+def _row(entry: DescribeConfigsResourceResult) -> Row:
+    return {
+        "key": entry.name,
+        "value": "(hidden)" if entry.is_sensitive else entry.value,
+        "source": ConfigSource(entry.config_source).name.lower(),
+        "read_only": entry.read_only,
+    }

@@ -1,0 +1,169 @@
+"""``ottla consume``: a topic's records on stdout."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from ottla.cli.message_format import (
+    BadFormat,
+    Printer,
+    as_is,
+    compile_format,
+    envelope,
+    for_terminal,
+)
+from ottla.cli.message_input import BadInput, parse_delimiter
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, chosen, say
+from ottla.cli.progress import Progress
+from ottla.cli.rendering import Output, render_line
+from ottla.cli.session import with_cluster
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import Reader, ReaderOptions, open_reader
+from ottla.client.offset_spec import BadOffset, OffsetSpec, parse_offset
+from ottla.client.offsets import resolve
+from ottla.client.topic_partition import TopicPartition
+from ottla.runtime.clock import SystemClock
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to read, and when to stop."""
+
+    topics: tuple[str, ...]
+    partitions: tuple[int, ...]
+    start: OffsetSpec
+    count: int | None
+    is_ended_at_end: bool
+    is_committed_only: bool
+
+
+@app.command("consume")
+def consume(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    topics: Annotated[list[str], typer.Argument(help="The topics.")],
+    *,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--offset",
+            "--output",
+            help="From where: beginning, end, N, -N (before the end), @milliseconds. "
+            "Also, how to print: table, json or yaml.",
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("-p", "--partition", min=0, help="Only these partitions.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", min=1, help="Stop after so many records.")
+    ] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("-e", "--exit", help="Stop at the end instead of waiting for more.")
+    ] = False,
+    format_text: Annotated[
+        str | None,
+        typer.Option("-f", "--format", help="%t %p %o %k %s %h %T %K %S and \\n, \\t, \\xHH."),
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("-K", "--key-separator", help="Print key<separator>value.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("-J", "--json", help="Print JSON, one a line.")] = False,
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Open and aborted transactions too.")
+    ] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+) -> None:
+    """Print records; from the beginning unless told otherwise, and on for ever unless -e or -c."""
+    start, output = _split_offsets(offset or [])
+    output = Output.JSON if as_json else chosen(context, output)
+    printer = _printer(output, format_text, key_separator)
+    wanted = _Wanted(
+        tuple(topics), tuple(partition or ()), start, count, exit_at_end, not uncommitted
+    )
+    try:
+        with_cluster(bootstrap, lambda cluster: _print_all(cluster, wanted, printer))
+    except BrokenPipeError:
+        # Whoever read has enough. Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _split_offsets(items: Sequence[str]) -> tuple[OffsetSpec, Output | None]:
+    """Tell kcat's offsets from forms of output: both are ``-o``."""
+    start, output = parse_offset("beginning"), None
+    for item in items:
+        if item in set(Output):
+            output = Output(item)
+            continue
+        try:
+            start = parse_offset(item)
+        except BadOffset as error:
+            raise typer.BadParameter(str(error), param_hint="-o") from error
+    return start, output
+
+
+def _printer(output: Output, text: str | None, separator: str | None) -> Printer:
+    if output is not Output.TABLE:
+        return lambda at, record: render_line(envelope(at, record), output).encode()
+    show = for_terminal if sys.stdout.isatty() else as_is
+    try:
+        if text is not None:
+            return compile_format(text, show)
+        key = b"" if separator is None else parse_delimiter(separator)
+    except (BadFormat, BadInput) as error:
+        raise typer.BadParameter(str(error)) from error
+    if separator is None:
+        return lambda at, record: show(record.value or b"") + b"\n"
+    return lambda at, record: show(record.key or b"") + key + show(record.value or b"") + b"\n"
+
+
+async def _print_all(cluster: Cluster, wanted: _Wanted, printer: Printer) -> None:
+    partitions = await _partitions(cluster, wanted)
+    committed = wanted.is_committed_only
+    specs = dict.fromkeys(partitions, wanted.start)
+    positions = await resolve(cluster, specs, is_committed_only=committed)
+    is_shown = sys.stderr.isatty() and not sys.stdout.isatty()
+    progress = Progress(SystemClock(), "read", is_shown=is_shown)
+    options = ReaderOptions(is_committed_only=committed)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+    async with open_reader(cluster, positions, options) as reader:
+        try:
+            await _print_until(reader, wanted, printer, progress, stop)
+        finally:
+            progress.clear()
+    if is_shown:
+        say(progress.text())
+
+
+async def _print_until(
+    reader: Reader, wanted: _Wanted, printer: Printer, progress: Progress, stop: asyncio.Event
+) -> None:
+    out = sys.stdout.buffer
+    while not stop.is_set():
+        for fetched in await reader.poll():
+            for record in fetched.records():
+                out.write(printer(fetched.partition, record))
+                progress.add(len(record.value or b"") + len(record.key or b""))
+                if progress.records == wanted.count:
+                    out.flush()
+                    return
+        out.flush()
+        if wanted.is_ended_at_end and reader.is_at_end:
+            return
+
+
+async def _partitions(cluster: Cluster, wanted: _Wanted) -> list[TopicPartition]:
+    return [
+        TopicPartition(name, number)
+        for name in wanted.topics
+        for number in wanted.partitions or (await cluster.topic(name)).partitions
+    ]

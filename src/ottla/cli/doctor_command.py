@@ -1,0 +1,145 @@
+"""``ottla doctor``: looks for what commonly goes wrong, and says what to do."""
+
+import asyncio
+import os
+import resource
+import shutil
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.doctor import (
+    Directory,
+    Judgement,
+    Port,
+    State,
+    judge_advertised,
+    judge_directories,
+    judge_java,
+    judge_open_files,
+    judge_port,
+)
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
+from ottla.cli.session import client_world, parse_bootstrap
+from ottla.cli.settings_file import load_settings
+from ottla.client.admin import describe_cluster
+from ottla.client.cluster import ClientOptions, Cluster, NoBroker, Refused
+from ottla.client.connection import Options
+from ottla.node.directories import all_directories
+from ottla.protocol.faults import Fault
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.ports import Address
+from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
+
+_CONNECT_MS = 3000
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("doctor")
+def doctor(
+    context: typer.Context,
+    *,
+    data: Annotated[
+        Path, typer.Option("--data", "-d", help="What `ottla up` keeps, or a log directory.")
+    ] = Path("ottla-data"),
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A server.properties, instead of --data.")
+    ] = None,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Look for what commonly goes wrong; exit 1 where something will."""
+    addresses = parse_bootstrap(bootstrap)
+    node_id = None
+    if config is not None:
+        loaded = load_settings(config, [])
+        node_id = loaded.broker.node_id
+        paths = [Path(each) for each in all_directories(loaded.broker)]
+    else:
+        nodes = sorted(data.absolute().glob("node-*/data"))
+        paths = nodes or [data.absolute()]
+    found = asyncio.run(_examine(addresses, paths, node_id))
+    found += [judge_java(_java()), judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))]
+    answer(
+        context,
+        output,
+        [
+            {"check": each.check, "state": each.state.value, "detail": each.detail, "fix": each.fix}
+            for each in found
+        ],
+    )
+    if any(each.state is State.PROBLEM for each in found):
+        raise typer.Exit(1)
+
+
+async def _examine(
+    addresses: list[Address], paths: list[Path], node_id: int | None
+) -> list[Judgement]:
+    options = ClientOptions(connection=Options(connect_timeout_ms=_CONNECT_MS))
+    cluster_id, reached = None, dict[str, str | None]()
+    try:
+        async with await Cluster.open(client_world(), addresses, options) as cluster:
+            answers = True
+            reached = {str(at): await _reach(cluster, at) for at in cluster.nodes.values()}
+            cluster_id = await _cluster_id(cluster)
+    except (NoBroker, Fault, OSError):
+        answers = False
+    first = addresses[0]
+    is_free = not answers and await _is_free(first)
+    found = [judge_port(Port(str(first), is_free, answers))]
+    found += judge_directories([_directory(path) for path in paths], cluster_id, node_id)
+    return found + judge_advertised(reached)
+
+
+async def _cluster_id(cluster: Cluster) -> str | None:
+    try:
+        return (await describe_cluster(cluster)).cluster_id
+    except (Refused, Fault, OSError):
+        return None
+
+
+async def _reach(cluster: Cluster, at: Address) -> str | None:
+    """Return why a broker is not where it says; None where it is."""
+    try:
+        async with await Cluster.open(cluster.world, [at], cluster.options):
+            return None
+    except (NoBroker, Fault, OSError) as error:
+        return str(error)
+
+
+async def _is_free(at: Address) -> bool:
+    """Say whether nobody listens there: whoever does would take a connection."""
+    try:
+        async with asyncio.timeout(_CONNECT_MS / 1000):
+            _, writer = await asyncio.open_connection(at.host, at.port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError, socket.gaierror):
+        return False
+    writer.close()
+    return False
+
+
+def _directory(path: Path) -> Directory:
+    """Look at a log directory, or at where one would be made."""
+    there = path
+    while not there.exists():
+        there = there.parent
+    is_writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    free = shutil.disk_usage(there).free
+    try:
+        meta = read_meta_properties(RealDisk(), str(path)) if path.is_dir() else None
+    except (MetaPropertiesRefused, OSError) as error:
+        return Directory(str(path), is_writable, free, refusal=str(error))
+    if meta is None:
+        return Directory(str(path), is_writable, free)
+    return Directory(str(path), is_writable, free, meta.cluster_id, meta.node_id)
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else None
+    return found or shutil.which("java")

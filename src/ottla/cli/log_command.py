@@ -1,0 +1,86 @@
+"""``ottla log``: the files of a log directory, looked at while no node runs on them."""
+
+import itertools
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
+from ottla.cli.log_verify import verify
+from ottla.cli.options import OutputOption, answer, chosen, say
+from ottla.cli.rendering import Output, Row, render, render_line
+from ottla.cli.settings_file import fail
+from ottla.runtime.disk import RealDisk
+from ottla.storage.files import Kind, State, parse_name
+
+_ROWS_AT_ONCE: Final = 500
+app = typer.Typer(help="Files of logs, offline.", no_args_is_help=True, add_completion=False)
+
+Paths = Annotated[list[Path], typer.Argument(help="Files, or directories of partitions.")]
+
+
+@app.command("dump")
+def dump(
+    context: typer.Context,
+    paths: Paths,
+    *,
+    records: Annotated[
+        bool, typer.Option("--records", "-r", help="Every record instead of every batch.")
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Show what files hold: segments, indexes, snapshots, checkpoints, the metadata log."""
+    disk = RealDisk()
+    form = chosen(context, output)
+    for path in itertools.chain.from_iterable(map(_segments_of, paths)):
+        if form is Output.TABLE:
+            say(f"{path}:")
+        try:
+            _print(dump_file(disk, str(path.absolute()), with_records=records), form)
+        except NotDumpable as error:
+            fail(str(error))
+        except (*DAMAGE, OSError) as error:
+            fail(f"{path}: damaged from here on: {error}")
+
+
+def _segments_of(path: Path) -> list[Path]:
+    """Return a file, or the segments of a partition's directory."""
+    if not path.is_dir():
+        return [path]
+    return [
+        each
+        for each in sorted(path.iterdir())
+        if (found := parse_name(each.name)) and (found.kind, found.state) == (Kind.LOG, State.LIVE)
+    ]
+
+
+def _print(rows: Iterable[Row], form: Output) -> None:
+    """Print rows as they come: a file may be larger than memory."""
+    rows = iter(rows)
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        if form is Output.TABLE:
+            sys.stdout.write(render(some, form))
+        else:
+            sys.stdout.write("".join(render_line(row, form) for row in some))
+
+
+@app.command("verify")
+def check(
+    context: typer.Context,
+    paths: Paths,
+    *,
+    output: OutputOption = None,
+) -> None:
+    """Check CRCs, offsets and indexes; exit 1 where something is wrong. Changes nothing."""
+    disk = RealDisk()
+    try:
+        found = [each for path in paths for each in verify(disk, str(path.absolute()))]
+    except OSError as error:
+        fail(str(error))
+    answer(context, output, [each._asdict() for each in found])
+    if found:
+        raise typer.Exit(1)
+    say("nothing is wrong")

@@ -1,0 +1,308 @@
+"""Whether the files of a log hold together: nothing is changed, everything wrong is told.
+
+Of a segment: every batch whole, of the right CRC, with records that unpack and count right, offsets
+that grow from the segment's first on, leader epochs that never fall. Of its indexes: whole entries
+that grow and point at batches that hold what is promised. Of a log: segments that follow each
+other, and leader epochs that agree with the batches. Bytes behind the last batch of the last
+segment are no fault where they are zero: that is room made ahead.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ottla.cli.log_dump import DAMAGE, TEXT_NAMES, NotDumpable, dump_file
+from ottla.protocol.faults import CorruptBatch, Fault, InvalidRecord, UnsupportedMagic
+from ottla.protocol.records.batch import BatchHeader, is_crc_valid
+from ottla.protocol.records.reader import unpack_region
+from ottla.protocol.records.walker import walk_spans
+from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.runtime.ports import Disk, File, OpenMode
+from ottla.storage.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs
+from ottla.storage.files import FileName, Kind, State, file_name, parse_name
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.partition_names import parse_name as parse_directory
+from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.time_index import TimeIndex
+from ottla.storage.transaction_index import CorruptIndex
+
+_UNBOUNDED: Final = 2**31 - 1
+_ZERO_CHUNK: Final = 1 << 20
+FINDINGS_MAX: Final = 1000
+"""Of one file: a file that is wrong everywhere need not be told entry by entry."""
+
+
+class Finding(NamedTuple):
+    """Something wrong, and where."""
+
+    path: str
+    where: str
+    problem: str
+
+
+class _Placed(NamedTuple):
+    """What indexes are checked against."""
+
+    header: BatchHeader
+    max_timestamp_so_far: int
+
+
+@dataclass(slots=True)
+class _Segment:
+    """What was seen of a segment: batches by position, in order."""
+
+    path: str
+    base: Offset
+    is_last: bool
+    batches: dict[int, _Placed] = field(default_factory=dict)
+    next_offset: int = 0
+    epoch: int = -1
+    findings: list[Finding] = field(default_factory=list)
+
+    def tell(self, where: str, problem: str, path: str | None = None) -> None:
+        """Note something wrong."""
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(path or self.path, where, problem))
+
+
+def verify(disk: Disk, path: str) -> Iterator[Finding]:
+    """Yield what is wrong with a file, a partition's directory, or a whole log directory.
+
+    Raises:
+        OSError: something cannot be read.
+    """
+    if not disk.is_dir(path):
+        yield from _verify_file(disk, path)
+        return
+    names = disk.list(path)
+    if any(parse_name(name) is not None for name in names):
+        yield from verify_partition(disk, path)
+    for name in names:
+        inner = f"{path}/{name}"
+        if disk.is_dir(inner) and parse_directory(name) is not None:
+            yield from verify_partition(disk, inner)
+        elif name in TEXT_NAMES or name.endswith(".checkpoint"):
+            yield from _verify_readable(disk, inner)
+
+
+def _verify_file(disk: Disk, path: str) -> Iterator[Finding]:
+    found = parse_name(path.rpartition("/")[2])
+    if found is not None and found.kind is Kind.LOG:
+        yield from _verify_segment(disk, path, found, is_last=True).findings
+    else:
+        yield from _verify_readable(disk, path)
+
+
+def verify_partition(disk: Disk, directory: str) -> Iterator[Finding]:
+    """Yield what is wrong with one log, segment by segment and across them."""
+    names = disk.list(directory)
+    found = [(name, parse_name(name)) for name in names]
+    live = [
+        each
+        for _, each in found
+        if each is not None and each.kind is Kind.LOG and each.state is State.LIVE
+    ]
+    before: _Segment | None = None
+    epochs = _Epochs(disk, directory)
+    yield from epochs.findings
+    for at, each in enumerate(live):
+        path = f"{directory}/{file_name(each.offset, Kind.LOG)}"
+        segment = _verify_segment(disk, path, each, is_last=at + 1 == len(live))
+        if before is not None and before.next_offset > segment.base:
+            segment.tell(f"offset {segment.base}", f"{before.path} goes on to {before.next_offset}")
+        epochs.check(segment, LeaderEpoch(-1 if before is None else before.epoch))
+        yield from segment.findings
+        before = segment
+    for name, parsed in found:
+        is_snapshot = parsed is not None and parsed.kind is Kind.SNAPSHOT
+        is_text = name in TEXT_NAMES and name != LEADER_EPOCH
+        if is_snapshot or is_text or name.endswith(".checkpoint"):
+            yield from _verify_readable(disk, f"{directory}/{name}")
+
+
+def _verify_readable(disk: Disk, path: str) -> Iterator[Finding]:
+    """A small file is right when all of it can be read."""
+    if path.endswith(".checkpoint"):
+        yield from _verify_snapshot(disk, path)
+        return
+    try:
+        for _ in dump_file(disk, path):
+            pass
+    except (NotDumpable, *DAMAGE) as error:
+        yield Finding(path, "", str(error))
+
+
+# -- one segment -------------------------------------------------------------------
+
+
+def _verify_segment(disk: Disk, path: str, name: FileName, *, is_last: bool) -> _Segment:
+    segment = _Segment(path, name.offset, is_last, next_offset=name.offset)
+    file = disk.open(path, OpenMode.READ)
+    try:
+        _verify_batches(file, segment, lambda header: None)
+    finally:
+        file.close()
+    stem = path.removesuffix(Kind.LOG.value)
+    for kind, check in (
+        (Kind.OFFSET_INDEX, _check_offset_index),
+        (Kind.TIME_INDEX, _check_time_index),
+        (Kind.TXN_INDEX, _check_txn_index),
+    ):
+        index = f"{stem}{kind.value}"
+        if disk.exists(index):
+            check(disk, index, segment)
+        elif kind is not Kind.TXN_INDEX and segment.batches:
+            segment.tell("", "is missing; it is made again when the log is opened", index)
+    return segment
+
+
+def _verify_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
+    segment = _Segment(path, Offset(0), is_last=False)
+    file = disk.open(path, OpenMode.READ)
+    controls: list[bool] = []
+    try:
+        _verify_batches(file, segment, lambda header: controls.append(header.is_control))
+    finally:
+        file.close()
+    if not segment.findings and not (len(controls) > 1 and controls[0] and controls[-1]):
+        segment.tell("", "does not begin and end with the control batches of a snapshot")
+    yield from segment.findings
+
+
+def _verify_batches(file: File, segment: _Segment, seen: Callable[[BatchHeader], None]) -> None:
+    end, position, newest = file.size(), 0, -1
+    try:
+        for whole in whole_batches(file, 0, end):
+            header = whole.header
+            _check_batch(whole, segment)
+            newest = max(newest, header.max_timestamp)
+            segment.batches[whole.position] = _Placed(header, newest)
+            segment.next_offset = max(segment.next_offset, header.next_offset)
+            segment.epoch = max(segment.epoch, header.leader_epoch)
+            position = whole.position + header.size
+            seen(header)
+    except (CorruptBatch, UnsupportedMagic) as error:
+        if segment.is_last and _is_zero(file, position, end):
+            return
+        ending = "; recovery cuts it off" if segment.is_last else ""
+        segment.tell(f"position {position}", f"{end - position} bytes: {error}{ending}")
+
+
+def _check_batch(whole: Whole, segment: _Segment) -> None:
+    header, where = whole.header, f"offset {whole.header.base_offset}"
+    if header.base_offset < segment.next_offset:
+        segment.tell(where, f"comes after offset {segment.next_offset - 1}")
+    if header.leader_epoch < segment.epoch:
+        segment.tell(where, f"leader epoch {header.leader_epoch} after {segment.epoch}")
+    if not is_crc_valid(whole.buffer, whole.start, header):
+        segment.tell(where, "wrong CRC")
+        return
+    try:
+        region = bytes(unpack_region(whole.buffer, whole.start, header))
+        spans = walk_spans(region, header.records_count)
+        deltas = spans.offset_deltas
+        if spans.count and deltas[spans.count - 1] > header.last_offset_delta:
+            segment.tell(where, "holds an offset beyond its last")
+    except (InvalidRecord, CorruptBatch) as error:
+        segment.tell(where, str(error))
+
+
+def _is_zero(file: File, start: int, end: int) -> bool:
+    while start < end:
+        data = file.pread(min(_ZERO_CHUNK, end - start), start)
+        if any(data):
+            return False
+        start += len(data)
+    return True
+
+
+# -- its indexes -------------------------------------------------------------------
+
+
+def _check_offset_index(disk: Disk, path: str, segment: _Segment) -> None:
+    if not _is_whole(disk, path, OffsetIndex.ENTRY.size, segment):
+        return
+    before = (-1, -1)
+    for relative, position in OffsetIndex(disk, path, segment.base, _UNBOUNDED).entries():
+        where = f"offset {segment.base + relative}"
+        if (relative, position) == (0, 0) and before != (-1, -1):
+            break  # room made ahead
+        if relative <= before[0] or position <= before[1]:
+            segment.tell(where, "entries do not grow", path)
+        placed = segment.batches.get(position)
+        if placed is None:
+            segment.tell(where, f"no batch begins at position {position}", path)
+        elif placed.header.base_offset > segment.base + relative:
+            first = placed.header.base_offset
+            segment.tell(where, f"the batch at position {position} begins at {first}", path)
+        before = (relative, position)
+
+
+def _check_time_index(disk: Disk, path: str, segment: _Segment) -> None:
+    if not _is_whole(disk, path, TimeIndex.ENTRY.size, segment):
+        return
+    placed = {each.header.last_offset: each for each in segment.batches.values()}
+    before = (-1, -1)
+    for timestamp, relative in TimeIndex(disk, path, segment.base, _UNBOUNDED).entries():
+        where = f"timestamp {timestamp}"
+        if timestamp <= before[0] or relative < before[1]:
+            segment.tell(where, "entries do not grow", path)
+        batch = placed.get(Offset(segment.base + relative))
+        if batch is None:
+            segment.tell(where, f"no batch ends at offset {segment.base + relative}", path)
+        elif batch.max_timestamp_so_far != timestamp:
+            newest = batch.max_timestamp_so_far
+            segment.tell(
+                where, f"the largest by offset {segment.base + relative} is {newest}", path
+            )
+        before = (timestamp, relative)
+
+
+def _check_txn_index(disk: Disk, path: str, segment: _Segment) -> None:
+    try:
+        for txn in dump_file(disk, path):
+            offset = txn["last_offset"]
+            if not any(each.header.last_offset == offset for each in segment.batches.values()):
+                segment.tell(f"offset {offset}", "no abort marker is there", path)
+    except CorruptIndex as error:
+        segment.tell("", str(error), path)
+
+
+def _is_whole(disk: Disk, path: str, entry_bytes: int, segment: _Segment) -> bool:
+    size = disk.size(path)
+    if size % entry_bytes:
+        segment.tell("", f"{size} bytes are no whole number of entries", path)
+        return False
+    return True
+
+
+# -- leader epochs -----------------------------------------------------------------
+
+
+class _Epochs:
+    """The leader-epoch checkpoint of a log, held against its batches."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.findings: list[Finding] = []
+        self._path = f"{directory}/{LEADER_EPOCH}"
+        self._epochs: LeaderEpochs | None = None
+        try:
+            if disk.exists(self._path):
+                self._epochs = LeaderEpochs(read_epochs(disk, directory))
+        except (CorruptCheckpoint, Fault) as error:
+            self.findings.append(Finding(self._path, "", str(error)))
+
+    def check(self, segment: _Segment, epoch_before: LeaderEpoch) -> None:
+        """Tell where a new epoch begins that the checkpoint does not know."""
+        if self._epochs is None:
+            return
+        starts = {entry.epoch: entry.start_offset for entry in self._epochs.entries}
+        epoch = epoch_before
+        for header, _ in segment.batches.values():
+            if header.leader_epoch <= epoch:
+                continue
+            epoch = header.leader_epoch
+            if epoch not in starts:
+                where, what = f"offset {header.base_offset}", f"leader epoch {epoch} is not in it"
+                segment.tell(where, what, self._path)

@@ -1,0 +1,44 @@
+"""Options that commands share, and how a command answers."""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from ottla.cli.rendering import Answer, Output, render
+
+BOOTSTRAP_DEFAULT: Final = "localhost:9092"
+
+OutputOption = Annotated[
+    Output | None, typer.Option("--output", "-o", help="How to print: table, json or yaml.")
+]
+BootstrapOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap", "-b", envvar="OTTLA_BOOTSTRAP", help="Brokers to ask: host:port,..."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What was given before the command's name."""
+
+    output: Output | None = None
+
+
+def chosen(context: typer.Context, output: Output | None) -> Output:
+    """Return the output asked for: behind the command, else before it, else a table."""
+    common = context.find_object(Common)
+    return output or (common.output if common else None) or Output.TABLE
+
+
+def answer(context: typer.Context, output: Output | None, found: Answer) -> None:
+    """Print an answer on stdout, in the form asked for."""
+    sys.stdout.write(render(found, chosen(context, output)))
+
+
+def say(message: str) -> None:
+    """Tell the person something that is no data: on stderr."""
+    typer.echo(message, err=True)

@@ -1,0 +1,258 @@
+"""``ottla produce``: lines or JSON into a topic."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ottla.cli.message_input import (
+    BadInput,
+    Message,
+    Splitter,
+    parse_delimiter,
+    parse_envelope,
+    parse_line,
+)
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.pairs import parse_pairs
+from ottla.cli.progress import Progress
+from ottla.cli.rendering import Row
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.client.accumulator import Delivered
+from ottla.client.cluster import Cluster
+from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.records.reader import Header
+from ottla.runtime.clock import SystemClock
+
+_CHUNK_BYTES: Final = 1 << 16
+
+app = typer.Typer(add_completion=False)
+
+
+class Acks(StrEnum):
+    """Who must have a record before it counts as sent."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+    @property
+    def number(self) -> int:
+        """As the protocol has it."""
+        return ACKS_ALL if self is Acks.ALL else int(self)
+
+
+class Codec(StrEnum):
+    """How batches are packed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the records."""
+
+    failed: int = 0
+    error: Exception | None = None
+    partitions: dict[int, list[int]] = field(default_factory=dict)
+
+    def take(self, report: Report) -> None:
+        """Count a record whose fate is known."""
+        if report.cancelled():
+            return
+        error = report.exception()
+        if error is not None:
+            self.failed += 1
+            self.error = self.error or (error if isinstance(error, Exception) else None)
+            return
+        delivered: Delivered = report.result()
+        seen = self.partitions.setdefault(delivered.partition.number, [0, -1, -1])
+        seen[0] += 1
+        if delivered.offset >= 0:
+            seen[1] = delivered.offset if seen[1] < 0 else min(seen[1], delivered.offset)
+            seen[2] = max(seen[2], delivered.offset)
+
+    def rows(self) -> list[Row]:
+        """Return where they are, by partition."""
+        return [
+            {
+                "partition": partition,
+                "records": count,
+                "first_offset": first if first >= 0 else None,
+                "last_offset": last if last >= 0 else None,
+            }
+            for partition, (count, first, last) in sorted(self.partitions.items())
+        ]
+
+
+@app.command("produce")
+def produce(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    files: Annotated[list[Path] | None, typer.Argument(help="Lines to send; else stdin.")] = None,
+    *,
+    key_separator: Annotated[
+        str | None, typer.Option("-K", "--key-separator", help="key<separator>value in a line.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="The key of all.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("-H", "--header", help="A header of all: name=value.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", min=0, help="The partition of all.")
+    ] = None,
+    json_input: Annotated[
+        bool, typer.Option("-J", "--json", help="Lines are JSON as `consume -J` prints it.")
+    ] = False,
+    null_empty: Annotated[
+        bool, typer.Option("-Z", "--null", help="An empty key or value is null.")
+    ] = False,
+    delimiter: Annotated[
+        str, typer.Option("-D", "--delimiter", help="What ends a message.")
+    ] = "\\n",
+    compression: Annotated[
+        Codec, typer.Option("-z", "--compression", help="How batches are packed.")
+    ] = Codec.NONE,
+    acks: Annotated[Acks, typer.Option("-a", "--acks", help="Who must have it.")] = Acks.ALL,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Send records: each line of stdin or of files is one."""
+    headers = tuple(
+        Header(name, value.encode()) for name, value in parse_pairs(header, "--header").items()
+    )
+    separator = None if key_separator is None else _delimiter(key_separator, "-K")
+
+    defaults = Message(None, None if key is None else key.encode(), headers, partition)
+
+    def parse(line: bytes) -> Message:
+        if json_input:
+            return parse_envelope(line)
+        return parse_line(line, separator, is_empty_null=null_empty)
+
+    options = ProducerOptions(
+        acks=acks.number,
+        is_idempotent=acks is Acks.ALL,
+        compression=Compression[compression.name],
+    )
+    source = _Source(tuple(files or ()), _delimiter(delimiter, "-D"), parse, defaults)
+    tally = with_cluster(bootstrap, lambda cluster: _send_all(cluster, topic, source, options))
+    if output is not None:
+        answer(context, output, tally.rows())
+    if tally.failed:
+        fail(f"{tally.failed} records were not delivered: {tally.error}")
+
+
+def _delimiter(text: str, option: str) -> bytes:
+    try:
+        return parse_delimiter(text)
+    except BadInput as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where messages come from, and how a line becomes one."""
+
+    files: tuple[Path, ...]
+    delimiter: bytes
+    parse: Callable[[bytes], Message]
+    defaults: Message
+
+    async def messages(self) -> AsyncIterator[Message]:
+        for opened in _inputs(self.files):
+            splitter = Splitter(self.delimiter)
+            while data := await _read(opened):
+                for line in splitter.feed(data):
+                    yield with_defaults(self.parse(line), self.defaults)
+            for line in splitter.finish():
+                yield with_defaults(self.parse(line), self.defaults)
+
+
+def with_defaults(message: Message, defaults: Message) -> Message:
+    """Add what holds for all. A partition for all counts more than a message's own."""
+    return Message(
+        message.value,
+        defaults.key if message.key is None else message.key,
+        message.headers + defaults.headers,
+        message.partition if defaults.partition is None else defaults.partition,
+        message.timestamp,
+    )
+
+
+def _inputs(files: tuple[Path, ...]) -> Iterator[int]:
+    if not files:
+        yield sys.stdin.fileno()
+    for path in files:
+        with _opened(path) as descriptor:
+            yield descriptor
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+async def _read(descriptor: int) -> bytes:
+    """Read what is there, waiting without holding up the loop; a file never makes one wait."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ready.set)
+    except PermissionError:
+        return os.read(descriptor, _CHUNK_BYTES)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, _CHUNK_BYTES)
+
+
+async def _send_all(
+    cluster: Cluster, topic: str, source: _Source, options: ProducerOptions
+) -> _Tally:
+    tally = _Tally()
+    # On a terminal that is typed into, a line that is written over would be in the way.
+    is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
+    progress = Progress(SystemClock(), "sent", is_shown=is_shown)
+    try:
+        async with open_producer(cluster, options) as producer:
+            async for message in source.messages():
+                await _send(producer, topic, message, tally)
+                progress.add(len(message.value or b"") + len(message.key or b""))
+    except BadInput as error:
+        fail(f"{error}; {progress.records} records before it were taken")
+    finally:
+        progress.clear()
+    if sys.stderr.isatty():
+        say(progress.text())
+    return tally
+
+
+async def _send(producer: Producer, topic: str, message: Message, tally: _Tally) -> None:
+    report = await producer.send(
+        topic,
+        message.value,
+        key=message.key,
+        headers=message.headers,
+        partition=message.partition,
+        timestamp=message.timestamp,
+    )
+    report.add_done_callback(tally.take)

@@ -1,0 +1,51 @@
+"""How far it is, on a terminal only: one line on stderr that is written over."""
+
+import sys
+from typing import Final
+
+from ottla.runtime.ports import Clock
+
+_EVERY_MS: Final = 200
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Progress:
+    """Counts records and bytes; shows them a few times a second where somebody looks."""
+
+    def __init__(self, clock: Clock, verb: str, *, is_shown: bool) -> None:
+        self.records = 0
+        self.bytes = 0
+        self._clock = clock
+        self._verb = verb
+        self._is_shown = is_shown
+        self._began = self._last = clock.monotonic()
+
+    def add(self, size: int) -> None:
+        """Count a record."""
+        self.records += 1
+        self.bytes += size
+        if self._is_shown and self._clock.monotonic() - self._last >= _EVERY_MS:
+            self._last = self._clock.monotonic()
+            sys.stderr.write(f"\r{self.text()}\x1b[K")
+            sys.stderr.flush()
+
+    def text(self) -> str:
+        """Return what was done and how fast."""
+        seconds = max(self._clock.monotonic() - self._began, 1) / 1000
+        rate = f"{self.records / seconds:,.0f}/s, {human(self.bytes / seconds)}/s"
+        return f"{self._verb} {self.records:,} records, {human(self.bytes)} ({rate})"
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def human(size: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")

@@ -1,0 +1,235 @@
+"""``ottla up``: a local cluster, each node a process of its own, until told to stop."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ottla.cli.options import OutputOption, answer, chosen, say
+from ottla.cli.rendering import Output
+from ottla.cli.session import client_world
+from ottla.cli.settings_file import fail
+from ottla.cli.up_plan import HOST, BadPlan, PlannedNode, plan_nodes, settings_of
+from ottla.client.cluster import Cluster, NoBroker
+from ottla.config.settings import load
+from ottla.node.format_plan import FormatOptions, plan_format
+from ottla.node.formatting import FormatRefused, format_node
+from ottla.protocol.faults import Fault
+from ottla.protocol.uuids import uuid_text
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.ports import Address
+from ottla.runtime.randomness import SystemRandom
+from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
+
+PORT_DEFAULT: Final = 9092
+READY_S_MAX: Final = 120.0
+STOP_S_MAX: Final = 20.0
+"""After this a node that was told to stop is killed."""
+_LOOK_S: Final = 0.05
+_TAIL_LINES: Final = 15
+
+
+class NodeDied(Exception):
+    """A node ended by itself; the text has the end of what it said."""
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("up")
+def up(
+    context: typer.Context,
+    *,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-n", help="How many; else those there are, or 1.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option("--port", "-p", help="Of the first node; the others count up.")
+    ] = PORT_DEFAULT,
+    data: Annotated[Path, typer.Option("--data", "-d", help="Where everything is kept.")] = Path(
+        "ottla-data"
+    ),
+    output: OutputOption = None,
+) -> None:
+    """Run a local cluster; Ctrl-C or SIGTERM stops it. Its data stays for the next time."""
+    root = data.absolute()
+    try:
+        count = _count_nodes(root, nodes)
+        planned = plan_nodes(count, port, str(root), _is_free)
+        _prepare(planned)
+    except (BadPlan, FormatRefused, MetaPropertiesRefused, OSError) as error:
+        fail(str(error))
+
+    def ready() -> None:
+        addresses = [each.address for each in planned]
+        if chosen(context, output) is Output.TABLE:
+            sys.stdout.write(f"ready {','.join(addresses)}\n")
+        else:
+            answer(context, output, {"ready": addresses})
+        sys.stdout.flush()
+
+    try:
+        asyncio.run(_run(planned, ready))
+    except NodeDied as error:
+        fail(str(error))
+
+
+# -- before anything runs ----------------------------------------------------------
+
+
+def _count_nodes(root: Path, wanted: int | None) -> int:
+    """Return how many nodes: what a directory was made for can not be changed."""
+    if (root / "meta.properties").exists():
+        raise BadPlan(f"{root}: is a node's own log directory; take another with --data")
+    there = sum((root / f"node-{n}" / "data" / "meta.properties").exists() for n in range(1, 100))
+    if there and wanted is not None and wanted != there:
+        raise BadPlan(f"{root}: holds a cluster of {there}; take another with --data, or remove it")
+    return wanted or there or 1
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _prepare(nodes: Sequence[PlannedNode]) -> None:
+    """Write every node's settings, and format what is not formatted yet."""
+    disk, random, clock = RealDisk(), SystemRandom(), SystemClock()
+    found = [read_meta_properties(disk, n.data) for n in nodes if disk.exists(n.data)]
+    known = next((meta.cluster_id for meta in found if meta is not None), None)
+    cluster_id = known or uuid_text(random.uuid())
+    for node in nodes:
+        disk.make_dirs(node.directory)
+        text = settings_of(node, nodes)
+        Path(node.settings_file).write_text(text, encoding="utf-8")
+        options = FormatOptions(cluster_id=cluster_id, is_formatted_ignored=True)
+        format_node(disk, random, clock.now(), plan_format(load(text), options, random))
+
+
+# -- while it runs -----------------------------------------------------------------
+
+
+async def _run(nodes: Sequence[PlannedNode], ready: Callable[[], None]) -> None:
+    """Start, say when all serve, wait for a signal; whatever happens, leave no process behind.
+
+    Raises:
+        NodeDied: one ended by itself.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    running: list[asyncio.subprocess.Process] = []
+    try:
+        for node in nodes:
+            running.append(await _start(node))
+        say(f"starting {len(nodes)} node{'s'[: len(nodes) > 1]}; logs in {nodes[0].log_file}")
+        async with asyncio.TaskGroup() as tasks:
+            watches = [
+                tasks.create_task(_watch(node, process, stop))
+                for node, process in zip(nodes, running, strict=True)
+            ]
+            if await _wait_ready(nodes, stop):
+                ready()
+            await stop.wait()
+            for watch in watches:
+                watch.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    finally:
+        await _stop(running)
+
+
+async def _start(node: PlannedNode) -> asyncio.subprocess.Process:
+    """Run a node. Its standard input is a pipe that closes when this process is gone."""
+    log = os.open(node.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "server",
+            node.settings_file,
+            "--stop-at-end-of-input",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+    finally:
+        os.close(log)
+
+
+async def _watch(
+    node: PlannedNode, process: asyncio.subprocess.Process, stop: asyncio.Event
+) -> None:
+    code = await process.wait()
+    if stop.is_set():
+        return
+    raise NodeDied(
+        f"node {node.node_id} ended with exit code {code}; the end of {node.log_file}:\n"
+        f"{_tail(node.log_file)}"
+    )
+
+
+async def _wait_ready(nodes: Sequence[PlannedNode], stop: asyncio.Event) -> bool:
+    """Return whether every node serves, and knows of all; not where the wait was ended."""
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            for node in nodes:
+                await _wait_serving(node, len(nodes), stop)
+    except TimeoutError:
+        raise NodeDied(f"not ready within {READY_S_MAX:.0f} s; see {nodes[0].log_file}") from None
+    return not stop.is_set()
+
+
+async def _wait_serving(node: PlannedNode, count: int, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        if await _serves(node, count):
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _serves(node: PlannedNode, count: int) -> bool:
+    try:
+        cluster = await Cluster.open(client_world(), [Address(HOST, node.port)])
+    except (NoBroker, Fault, OSError):
+        return False
+    async with cluster:
+        return len(cluster.nodes) == count
+
+
+async def _stop(running: Sequence[asyncio.subprocess.Process]) -> None:
+    """Ask every node to stop, then see to it."""
+    left = [process for process in running if process.returncode is None]
+    for process in left:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_S_MAX):
+            for process in left:
+                await process.wait()
+    except TimeoutError:
+        for process in left:
+            if process.returncode is None:
+                say(f"process {process.pid} does not stop; killed")
+                process.kill()
+                await process.wait()
+
+
+def _tail(path: str) -> str:
+    with Path(path).open("rb") as log:
+        log.seek(max(0, os.path.getsize(path) - 16_384))
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

@@ -1,0 +1,116 @@
+"""A local cluster, from a number of nodes and a port: who listens where, with which settings.
+
+    DATA/node-1/server.properties     written at every start
+    DATA/node-1/data/                 the log directory, formatted at the first
+    DATA/node-1/node.log              what the node says
+
+Every node is broker and controller. Clients' ports are P, P+1, ...; controllers take free ones
+above. The voters are fixed by configuration, so ports may differ from one start to the next.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.config.addresses import PORT_MAX
+
+HOST: Final = "127.0.0.1"
+NODES_MAX: Final = 9
+"""More voters make a quorum slower, not safer."""
+
+
+class BadPlan(ValueError):
+    """A cluster that cannot be; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """One node. ``directory`` is DATA/node-N."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    directory: str
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def data(self) -> str:
+        """Its log directory."""
+        return f"{self.directory}/data"
+
+    @property
+    def settings_file(self) -> str:
+        """Its server.properties."""
+        return f"{self.directory}/server.properties"
+
+    @property
+    def log_file(self) -> str:
+        """Where its output goes."""
+        return f"{self.directory}/node.log"
+
+
+def plan_nodes(
+    count: int, port: int, data: str, is_free: Callable[[int], bool]
+) -> tuple[PlannedNode, ...]:
+    """Give every node its ports. ``is_free`` says whether a port can be bound now.
+
+    Raises:
+        BadPlan: a number out of range, or a client's port that is taken.
+    """
+    if not 1 <= count <= NODES_MAX:
+        raise BadPlan(f"--nodes {count}: must be 1 to {NODES_MAX}")
+    if not 1 <= port <= PORT_MAX - 2 * count:
+        raise BadPlan(f"--port {port}: must be 1 to {PORT_MAX - 2 * count}")
+    ports = range(port, port + count)
+    taken = [each for each in ports if not is_free(each)]
+    if taken:
+        raise BadPlan(
+            f"port {taken[0]} is in use; stop what listens there, or take another with --port"
+        )
+    free = [each for each in range(port + count, PORT_MAX + 1) if is_free(each)][:count]
+    if len(free) < count:
+        raise BadPlan(
+            f"no free ports above {port + count - 1} for controllers; take a lower --port"
+        )
+    return tuple(
+        PlannedNode(at + 1, port + at, free[at], f"{data}/node-{at + 1}") for at in range(count)
+    )
+
+
+def settings_of(node: PlannedNode, nodes: Sequence[PlannedNode]) -> str:
+    """Return a node's server.properties."""
+    replicas = min(3, len(nodes))
+    in_sync = max(1, replicas - 1)
+    voters = ",".join(f"{each.node_id}@{HOST}:{each.controller_port}" for each in nodes)
+    lines = {
+        "process.roles": "broker,controller",
+        "node.id": node.node_id,
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": voters,
+        "log.dirs": _escaped(node.data),
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # All nodes stop together: there is nobody left to move leaderships to.
+        "controlled.shutdown.enable": "false",
+        # Rebalances of a first consumer should not make anybody wait on their own machine.
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    head = "# Written by `ottla up` at every start; changes here are lost.\n"
+    return head + "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def _escaped(path: str) -> str:
+    """A path as a value of Java properties; a comma would end it."""
+    if "," in path:
+        raise BadPlan(f"--data {path}: must have no comma in it")
+    return path.replace("\\", "\\\\")

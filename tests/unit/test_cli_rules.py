@@ -1,0 +1,367 @@
+"""What the command line decides without a cluster: how things are printed, read and planned."""
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.cli.doctor import (
+    Directory,
+    Port,
+    State,
+    judge_advertised,
+    judge_directories,
+    judge_java,
+    judge_open_files,
+    judge_port,
+)
+from ottla.cli.escaping import escape
+from ottla.cli.health import judge
+from ottla.cli.message_format import (
+    BadFormat,
+    as_is,
+    compile_format,
+    envelope,
+    for_terminal,
+)
+from ottla.cli.message_input import (
+    BadInput,
+    Message,
+    Splitter,
+    parse_delimiter,
+    parse_envelope,
+    parse_line,
+)
+from ottla.cli.progress import human
+from ottla.cli.rendering import Output, render, render_line
+from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
+from ottla.client.topic_partition import TopicPartition
+from ottla.config.settings import load
+from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
+from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
+from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from ottla.protocol.records.reader import Header, Record
+from ottla.protocol.types import Millis, Offset
+
+AT = TopicPartition("t", 3)
+
+
+def record(key: bytes | None, value: bytes | None, *headers: Header) -> Record:
+    return Record(Offset(7), Millis(1700000000000), key, value, headers)
+
+
+# -- for terminals -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ütf-8 ✓", "plain ütf-8 ✓"),
+        ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+        ("a\r\nb\tc", "a\\r\\nb\\tc"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\ud800", "\\ud800"),
+        ("c:\\new", "c:\\new"),
+    ],
+)
+def test_nothing_steers_a_terminal(text: str, shown: str) -> None:
+    assert escape(text) == shown
+
+
+@settings(max_examples=100)
+@given(st.text(alphabet=st.characters(), max_size=20))
+def test_what_is_shown_is_printable(text: str) -> None:
+    assert all(each == "\n" or each.isprintable() or not each.isascii() for each in escape(text))
+    assert "\x1b" not in escape(text) and "\x9b" not in escape(text)
+
+
+def test_a_value_for_a_person_and_for_a_pipe() -> None:
+    hostile = b"\x1b[31mred\nnext\xff"
+    assert for_terminal(hostile) == b"\\x1b[31mred\nnext\\xff"
+    assert as_is(hostile) == hostile
+
+
+# -- one answer, three forms -------------------------------------------------------
+
+ROWS = [
+    {"name": "a", "count": 5, "isr": [1, 2], "is_on": True, "none": None},
+    {"name": "longer", "count": 12345, "isr": [], "is_on": False, "none": "x"},
+]
+
+
+def test_a_table_lines_up() -> None:
+    assert render(ROWS, Output.TABLE) == (
+        "NAME    COUNT  ISR  IS-ON  NONE\n"
+        "a           5  1,2  yes    -\n"
+        "longer  12345       no     x\n"
+    )
+    assert render([], Output.TABLE) == ""
+
+
+def test_a_document_shows_its_rows_below() -> None:
+    assert render({"id": "x", "brokers": [{"n": 1}]}, Output.TABLE) == (
+        "id       x\n\nbrokers:\n  N\n  1\n"
+    )
+
+
+def test_a_cell_is_one_line() -> None:
+    assert render([{"v": "a\nb\x1b"}], Output.TABLE) == "V\na\\nb\\x1b\n"
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12)
+    | st.sampled_from(["yes", "No", "null", "~", "1e3", "0x1", "- a", "a: b", "#", "é", "\x85"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.dictionaries(st.text(max_size=6), PLAIN, max_size=4))
+def test_json_and_yaml_say_the_same(document: dict[str, object]) -> None:
+    assert json.loads(render(document, Output.JSON)) == document
+    assert yaml.safe_load(render(document, Output.YAML)) == document
+    assert yaml.safe_load(render([document], Output.YAML)) == [document]
+
+
+def test_one_of_many_is_whole() -> None:
+    assert render_line({"a": 1, "b": "x\ny"}, Output.JSON) == '{"a": 1, "b": "x\\ny"}\n'
+    two = render_line({"a": 1}, Output.YAML) + render_line({"a": 2}, Output.YAML)
+    assert list(yaml.safe_load_all(two)) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 50, "5120.0 TiB")]
+)
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert human(size) == text
+
+
+# -- formats of records ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("%t[%p]@%o %T\\n", b"t[3]@7 1700000000000\n"),
+        ("%k=%s", b"k=\xffv"),
+        ("%K %S", b"1 2"),
+        ("%h", b"a=1,b,a=\x00"),
+        ("100%%\\t\\x41\\\\\\0", b"100%\tA\\\0"),
+    ],
+)
+def test_format_strings(text: str, printed: bytes) -> None:
+    one = record(b"k", b"\xffv", Header("a", b"1"), Header("b", None), Header("a", b"\0"))
+    assert compile_format(text, as_is)(AT, one) == printed
+
+
+def test_what_is_not_there_prints_as_nothing() -> None:
+    assert compile_format("<%k|%s|%h|%K|%S>", as_is)(AT, record(None, None)) == b"<|||-1|-1>"
+
+
+@pytest.mark.parametrize("text", ["%q", "%", "\\q", "\\x4", "\\xzz", "\\"])
+def test_a_format_that_means_nothing(text: str) -> None:
+    with pytest.raises(BadFormat):
+        compile_format(text, as_is)
+
+
+def test_the_envelope_is_read_back() -> None:
+    one = record(b"k", b"v\xff", Header("a", b"1"), Header("b", None))
+    found = envelope(AT, one)
+    assert found == {
+        "topic": "t", "partition": 3, "offset": 7, "ts": 1700000000000,
+        "headers": ["a", "1", "b", None], "key": "k", "payload_base64": "dv8=",
+    }  # fmt: skip
+    again = parse_envelope(json.dumps(found).encode())
+    assert again == Message(b"v\xff", b"k", one.headers, 3, 1700000000000)
+    nothing = envelope(AT, record(None, None))
+    assert nothing["key"] is None and nothing["payload"] is None
+
+
+# -- records as people type them ---------------------------------------------------
+
+
+def test_lines_with_and_without_keys() -> None:
+    assert parse_line(b"a:b:c", None) == Message(b"a:b:c")
+    assert parse_line(b"a:b:c", b":") == Message(b"b:c", b"a")
+    assert parse_line(b"abc", b":") == Message(b"abc", None)
+    assert parse_line(b":", b":") == Message(b"", b"")
+    assert parse_line(b"k:", b":", is_empty_null=True) == Message(None, b"k")
+    assert parse_line(b"", None, is_empty_null=True) == Message(None)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.binary(max_size=6).filter(lambda each: b"::" not in each + b":"), max_size=6),
+    st.lists(st.integers(1, 7), min_size=1, max_size=20),
+)
+def test_messages_are_cut_wherever_the_stream_is(messages: list[bytes], sizes: list[int]) -> None:
+    messages = [each.replace(b":", b"x") for each in messages]
+    stream = b"".join(each + b"::" for each in messages) + b"tail"
+    splitter, found, at = Splitter(b"::"), [], 0
+    while at < len(stream):
+        size = sizes[at % len(sizes)]
+        found += splitter.feed(stream[at : at + size])
+        at += size
+    assert [*found, *splitter.finish()] == [*messages, b"tail"]
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
+    splitter = Splitter(b"\n", bytes_max=100)
+    assert list(splitter.feed(b"x" * 100)) == []
+    with pytest.raises(BadInput):
+        list(splitter.feed(b"x"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"[]", b"{", b'{"partition": -1}', b'{"ts": "x"}', b'{"headers": ["a"]}',
+     b'{"headers": [1, "x"]}', b'{"payload_base64": "?"}', b'{"partition": true}'],
+)  # fmt: skip
+def test_an_envelope_that_is_none(line: bytes) -> None:
+    with pytest.raises(BadInput):
+        parse_envelope(line)
+
+
+def test_a_payload_may_be_an_object() -> None:
+    assert parse_envelope(b'{"payload": {"a": [1]}}').value == b'{"a": [1]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(":", b":"), ("\\n", b"\n"), ("\\t", b"\t"), ("\\x00", b"\0"), ("ab", b"ab")],
+)
+def test_delimiters(text: str, found: bytes) -> None:
+    assert parse_delimiter(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "\\x", "\\"])
+def test_a_delimiter_that_is_none(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_delimiter(text)
+
+
+# -- a local cluster ---------------------------------------------------------------
+
+
+def test_ports_count_up_and_controllers_take_free_ones() -> None:
+    nodes = plan_nodes(3, 9092, "/data", lambda port: port not in (9095, 9097))
+    assert [each.port for each in nodes] == [9092, 9093, 9094]
+    assert [each.controller_port for each in nodes] == [9096, 9098, 9099]
+    assert [each.data for each in nodes] == [f"/data/node-{n}/data" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("count", "port", "taken", "said"),
+    [
+        (0, 9092, (), "--nodes"),
+        (10, 9092, (), "--nodes"),
+        (1, 0, (), "--port"),
+        (3, 65532, (), "--port"),
+        (3, 9092, (9093,), "9093 is in use"),
+        (1, 65533, (65534, 65535), "controllers"),
+    ],
+)
+def test_a_cluster_that_cannot_be(count: int, port: int, taken: tuple[int, ...], said: str) -> None:
+    with pytest.raises(BadPlan, match=said):
+        plan_nodes(count, port, "/data", lambda each: each not in taken)
+
+
+@pytest.mark.parametrize(
+    ("count", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)]
+)
+def test_settings_are_what_a_node_takes(count: int, replicas: int, in_sync: int) -> None:
+    nodes = plan_nodes(count, 9092, "/tmp/ä b", lambda port: True)
+    for node in nodes:
+        loaded = load(settings_of(node, nodes))
+        config = loaded.broker
+        assert loaded.warnings == ()
+        assert config.node_id == node.node_id and set(config.process_roles) == {
+            "broker",
+            "controller",
+        }
+        assert config.log_dirs == (f"/tmp/ä b/node-{node.node_id}/data",)
+        assert len(config.controller_quorum_voters) == count
+        assert config.default_replication_factor == replicas
+        assert config.offsets_topic_replication_factor == replicas
+        assert config.min_insync_replicas == in_sync
+    with pytest.raises(BadPlan):
+        settings_of(plan_nodes(1, 9092, "/a,b", lambda port: True)[0], nodes)
+
+
+# -- health ------------------------------------------------------------------------
+
+
+def quorum(leader: int = 1, *fetched: int) -> ResponsePartitionData:
+    voters = [ReplicaState(n + 1, last_fetch_timestamp=at) for n, at in enumerate(fetched)]
+    return ResponsePartitionData(leader_id=leader, current_voters=voters)
+
+
+def topic(*partitions: MetadataResponsePartition) -> MetadataResponseTopic:
+    return MetadataResponseTopic(0, "t", partitions=list(partitions))
+
+
+def test_a_healthy_cluster_has_no_findings() -> None:
+    partition = MetadataResponsePartition(0, 0, 1, 0, [1, 2], [2, 1])
+    brokers = [DescribeClusterBroker(1), DescribeClusterBroker(2)]
+    assert judge(brokers, [topic(partition)], quorum(1, -1, 99_000), Millis(100_000)) == []
+
+
+def test_everything_wrong_is_found() -> None:
+    partitions = topic(
+        MetadataResponsePartition(0, 1, 1, 0, [1, 2], [1]),
+        MetadataResponsePartition(0, 0, -1, 0, [2], [2]),
+    )
+    brokers = [DescribeClusterBroker(1), DescribeClusterBroker(2, is_fenced=True)]
+    found = judge(brokers, [partitions], quorum(1, 0, 1000, 99_000), Millis(100_000))
+    assert [each.subject for each in found] == ["broker 2", "controller 2", "t-0", "t-1"]
+    assert "no leader" in found[2].problem and ": 2 not in sync" in found[3].problem
+    assert "no leader" in judge([], [], quorum(-1), Millis(0))[0].problem
+
+
+# -- the doctor --------------------------------------------------------------------
+
+GOOD = Directory("/a", True, 1 << 40, "c1", 1)
+
+
+def test_ports_are_judged_by_who_answers() -> None:
+    assert judge_port(Port("h:1", True, False)).state is State.OK
+    assert judge_port(Port("h:1", False, True)).state is State.OK
+    assert judge_port(Port("h:1", False, False)).state is State.PROBLEM
+
+
+def test_directories_must_belong_together() -> None:
+    def worst(*directories: Directory, cluster: str | None = None, node: int | None = None) -> list:
+        judged = judge_directories(directories, cluster, node)
+        return [each.check for each in judged if each.state is State.PROBLEM]
+
+    other = Directory("/b", True, 1 << 40, "c2", 2)
+    fresh = Directory("/n", True, 1 << 40)
+    assert worst(GOOD, fresh, cluster="c1", node=1) == []
+    assert worst(GOOD, other) == ["cluster id"]
+    assert worst(GOOD, cluster="c2") == ["cluster id"]
+    assert worst(GOOD, node=2) == ["node id"]
+    assert worst(Directory("/a", False, 1 << 40)) == ["directory"]
+    assert worst(Directory("/a", True, 1 << 40, refusal="bad")) == ["directory"]
+    (full,) = judge_directories([Directory("/a", True, 5 << 20)], None, None)
+    assert full.state is State.WARNING and "5 MiB" in full.detail
+
+
+def test_every_trouble_has_a_way_out() -> None:
+    judged = [
+        judge_port(Port("h:1", False, False)),
+        *judge_directories([Directory("/a", False, 0)], None, None),
+        *judge_directories([GOOD], "c2", 2),
+        *judge_advertised({"h:1": "refused", "h:2": None}),
+        judge_java(None),
+        judge_java("/usr/bin/java"),
+        judge_open_files(1024, 1 << 20),
+        judge_open_files(1024, 1024),
+        judge_open_files(1 << 16, 1 << 20),
+    ]
+    for each in judged:
+        assert bool(each.fix) == (each.state is not State.OK), each

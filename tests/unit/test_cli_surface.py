@@ -1,0 +1,111 @@
+"""The command line as a whole: what every command has, what it costs to start, how it fails."""
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from ottla.cli.app import COMMANDS, app
+
+ROOT = typer.main.get_command(app)
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    """Every command, by what one types."""
+    found = {}
+    context = typer.Context(ROOT)
+    for name in COMMANDS:
+        command = ROOT.get_command(context, name)
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found[name] = command
+        else:
+            found.update({f"{name} {each}": one for each, one in inner.items()})
+    return found
+
+
+def test_the_table_is_complete() -> None:
+    modules = {each.stem for each in Path("src/ottla/cli").glob("*_command.py")}
+    assert {each.rpartition(".")[2] for each in COMMANDS.values()} == modules
+    assert {"topic list", "topic offsets", "config set", "log verify", "up"} <= set(commands())
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_command_takes_an_output_and_says_what_it_does(name: str) -> None:
+    command = commands()[name]
+    options = {option for param in command.params for option in param.opts}
+    assert {"-o", "--output"} <= options
+    assert command.help and command.help.splitlines()[0].strip()
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_help_works(name: str) -> None:
+    done = CliRunner().invoke(app, [*name.split(), "--help"])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["topic", "list", "-o", "xml"],
+        ["topic", "list", "--bootstrap", "nowhere"],
+        ["topic", "list", "--bootstrap", ","],
+        ["topic", "create", "t", "-c", "no-pair"],
+        ["topic", "alter", "t"],
+        ["topic", "offsets", "t", "--time", "soon"],
+        ["config", "set", "topic", "t"],
+        ["config", "get", "broker", "one", "k"],
+        ["consume", "t", "-o", "nowhere"],
+        ["consume", "t", "-f", "%q"],
+        ["consume", "t", "-c", "0"],
+        ["produce", "t", "-D", ""],
+        ["produce", "t", "-z", "rar"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_so_on_stderr(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert done.stdout == "" and done.stderr
+
+
+def test_nobody_there_ends_with_1_and_says_what_to_do() -> None:
+    done = CliRunner().invoke(app, ["topic", "list", "-b", "127.0.0.1:1"])
+    assert done.exit_code == 1
+    assert done.stdout == "" and "ottla up" in done.stderr
+
+
+def test_the_version_behind_other_options() -> None:
+    done = CliRunner().invoke(app, ["-o", "json", "--version"])
+    assert done.exit_code == 0 and done.stdout.startswith("ottla ")
+
+
+def test_the_version_is_quick() -> None:
+    """As quick as an interpreter, and a little: whatever the machine is busy with."""
+
+    def best(*arguments: str) -> float:
+        times = []
+        for _ in range(4):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    assert best("-m", "ottla.cli.main", "--version") < best("-c", "import site") + 0.1
+
+
+def test_naming_a_command_loads_no_other() -> None:
+    code = (
+        "import sys; from ottla.cli.app import app\n"
+        "try: app(['topic', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted(m for m in sys.modules if m.startswith('ottla.'))[-1:])\n"
+        "print([m for m in sys.modules if m.startswith(('ottla.node', 'ottla.storage'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(done.stdout.splitlines()[-1]) == []
