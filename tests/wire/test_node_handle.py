@@ -1,0 +1,319 @@
+"""A node as its embedder sees it: sockets handed over, metrics, limits, topics made by asking."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from one_node import CLUSTER, Line, OneNode, format_one, one_node, settings
+from prometheus_client.parser import text_string_to_metric_families
+
+from ottla import Node
+from ottla.client.connection import Connection
+from ottla.config.errors import ConfigError
+from ottla.node.handle import StartFailed
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotLeader
+from ottla.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.schema import Message
+from ottla.protocol.types import NodeId
+from ottla.runtime.network import TcpNetwork
+from ottla.runtime.ports import Address
+
+METRICS = "ottla.metrics.listener=127.0.0.1:0"
+
+
+async def ask(address: Address | None, request: Message) -> Any:
+    assert address is not None
+    connection = await Connection.open(TcpNetwork(), address, client_id="test")
+    try:
+        return await connection.send(request, timeout_ms=10_000)
+    finally:
+        await connection.close()
+
+
+async def topic_code(node: Node, name: str, *, create: bool = True) -> ErrorCode:
+    request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=create)
+    response = await ask(node.listen_addr, request)
+    return ErrorCode(response.topics[0].error_code)
+
+
+def get(node: Node, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{node.metrics_addr}{path}", timeout=20) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def samples(page: str) -> dict[str, float]:
+    """Every sample of a page by its name and labels, written as in a query."""
+    return {
+        sample.name + json.dumps(sample.labels, sort_keys=True): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+# -- start -----------------------------------------------------------------------
+
+
+def bound(host: str = "127.0.0.1") -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.bind((host, 0))
+    return sock
+
+
+def test_fifty_nodes_start_at_once_with_sockets_handed_over(tmp_path: Path) -> None:
+    async def start(number: int) -> Node:
+        client, controller = bound(), bound()
+        listeners = (
+            f"PLAINTEXT://127.0.0.1:{client.getsockname()[1]},"
+            f"CONTROLLER://127.0.0.1:{controller.getsockname()[1]}"
+        )
+        loaded = settings(tmp_path / str(number), listeners=listeners)
+        format_one(loaded)
+        node = await Node.start(loaded, client_listener=client, controller_listener=controller)
+        assert node.listen_addr == Address(*client.getsockname())
+        assert node.controller_addr == Address(*controller.getsockname())
+        return node
+
+    async def main() -> None:
+        nodes = await asyncio.gather(*(start(number) for number in range(50)))
+        ports = {node.listen_addr.port for node in nodes if node.listen_addr is not None}
+        assert len(ports) == 50
+        await asyncio.gather(*(node.shutdown() for node in nodes))
+
+    asyncio.run(main())
+
+
+def test_a_socket_that_no_listener_is_for_is_refused(tmp_path: Path) -> None:
+    loaded = settings(tmp_path)
+    with bound() as stray, pytest.raises(StartFailed, match="no controller listener is at 127"):
+        asyncio.run(Node.start(loaded, controller_listener=stray))
+
+
+def test_several_listeners_of_both_families_and_an_advertised_port_of_0(tmp_path: Path) -> None:
+    loaded = settings(
+        tmp_path,
+        "advertised.listeners=PLAINTEXT://node.example:0,OTHER://[::1]:0",
+        listeners="PLAINTEXT://127.0.0.1:0,OTHER://[::1]:0,CONTROLLER://127.0.0.1:0",
+    )
+    with one_node(loaded) as running:
+        told = running.node.self_registration_endpoints
+        assert told["PLAINTEXT"].host == "node.example"
+        assert told["PLAINTEXT"].port == running.address.port != 0
+        other = Address("::1", told["OTHER"].port)
+        response = running.call(ask(other, MetadataRequest([])))
+        assert [(b.host, b.port) for b in response.brokers] == [("::1", other.port)]
+        assert response.cluster_id == CLUSTER
+
+
+def test_settings_may_be_a_mapping_and_bad_ones_open_nothing(tmp_path: Path) -> None:
+    given = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:1",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(tmp_path / "data"),
+        "max.connections.per.ip.overrides": "127.0.0.1",
+    }
+    with pytest.raises(ConfigError, match="host:count"):
+        asyncio.run(Node.start(given))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_itself_loads_nothing() -> None:
+    code = (
+        "import sys, ottla; print(sorted(m for m in sys.modules if 'ottla' in m or m == 'asyncio'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['ottla']"
+
+
+def test_a_metrics_port_in_use_fails_the_start(tmp_path: Path) -> None:
+    with bound() as taken:
+        taken.listen()
+        loaded = settings(tmp_path, f"ottla.metrics.listener=127.0.0.1:{taken.getsockname()[1]}")
+        format_one(loaded)
+        with pytest.raises(OSError, match="cannot listen on"):
+            asyncio.run(Node.start(loaded))
+
+
+# -- what it tells of itself -----------------------------------------------------
+
+
+def test_metrics_are_what_dashboards_ask_for(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path, METRICS)) as running:
+        node = running.node
+        request = CreateTopicsRequest([CreatableTopic("orders", 3, 1)], 10_000)
+        running.call(ask(node.listen_addr, request))
+        found = samples(get(node, "/metrics")[1])
+
+        def value(name: str, **labels: str) -> float:
+            return found[name + json.dumps(labels, sort_keys=True)]
+
+        server, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
+        assert value(f"{server}leadercount") == value(f"{server}partitioncount") == 3
+        assert value(f"{server}underreplicatedpartitions") == 0
+        assert value(f"{server}offlinereplicacount") == 0
+        assert value(f"{controller}activecontrollercount") == 1
+        assert value(f"{controller}globaltopiccount") == 1
+        assert value(f"{controller}globalpartitioncount") == 3
+        assert value(f"{controller}offlinepartitionscount") == 0
+        assert value(f"{controller}activebrokercount") == 1
+        raft = "kafka_server_raftmetrics_"
+        assert value(f"{raft}current_state", current_state="leader") == 1
+        assert value(f"{raft}current_leader") == 1 and value(f"{raft}high_watermark") > 0
+        assert value("kafka_server_kafkaserver_brokerstate") == 3
+        assert value("kafka_log_log_size", topic="orders", partition="2") == 0
+        assert value("kafka_cluster_partition_replicascount", topic="orders", partition="0") == 1
+        requests = "kafka_network_requestmetrics_requests_total"
+        assert value(requests, request="CreateTopics") >= 1
+        assert value("kafka_network_requestmetrics_totaltimems_count", request="CreateTopics") >= 1
+        connections = "kafka_server_socket_server_metrics_connection_count"
+        assert value(connections, listener="PLAINTEXT", networkProcessor="0") == 0
+        assert value("process_resident_memory_bytes") > 1 << 20
+        assert value("ottla_event_loop_stalls_total") >= 0
+
+
+def test_health_and_readiness(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path, METRICS)) as running:
+        assert get(running.node, "/healthz") == (200, "ok\n")
+        assert get(running.node, "/readyz") == (200, "ready\n")
+        assert get(running.node, "/")[0] == 404
+
+
+def test_what_is_not_there_is_told_as_none(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path)) as running:
+        node = running.node
+        assert node.metrics_addr is None
+        assert node.local_log_end_offset("nothing", 0) is None
+        with pytest.raises(StartFailed, match="TLS"):
+            node.reload_tls()
+        with pytest.raises(TimeoutError):
+            running.call(node.add_learner(NodeId(9), 0.1))
+
+
+def test_a_node_that_does_not_lead_adds_no_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with one_node(settings(tmp_path)) as running:
+        monkeypatch.setattr(Node, "node_id", NodeId(7))
+        with pytest.raises(NotLeader):
+            running.call(running.node.add_learner(NodeId(9), 5))
+
+
+def test_leave_to_stop_is_seen_however_late_one_looks(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path)) as running:
+        node = running.node
+        assert not node.should_shut_down
+        running.call(node.controlled_shutdown(20))
+        assert node.should_shut_down
+        running.call(node.wait_should_shut_down())
+
+
+# -- topics made by asking -------------------------------------------------------
+
+
+def test_a_topic_is_made_by_asking_for_it(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path, "num.partitions=4")) as running:
+        node = running.node
+        assert running.call(topic_code(node, "quiet", create=False)) is UNKNOWN
+        assert running.call(topic_code(node, "new")) is UNKNOWN
+        running.call(_has_topic(node, "new"))
+        assert running.call(topic_code(node, "new")) is ErrorCode.NONE
+        assert len(node.image.topics.named("new").partitions) == 4  # type: ignore[union-attr]
+        assert node.image.topics.named("quiet") is None
+
+
+def test_no_topic_is_made_by_asking_where_that_is_off(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path, "auto.create.topics.enable=false")) as running:
+        node = running.node
+        assert running.call(topic_code(node, "new")) is UNKNOWN
+        running.call(ask(node.listen_addr, CreateTopicsRequest([CreatableTopic("last", 1, 1)])))
+        running.call(_has_topic(node, "last"))
+        assert node.image.topics.named("new") is None
+
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _has_topic(node: Node, name: str) -> None:
+    async with asyncio.timeout(10):
+        await node.wait_image(lambda image: image.topics.named(name) is not None)
+
+
+# -- limits ----------------------------------------------------------------------
+
+
+def refused(running: OneNode, count: int) -> int:
+    """Open so many connections at once; return how many of them were hung up on."""
+    lines = [Line(running.address) for _ in range(count)]
+    ended = 0
+    for line in lines:
+        line.sock.settimeout(0.1)
+        try:
+            ended += line.sock.recv(1) == b""
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            ended += 1
+    for line in lines:
+        line.sock.close()
+    return ended
+
+
+def test_limits_are_as_configured_and_change_at_run_time(tmp_path: Path) -> None:
+    loaded = settings(tmp_path, "max.connections.per.ip=6")
+    with one_node(loaded) as running:
+        node = running.node
+        assert refused(running, 8) >= 2
+        change = IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(4, "", [AlterableConfig("max.connections.per.ip", 0, "30")])]
+        )
+        told = running.call(ask(node.listen_addr, change))
+        assert [each.error_code for each in told.responses] == [0]
+        assert refused(running, 8) == 0
+
+
+def test_a_quota_on_an_address_slows_its_connections(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path, METRICS)) as running:
+        node = running.node
+        quota = AlterClientQuotasRequest(
+            [
+                RequestEntryData(
+                    [RequestEntityData("ip", "127.0.0.1")],
+                    [OpData("connection_creation_rate", 2.0)],
+                )
+            ]
+        )
+        told = running.call(ask(node.listen_addr, quota))
+        assert [each.error_code for each in told.entries] == [0]
+        loop_time = asyncio.new_event_loop()
+        began = loop_time.time()
+        for _ in range(4):
+            running.call(ask(node.listen_addr, MetadataRequest([])))
+        took = loop_time.time() - began
+        loop_time.close()
+        assert took > 0.9, "two at once, then two a second"
