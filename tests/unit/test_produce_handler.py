@@ -26,8 +26,9 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
 )
 from ottla.protocol.records.batch import read_header
-from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import Uuid
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import Producer, build_batch
+from ottla.protocol.types import Offset, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
@@ -226,9 +227,8 @@ def test_a_leader_that_the_clients_listener_does_not_reach_has_no_endpoint() -> 
 def test_a_follower_refuses_before_it_looks_at_the_records() -> None:
     bench = Bench(TopicConfig(cleanup_policy=("compact",)))
     bench.first.apply(registration(leader=9, epoch=1, replicas=(0, 9)))
-    late = batch_of(b"a")
-    late[17] ^= 1
-    assert codes(bench.answer(produce(late))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    keyless = build_batch([Record(Offset(0), NOW, None, b"v")])
+    assert codes(bench.answer(produce(keyless))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_internal_topics_are_for_brokers() -> None:

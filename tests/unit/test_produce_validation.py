@@ -295,6 +295,8 @@ def test_timestamps_stay_near_the_clock(codec: Compression) -> None:
     limits = {"before_ms_max": 1000, "after_ms_max": 2000}
     edge = batch_of(NOW - 1000, NOW + 2000, NOW, compression=codec)
     assert checked(edge, **limits)
+    with pytest.raises(TimestampsRejected):
+        checked(batch_of(NOW, NOW - 1001, compression=codec), **limits)
     beyond = batch_of(NOW - 1001, NOW, NOW + 2001, -1, compression=codec)
     with pytest.raises(TimestampsRejected) as told:
         checked(beyond, **limits)
