@@ -419,7 +419,7 @@ class Keeping:
 def _keeping(
     ground: Ground, watch: ImageWatch, channel: ControllerChannel, lifecycle: BrokerLifecycle
 ) -> Keeping:
-    hosting = build_hosting(ground, lifecycle)
+    hosting = build_hosting(ground, lifecycle, channel)
     coordination = build_coordination(ground, watch, hosting)
     return Keeping(hosting, coordination, _topic_creation(ground, channel))
 

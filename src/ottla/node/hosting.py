@@ -2,19 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ottla.client.connection import Connection
+from ottla.config.generated import BrokerConfig
 from ottla.node.broker_lifecycle import BrokerLifecycle
+from ottla.node.controller_channel import ControllerChannel
 from ottla.replication.cleaner_loop import Cleaning
+from ottla.replication.directory_reports import DirectoryReports
+from ottla.replication.fetcher_loop import Dial, Fetchers, FetchSettings
 from ottla.replication.hosting import Host, HostPorts, HostSettings
+from ottla.replication.isr_loop import IsrChanges, drop_laggards
 from ottla.replication.partitions import Partitions
 from ottla.replication.replicas import Replicas
-from ottla.replication.upkeep_loop import Upkeep, upkeep_services
-from ottla.runtime.ports import Committer
+from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
+from ottla.runtime.ports import Address, Committer
 from ottla.runtime.supervisor import Service
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground
+
+FETCHER_ID: Final = "broker-{}-fetcher"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,9 @@ class Hosting:
         return self.host.partitions
 
 
-def build_hosting(ground: "Ground", lifecycle: BrokerLifecycle) -> Hosting:
+def build_hosting(
+    ground: "Ground", lifecycle: BrokerLifecycle, channel: ControllerChannel
+) -> Hosting:
     """Put it together; nothing is opened yet."""
     config = ground.loaded.broker
     settings = HostSettings(
@@ -42,13 +52,47 @@ def build_hosting(ground: "Ground", lifecycle: BrokerLifecycle) -> Hosting:
     )
     host = Host(settings, ground.log_directories, _ports(ground), lambda: lifecycle.epoch)
     host.on_failure(lambda _: lifecycle.report_soon())
-    replicas = Replicas(host)
+    isr, reports = IsrChanges(host, channel), DirectoryReports(host, channel)
+    host.isr, host.reports = isr, reports
+    fetchers = Fetchers(host, _dial(ground, host), _fetch_settings(config))
+    replicas = Replicas(host, fetchers)
     upkeep = Upkeep(host, replicas)
-    services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle)]
+    services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle), isr, reports, fetchers]
+    # Half of it, so that nobody lags more than half as long again before it is noticed.
+    shrink_ms = max(1, config.replica_lag_time_max_ms // 2)
+    services.append(Every("isr-expiration", shrink_ms, lambda: drop_laggards(host), shrink_ms))
     services += upkeep_services(upkeep, config)
     if config.log_cleaner_enable:
         services.append(Cleaning(host, config, upkeep.now))
     return Hosting(host, replicas, tuple(services))
+
+
+def _fetch_settings(config: BrokerConfig) -> FetchSettings:
+    return FetchSettings(
+        bytes_max=config.replica_fetch_max_bytes,
+        response_bytes_max=config.replica_fetch_response_max_bytes,
+        min_bytes=config.replica_fetch_min_bytes,
+        wait_ms_max=config.replica_fetch_wait_max_ms,
+        backoff_ms=config.replica_fetch_backoff_ms,
+        timeout_ms=config.replica_socket_timeout_ms,
+        fetchers_per_leader=config.num_replica_fetchers,
+    )
+
+
+def _dial(ground: "Ground", host: Host) -> Dial:
+    """Return the way to other brokers: by their registration, on the inter-broker listener."""
+    listener = ground.loaded.listeners.inter_broker
+    client_id = FETCHER_ID.format(ground.node_id)
+
+    async def dial(broker_id: int) -> Connection:
+        broker = host.image.cluster.brokers.get(broker_id)
+        endpoint = None if broker is None or listener is None else broker.listeners.get(listener)
+        if endpoint is None:
+            raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
+        address = Address(endpoint.host, endpoint.port)
+        return await Connection.open(ground.ports.network, address, client_id=client_id)
+
+    return dial
 
 
 def _ports(ground: "Ground") -> HostPorts:

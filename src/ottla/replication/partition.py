@@ -279,6 +279,10 @@ class Partition:
         """Call ``wake`` whenever a reader may see more, or will never see more here."""
         return self._wakers.add(wake)
 
+    def tell_readers(self) -> None:
+        """Wake whoever waits for growth: a follower has learned of some."""
+        self._wakers.wake()
+
     def _advance(self) -> bool:
         """Move the high watermark as far as it may go; True when it moved."""
         log, leading = self.log, self._leading

@@ -1,0 +1,117 @@
+"""Tells the controller in which directory of this broker a replica is (KIP-858)."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    RequestDirectoryData,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from ottla.protocol.types import Uuid
+from ottla.replication.hosting import Host
+from ottla.replication.isr_loop import Controller
+from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 500
+TIMEOUT_MS: Final = 30_000
+# Kafka's own bound on one request.
+ASSIGNMENTS_MAX: Final = 2_250
+
+Key = tuple[Uuid, int]
+
+
+class DirectoryReports:
+    """Service: what is to be reported is kept until the controller has it."""
+
+    name = "directory-reports"
+
+    def __init__(self, host: Host, controller: Controller) -> None:
+        self._host = host
+        self._controller = controller
+        self._pending: dict[Key, Partition] = {}
+        self._changed = asyncio.Event()
+
+    def placed(self, partition: Partition) -> None:
+        """Report where a partition is, soon."""
+        self._pending[partition.topic_id, partition.index] = partition
+        self._changed.set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Report until cancelled."""
+        ready()
+        while True:
+            self._changed.clear()
+            if not self._pending:
+                await self._changed.wait()
+            if not await self._send():
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _send(self) -> bool:
+        """Send one request; False when something is to be sent again after a pause."""
+        hosted = {key: each for key, each in self._pending.items() if self._is_due(key, each)}
+        batch = dict(list(hosted.items())[:ASSIGNMENTS_MAX])
+        self._pending = hosted
+        if not batch:
+            return True
+        try:
+            response = await self._controller.ask(self._request(batch), TIMEOUT_MS)
+        except (Fault, OSError) as error:
+            log.info("active controller not reached reason=%s", error)
+            return False
+        assert isinstance(response, AssignReplicasToDirsResponse)
+        if response.error_code:
+            log.info("directories not taken error=%s", ErrorCode(response.error_code).name)
+            return False
+        for key in _accepted(response):
+            if key in batch and self._pending.get(key) is batch[key]:
+                del self._pending[key]
+        return not self._pending
+
+    def _is_due(self, key: Key, partition: Partition) -> bool:
+        """One that left this node, or went offline, has nothing to report any more."""
+        return self._host.partitions.by_id(*key) is partition and partition.offline is None
+
+    def _request(self, batch: dict[Key, Partition]) -> AssignReplicasToDirsRequest:
+        directories: dict[Uuid, dict[Uuid, RequestTopicData]] = {}
+        for (topic_id, index), partition in batch.items():
+            topics = directories.setdefault(partition.directory.directory_id, {})
+            topic = topics.setdefault(topic_id, RequestTopicData(topic_id))
+            topic.partitions.append(RequestPartitionData(index))
+        return AssignReplicasToDirsRequest(
+            broker_id=self._host.node_id,
+            broker_epoch=self._host.broker_epoch,
+            directories=[
+                RequestDirectoryData(directory_id, list(topics.values()))
+                for directory_id, topics in directories.items()
+            ],
+        )
+
+
+# The controller knows better: nothing is gained by telling it again.
+_FINAL: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+
+
+def _accepted(response: AssignReplicasToDirsResponse) -> list[Key]:
+    return [
+        (topic.topic_id, partition.partition_index)
+        for directory in response.directories
+        for topic in directory.topics
+        for partition in topic.partitions
+        if partition.error_code in _FINAL
+    ]

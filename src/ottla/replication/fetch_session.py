@@ -1,0 +1,69 @@
+"""The fetching side of an incremental fetch session (KIP-227).
+
+Pure. The first request names every partition; the leader answers with a session id, and from
+then on a request names only what changed and what is no longer wanted. A leader that has lost
+or mistaken the session is told everything anew.
+
+    (id 0, epoch 0) --full answer with id--> (id, 1) --answer--> (id, 2) ...
+          ^------- FETCH_SESSION_ID_NOT_FOUND, id 0 --------------|
+    (id, 0)  <---- any other error or a lost connection ----------|   closes the old, begins anew
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition
+from ottla.protocol.types import Uuid
+
+FULL_EPOCH: Final = 0
+EPOCH_MAX: Final = 2**31 - 1
+NO_SESSION: Final = 0
+
+Key = tuple[Uuid, int]
+Wanted = Mapping[Key, FetchPartition]
+
+
+class NextFetch(NamedTuple):
+    """What to put into the next request, beside its limits."""
+
+    session_id: int
+    session_epoch: int
+    partitions: dict[Key, FetchPartition]
+    forgotten: list[Key]
+
+
+class FetchSession:
+    """With one leader, over one connection."""
+
+    def __init__(self) -> None:
+        self.session_id = NO_SESSION
+        self._epoch = FULL_EPOCH
+        self._told: dict[Key, FetchPartition] = {}
+
+    def next(self, wanted: Wanted) -> NextFetch:
+        """Return the next request; what it says counts as told once it is answered."""
+        if self._epoch == FULL_EPOCH:
+            self._told = dict(wanted)
+            return NextFetch(self.session_id, FULL_EPOCH, dict(wanted), [])
+        changed = {key: each for key, each in wanted.items() if self._told.get(key) != each}
+        forgotten = [key for key in self._told if key not in wanted]
+        self._told = dict(wanted)
+        return NextFetch(self.session_id, self._epoch, changed, forgotten)
+
+    def answered(self, error: ErrorCode, session_id: int) -> None:
+        """Take in the head of the answer."""
+        if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self.session_id, self._epoch = NO_SESSION, FULL_EPOCH
+        elif error is not ErrorCode.NONE:
+            self._epoch = FULL_EPOCH
+        elif session_id == NO_SESSION:
+            # The leader keeps no sessions, or has no room for ours.
+            self.session_id, self._epoch = NO_SESSION, FULL_EPOCH
+        else:
+            self.session_id = session_id
+            self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+
+    def lost(self) -> None:
+        """Begin anew: whether the last request arrived is not known."""
+        self._epoch = FULL_EPOCH

@@ -1,0 +1,352 @@
+"""Fetches for the partitions that other brokers lead: one connection and loop per leader.
+
+    wanted = every followed partition of this leader: from its log's end, with its last epoch
+    Fetch (waits at the leader until there is something) -> append, cut back, or reset
+    then the next one: its offsets tell the leader how far we are
+
+A connection that is lost, or a leader that cannot be reached, is tried again after
+``replica.fetch.backoff.ms``; so is a partition that the leader refuses. A task per leader, all
+within `Fetchers`, which ends with them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, StorageFailed
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.schema import Message
+from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, Uuid
+from ottla.replication.fetch_session import FetchSession, Key, NextFetch
+from ottla.replication.follower import Follower
+from ottla.replication.following import AfterError, Diverging, Range, decide_after_error
+from ottla.replication.hosting import Host
+from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+LATEST, EARLIEST = -1, -2
+# Bytes that are appended before others get a turn.
+TURN_BYTES: Final = 1 << 20
+
+
+class Line(Protocol):
+    """A connection to a leader."""
+
+    async def send(self, request: Message, *, timeout_ms: int) -> Message:
+        """Return the response. Raises OSError or a `Fault` when there is none."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+# To a broker by its id. Raises OSError or a `Fault` when it cannot be reached.
+Dial = Callable[[int], Awaitable[Line]]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Kafka's ``replica.fetch.*`` and ``replica.socket.timeout.ms``; bytes and milliseconds."""
+
+    bytes_max: int = 1_048_576
+    response_bytes_max: int = 10_485_760
+    min_bytes: int = 1
+    wait_ms_max: int = 500
+    backoff_ms: int = 1000
+    timeout_ms: int = 30_000
+    fetchers_per_leader: int = 1
+
+
+class Fetcher:
+    """Of one leader. `run` returns when it has nothing to follow any more."""
+
+    def __init__(self, leader_id: int, host: Host, dial: Dial, settings: FetchSettings) -> None:
+        self.leader_id = leader_id
+        self.is_over = False
+        self._host = host
+        self._dial = dial
+        self._settings = settings
+        self._followed: dict[Key, Follower] = {}
+        self._session = FetchSession()
+        self._line: Line | None = None
+        self._changed = asyncio.Event()
+
+    def add(self, partition: Partition) -> None:
+        """Follow a partition in its present leader epoch."""
+        key = (partition.topic_id, partition.index)
+        self._followed[key] = Follower(self._host, partition)
+        self._changed.set()
+
+    def remove(self, partition: Partition) -> None:
+        """Follow it no longer."""
+        self._followed.pop((partition.topic_id, partition.index), None)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Fetch until there is nothing left to follow."""
+        try:
+            while self._followed:
+                try:
+                    await self._round()
+                except (OSError, Fault) as error:
+                    log.info("leader not reached broker=%d reason=%s", self.leader_id, error)
+                    await self._hang_up()
+                    await asyncio.sleep(self._settings.backoff_ms / 1000)
+        finally:
+            # From here on there is no way back: who follows anew makes another fetcher.
+            self.is_over = True
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        self._session.lost()
+        if line is not None:
+            await line.close()
+
+    async def _round(self) -> None:
+        now = self._host.clock.monotonic()
+        wanted = {
+            key: self._ask_for(follower)
+            for key, follower in self._followed.items()
+            if follower.delayed_until <= now and follower.is_current
+        }
+        if not wanted:
+            await self._rest()
+            return
+        asked = {key: self._followed[key] for key in wanted}
+        if self._line is None:
+            self._session = FetchSession()
+            self._line = await self._dial(self.leader_id)
+        request = self._request(self._session.next(wanted))
+        response = await self._line.send(request, timeout_ms=self._settings.timeout_ms)
+        assert isinstance(response, FetchResponse)
+        error = ErrorCode(response.error_code)
+        self._session.answered(error, response.session_id)
+        if error is not ErrorCode.NONE:
+            log.info("fetch refused broker=%d error=%s", self.leader_id, error.name)
+            if error not in (
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            ):
+                await asyncio.sleep(self._settings.backoff_ms / 1000)
+            return
+        await self._take_in(response, asked, wanted)
+
+    async def _rest(self) -> None:
+        """Wait until a refused partition may be asked for again, or others come."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(self._settings.backoff_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # -- asking ----------------------------------------------------------------
+
+    def _ask_for(self, follower: Follower) -> FetchPartition:
+        local = follower.partition.log
+        latest = local.epochs.latest_epoch
+        return FetchPartition(
+            partition=follower.partition.index,
+            current_leader_epoch=follower.epoch,
+            fetch_offset=local.log_end_offset,
+            last_fetched_epoch=NO_EPOCH if latest is None else latest,
+            log_start_offset=local.log_start_offset,
+            partition_max_bytes=self._settings.bytes_max,
+            high_watermark=local.high_watermark,
+        )
+
+    def _request(self, fetch: NextFetch) -> FetchRequest:
+        settings, node_id = self._settings, self._host.node_id
+        return FetchRequest(
+            replica_id=node_id,
+            replica_state=ReplicaState(node_id, self._host.broker_epoch),
+            max_wait_ms=settings.wait_ms_max,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_bytes_max,
+            session_id=fetch.session_id,
+            session_epoch=fetch.session_epoch,
+            topics=[
+                FetchTopic(topic_id=topic, partitions=[fetch.partitions[topic, i] for i in indexes])
+                for topic, indexes in _by_topic(fetch.partitions)
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic, partitions=indexes)
+                for topic, indexes in _by_topic(fetch.forgotten)
+            ],
+        )
+
+    # -- what came back --------------------------------------------------------
+
+    async def _take_in(
+        self,
+        response: FetchResponse,
+        asked: dict[Key, Follower],
+        wanted: dict[Key, FetchPartition],
+    ) -> None:
+        taken = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                follower = asked.get(key)
+                if follower is None or self._followed.get(key) is not follower:
+                    continue
+                if follower.partition.log.log_end_offset != wanted[key].fetch_offset:
+                    continue
+                try:
+                    taken += await self._take_in_one(follower, data)
+                except StorageFailed:
+                    continue  # its directory is offline now, and others are not
+                except Fault as fault:
+                    log.warning("fetched records refused partition=%s reason=%s",
+                                follower.partition, fault)  # fmt: skip
+                    self._delay(follower)
+                if taken >= TURN_BYTES:
+                    taken = 0
+                    await asyncio.sleep(0)
+
+    async def _take_in_one(self, follower: Follower, data: PartitionData) -> int:
+        if not follower.is_current:
+            return 0
+        error = ErrorCode(data.error_code)
+        if error is not ErrorCode.NONE:
+            await self._refused(follower, error)
+            return 0
+        diverging = data.diverging_epoch
+        if diverging.end_offset >= 0:
+            leader = Diverging(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset))
+            if follower.cut(leader):
+                await self._note_cut(follower)
+            return 0
+        taken = 0
+        if data.records:
+            taken = follower.append(data.records, self._host.clock.now())
+        follower.learn(Offset(data.high_watermark), Offset(data.log_start_offset))
+        return taken
+
+    async def _refused(self, follower: Follower, error: ErrorCode) -> None:
+        after = decide_after_error(error)
+        if after is AfterError.RESET:
+            if follower.reset(await self._leader_range(follower)):
+                await self._note_cut(follower)
+            return
+        log.info("partition refused partition=%s leader=%d error=%s",
+                 follower.partition, self.leader_id, error.name)  # fmt: skip
+        if after is AfterError.STOP:
+            self.remove(follower.partition)
+        else:
+            self._delay(follower)
+
+    def _delay(self, follower: Follower) -> None:
+        due = self._host.clock.monotonic() + self._settings.backoff_ms
+        follower.delayed_until = Millis(due)
+
+    async def _note_cut(self, follower: Follower) -> None:
+        """Write down that less is durable, before anything is appended to a log that was cut."""
+        directory = follower.partition.directory
+        log.info("log cut partition=%s log_end=%d", follower.partition,
+                 follower.partition.log.log_end_offset)  # fmt: skip
+        await self._host.commit(directory, directory.checkpoint_writes())
+
+    async def _leader_range(self, follower: Follower) -> Range:
+        return Range(
+            await self._leader_offset(follower, EARLIEST),
+            await self._leader_offset(follower, LATEST),
+        )
+
+    async def _leader_offset(self, follower: Follower, timestamp: int) -> Offset:
+        """Ask the leader where its log starts or ends.
+
+        Raises:
+            NotLeader, OSError and others: it did not say.
+        """
+        partition = follower.partition
+        asked = ListOffsetsPartition(partition.index, follower.epoch, timestamp)
+        request = ListOffsetsRequest(
+            replica_id=self._host.node_id, topics=[ListOffsetsTopic(partition.topic, [asked])]
+        )
+        assert self._line is not None
+        response = await self._line.send(request, timeout_ms=self._settings.timeout_ms)
+        assert isinstance(response, ListOffsetsResponse)
+        answers = [answer for topic in response.topics for answer in topic.partitions]
+        if len(answers) != 1 or answers[0].error_code or answers[0].offset < 0:
+            raise LeaderRangeUnknown(f"{partition}: {answers}")
+        return Offset(answers[0].offset)
+
+
+class LeaderRangeUnknown(Fault):
+    """The leader did not say where its log starts or ends; to be asked again."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _by_topic(keys: Iterable[Key]) -> list[tuple[Uuid, list[int]]]:
+    found: dict[Uuid, list[int]] = {}
+    for topic_id, index in keys:
+        found.setdefault(topic_id, []).append(index)
+    return list(found.items())
+
+
+class Fetchers:
+    """Service and `Following`: keeps a fetcher for every leader that is followed."""
+
+    name = "replica-fetchers"
+
+    def __init__(self, host: Host, dial: Dial, settings: FetchSettings | None = None) -> None:
+        self._host = host
+        self._dial = dial
+        self._settings = settings or FetchSettings()
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._of: dict[Partition, Fetcher] = {}
+        self._to_start: list[Fetcher] = []
+        self._changed = asyncio.Event()
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch from the partition's leader from now on, in its leader epoch."""
+        self.unfollow(partition)
+        slot = partition.topic_id[-1] + partition.index
+        key = (int(partition.leader_id), slot % self._settings.fetchers_per_leader)
+        fetcher = self._fetchers.get(key)
+        if fetcher is None or fetcher.is_over:
+            fetcher = Fetcher(key[0], self._host, self._dial, self._settings)
+            self._fetchers[key] = fetcher
+            self._to_start.append(fetcher)
+            self._changed.set()
+        fetcher.add(partition)
+        self._of[partition] = fetcher
+
+    def unfollow(self, partition: Partition) -> None:
+        """Stop fetching; fine for a partition that is not followed."""
+        fetcher = self._of.pop(partition, None)
+        if fetcher is not None:
+            fetcher.remove(partition)
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Run a task for every leader, until cancelled."""
+        ready()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                starting, self._to_start = self._to_start, []
+                for fetcher in starting:
+                    tasks.create_task(fetcher.run(), name=f"fetcher {fetcher.leader_id}")
+                await self._changed.wait()

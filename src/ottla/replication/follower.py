@@ -1,0 +1,116 @@
+"""What a follower does to its log on its leader's word."""
+
+from ottla.protocol.faults import StorageFailed, UnexpectedAppendOffset
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
+from ottla.replication.following import Diverging, Range, decide_cut, decide_reset
+from ottla.replication.hosting import Host
+from ottla.replication.partition import Partition
+
+
+class Follower:
+    """A partition while one leader epoch lasts. Faults of the disk take its directory offline.
+
+    Everything here is refused by `is_current` once the image has moved on.
+    """
+
+    __slots__ = ("_host", "delayed_until", "epoch", "partition")
+
+    def __init__(self, host: Host, partition: Partition) -> None:
+        self._host = host
+        self.partition = partition
+        self.epoch: LeaderEpoch = partition.leader_epoch
+        self.delayed_until = Millis(0)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the partition still follows in this epoch."""
+        partition = self.partition
+        return (
+            partition.leader_epoch == self.epoch
+            and not partition.is_leader
+            and partition.offline is None
+        )
+
+    def append(self, data: Buffer, now: Millis) -> int:
+        """Append what the leader sent; returns the bytes taken in.
+
+        Raises:
+            CorruptBatch, UnsupportedMagic, UnexpectedAppendOffset: nothing was written.
+            StorageFailed: the directory is offline now.
+        """
+        log = self.partition.log
+        try:
+            try:
+                log.append_at(data, now=now)
+            except UnexpectedAppendOffset:
+                if not self._may_begin_earlier(data):
+                    raise
+                # The leader's log starts inside this batch: so does ours, a little earlier.
+                self._begin_at(read_header(data).base_offset)
+                log.append_at(data, now=now)
+        except StorageFailed as fault:
+            self._host.storage_failed(self.partition.directory, fault.reason)
+            raise
+        return len(data)
+
+    def _may_begin_earlier(self, data: Buffer) -> bool:
+        """Whether the log is empty and the first batch holds its start."""
+        log, first = self.partition.log, read_header(data)
+        is_empty = log.log_start_offset == log.log_end_offset
+        return is_empty and first.base_offset < log.log_end_offset <= first.last_offset
+
+    def learn(self, high_watermark: Offset, log_start: Offset) -> None:
+        """Take over how far the leader is replicated, and where its log starts.
+
+        The high watermark never falls by a leader that does not know it yet: what was
+        replicated once is. Readers here are told.
+        """
+        partition, log = self.partition, self.partition.log
+        before = log.high_watermark, log.log_start_offset
+        try:
+            if high_watermark > log.high_watermark:
+                log.set_high_watermark(high_watermark)
+            if log.log_start_offset < log_start <= log.high_watermark:
+                log.advance_log_start(log_start)
+        except StorageFailed as fault:
+            self._host.storage_failed(partition.directory, fault.reason)
+            raise
+        if (log.high_watermark, log.log_start_offset) != before:
+            partition.tell_readers()
+
+    def cut(self, leader: Diverging) -> bool:
+        """Cut back to what is shared with the leader; True when something was cut.
+
+        The new recovery point has to be written down before anything is appended.
+        """
+        log = self.partition.log
+        return self._cut_to(decide_cut(log.epochs, log.log_end_offset, leader))
+
+    def reset(self, leader: Range) -> bool:
+        """Get back into the leader's range; True when something was cut."""
+        decision = decide_reset(self.partition.log.log_end_offset, leader)
+        if decision is None:
+            return False
+        if decision.is_anew:
+            self._begin_at(decision.offset)
+            return True
+        return self._cut_to(decision.offset)
+
+    def _cut_to(self, offset: Offset) -> bool:
+        try:
+            if not self.partition.log.truncate_to(offset):
+                return False
+        except StorageFailed as fault:
+            self._host.storage_failed(self.partition.directory, fault.reason)
+            raise
+        self._host.was_cut(self.partition)
+        return True
+
+    def _begin_at(self, offset: Offset) -> None:
+        try:
+            self.partition.log.truncate_fully_and_start_at(offset)
+        except StorageFailed as fault:
+            self._host.storage_failed(self.partition.directory, fault.reason)
+            raise
+        self._host.was_cut(self.partition)

@@ -1,0 +1,149 @@
+"""Takes ISR proposals to the controller, and brings back what it said (AlterPartition).
+
+Proposals that come while a request is under way go together with the next one. A controller
+that cannot be reached, or does not know yet what we know, is asked again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Uuid
+from ottla.replication.hosting import Host
+from ottla.replication.isr import Proposal
+from ottla.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 50
+TIMEOUT_MS: Final = 30_000
+# Of one request; a controller reads no larger one gladly.
+PARTITIONS_MAX: Final = 5_000
+
+
+class Controller(Protocol):
+    """The way to the active controller."""
+
+    async def ask(self, request: Message, timeout_ms: int) -> Message:
+        """Return its response; raises RequestTimedOut."""
+        ...
+
+
+class IsrChanges:
+    """Service and `IsrProposals`. A partition has at most one proposal here at a time."""
+
+    name = "isr-changes"
+
+    def __init__(self, host: Host, controller: Controller) -> None:
+        self._host = host
+        self._controller = controller
+        self._pending: dict[Partition, Proposal] = {}
+        self._changed = asyncio.Event()
+
+    def submit(self, partition: Partition, proposal: Proposal) -> None:
+        """Ask soon; a newer proposal takes the place of an older one."""
+        self._pending[partition] = proposal
+        self._changed.set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Send what is proposed, until cancelled."""
+        ready()
+        while True:
+            self._changed.clear()
+            if not self._pending:
+                await self._changed.wait()
+            if not await self._send_all():
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _send_all(self) -> bool:
+        """Send one request; False when something is to be sent again after a pause."""
+        batch = dict(list(self._pending.items())[:PARTITIONS_MAX])
+        for partition, proposal in batch.items():
+            del self._pending[partition]
+            if partition.proposal is not proposal:
+                log.debug("isr proposal is over partition=%s", partition)
+        batch = {each: p for each, p in batch.items() if each.proposal is p}
+        if not batch:
+            return True
+        try:
+            response = await self._controller.ask(self._request(batch), TIMEOUT_MS)
+        except (Fault, OSError) as error:
+            log.info("active controller not reached reason=%s", error)
+            self._again(batch)
+            return False
+        assert isinstance(response, AlterPartitionResponse)
+        if response.error_code:
+            log.info("isr changes refused error=%s", ErrorCode(response.error_code).name)
+            self._again(batch)
+            return False
+        return self._take_in(batch, response)
+
+    def _again(self, batch: dict[Partition, Proposal]) -> None:
+        for partition, proposal in batch.items():
+            self._pending.setdefault(partition, proposal)
+
+    def _request(self, batch: dict[Partition, Proposal]) -> AlterPartitionRequest:
+        topics: dict[Uuid, RequestTopicData] = {}
+        for partition, proposal in batch.items():
+            topic = topics.setdefault(partition.topic_id, RequestTopicData(partition.topic_id))
+            topic.partitions.append(
+                RequestPartitionData(
+                    partition_index=partition.index,
+                    leader_epoch=proposal.leader_epoch,
+                    new_isr=list(proposal.isr),
+                    new_isr_with_epochs=[
+                        BrokerState(broker, epoch)
+                        for broker, epoch in zip(proposal.isr, proposal.broker_epochs, strict=True)
+                    ],
+                    partition_epoch=proposal.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._host.node_id,
+            broker_epoch=self._host.broker_epoch,
+            topics=list(topics.values()),
+        )
+
+    def _take_in(self, batch: dict[Partition, Proposal], response: AlterPartitionResponse) -> bool:
+        answers = {
+            (topic.topic_id, data.partition_index): data
+            for topic in response.topics
+            for data in topic.partitions
+        }
+        retried: dict[Partition, Proposal] = {}
+        for partition, proposal in batch.items():
+            answer = answers.get((partition.topic_id, partition.index))
+            if answer is None:
+                retried[partition] = proposal
+            elif answer.error_code:
+                error = ErrorCode(answer.error_code)
+                log.info("isr refused partition=%s isr=%s error=%s",
+                         partition, proposal.isr, error.name)  # fmt: skip
+                if partition.isr_refused(proposal, error):
+                    retried[partition] = proposal
+            else:
+                log.info("isr changed partition=%s isr=%s", partition, answer.isr)
+                partition.isr_accepted(
+                    proposal, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch
+                )
+        self._again(retried)
+        return not retried
+
+
+async def drop_laggards(host: Host) -> None:
+    """Propose for every partition led here an ISR without those that lag."""
+    for partition in host.partitions:
+        gone = partition.drop_laggards()
+        if gone:
+            log.info("isr shrinking partition=%s without=%s", partition, gone)
