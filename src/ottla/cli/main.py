@@ -10,6 +10,10 @@ def main() -> None:
 
         sys.stdout.write(f"ottla {version('ottla')}\n")
         return
+    if sys.argv[1:2] == ["server"]:
+        from ottla.runtime.collector import hold
+
+        hold()
     from ottla.cli.app import app
 
     app()

@@ -17,6 +17,7 @@ from ottla.config.errors import ConfigError
 from ottla.config.settings import Loaded
 from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
 from ottla.protocol.faults import Fault
+from ottla.runtime.collector import settle
 from ottla.storage.log_dir import DirectoryInUse
 from ottla.storage.meta_properties import MetaPropertiesRefused
 
@@ -49,6 +50,7 @@ def serve(
     loaded = load_settings(config, override or [])
 
     def started(node: Node) -> None:
+        settle()
         if chosen(context, output) is Output.TABLE:
             typer.echo(f"started node {node.node_id} {_addresses(node)}")
         else:
