@@ -97,6 +97,18 @@ def test_requests_are_read_as_the_codec_reads_them(version: int, data: st.DataOb
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("rack", ["", "r"])
+def test_the_poll_of_a_session_is_read_alike(version: int, rack: str) -> None:
+    session = (5, 6) if version >= 7 else (0, -1)
+    rack = rack if version >= 11 else ""
+    request = fetch.FetchRequest(
+        None, -1, fetch.ReplicaState(), 500, 1, 99, 1, *session, rack_id=rack
+    )
+    body = encode(request, version)
+    assert tuple(parse_fetch(version, memoryview(body))) == expected(request, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=15)
 @given(st.data())
 def test_bad_bytes_are_refused_or_mean_the_same_to_the_codec(

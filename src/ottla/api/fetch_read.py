@@ -96,11 +96,11 @@ class Reading:
         refused = self._refusal_of_all()
         minimum_one = True
         for each in followed:
-            refusal = refused or self._refusal(each)
-            if refusal is not None:
-                done.told.append((each, Row(each.asked.partition, refusal)))
+            place = refused or self._place(each)
+            if isinstance(place, ErrorCode):
+                done.told.append((each, Row(each.asked.partition, place)))
                 continue
-            row = self._read_one(each, done, bytes_max, minimum_one, is_first)
+            row = self._read_one(each, place, done, (bytes_max, minimum_one, is_first))
             done.told.append((each, row))
             if row.size:
                 minimum_one = False
@@ -116,7 +116,8 @@ class Reading:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None
 
-    def _refusal(self, followed: Followed) -> ErrorCode | None:
+    def _place(self, followed: Followed) -> Partition | ErrorCode | None:
+        """Return the partition if it is hosted here, None if it is elsewhere, or a refusal."""
         name = followed.name
         if name is None:
             name = followed.name = self._name_of(followed)
@@ -124,11 +125,12 @@ class Reading:
                 return ErrorCode.UNKNOWN_TOPIC_ID
         if not self._ask.is_from_follower and not self._sources.may_read(self._caller, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if self._sources.partitions.get(name, followed.asked.partition) is None:
+        partition = self._sources.partitions.get(name, followed.asked.partition)
+        if partition is None:
             topic = self._image.topics.named(name)
             if topic is None or followed.asked.partition not in topic.partitions:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return None
+        return partition
 
     def _name_of(self, followed: Followed) -> str | None:
         if isinstance(followed.topic, str):
@@ -139,11 +141,12 @@ class Reading:
     # -- reading -----------------------------------------------------------------
 
     def _read_one(
-        self, followed: Followed, done: Pass, bytes_max: int, minimum_one: bool, is_first: bool
+        self, followed: Followed, place: Partition | None, done: Pass, terms: tuple[int, bool, bool]
     ) -> Row:
         asked = followed.asked
+        bytes_max, minimum_one, is_first = terms
         try:
-            partition = self._find(followed)
+            partition = self._checked(followed, place)
             if self._sources.is_rack_aware:
                 row = self._sent_elsewhere(followed, partition)
                 if row is not None:
@@ -180,8 +183,8 @@ class Reading:
         Raises:
             Fault: it cannot be read, or is not hosted here any more.
         """
-        if self._find(followed) is not partition:
-            raise NotLeader(f"{partition}: another one by now")
+        if self._place(followed) is not partition:
+            raise NotLeader(f"{partition}: not hosted here any more")
         return self._look(followed, partition, followed.asked.bytes_max, True)
 
     def _look(
@@ -201,10 +204,10 @@ class Reading:
             )
         )
 
-    def _find(self, followed: Followed) -> Partition:
-        assert followed.name is not None
-        partition = self._sources.partitions.find(followed.name, followed.asked.partition)
-        if not isinstance(followed.topic, str) and partition.topic_id != followed.topic:
+    def _checked(self, followed: Followed, partition: Partition | None) -> Partition:
+        if partition is None:
+            raise NotLeader(f"{followed.name}-{followed.asked.partition} is not hosted here")
+        if partition.topic_id != followed.topic and not isinstance(followed.topic, str):
             raise InconsistentTopicId(f"{partition}: of a topic made later")
         if self._ask.version < ZSTD_SINCE and partition.config.compression_type == "zstd":
             raise UnsupportedCompression(f"{partition}: zstd before version {ZSTD_SINCE}")

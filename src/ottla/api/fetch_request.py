@@ -44,6 +44,9 @@ _REPLICA_STATE: Final = Struct(">iq")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _REPLICA_STATE_TAG: Final = 1
+# No topics, none forgotten, no rack, no tags.
+_POLL_TAIL: Final = b"\1\1\1\0"
+_POLL_BYTES: Final = _HEAD_NEW.size + len(_POLL_TAIL)
 
 
 class Asked(NamedTuple):
@@ -111,11 +114,33 @@ def parse_fetch(version: int, body: memoryview) -> FetchAsk:
         ProtocolFault: it is none.
     """
     try:
+        if version >= 15 and len(body) == _POLL_BYTES and bytes(body[-4:]) == _POLL_TAIL:
+            return _poll(version, body)
         return _Reader(version, bytes(body)).read()
     except (IndexError, error):
         raise ProtocolFault(f"Fetch v{version}: ends within a field") from None
     except UnicodeDecodeError as bad:
         raise ProtocolFault(f"Fetch v{version}: string is not UTF-8") from bad
+
+
+def _poll(version: int, body: memoryview) -> FetchAsk:
+    """Read what a consumer in a session sends while nothing changes: numbers and no more."""
+    wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _HEAD_NEW.unpack_from(body)
+    is_read_committed = isolation == 1
+    return FetchAsk(
+        version,
+        CONSUMER,
+        -1,
+        wait_ms,
+        bytes_min,
+        bytes_max,
+        is_read_committed,
+        session_id,
+        epoch,
+        [],
+        [],
+        "",
+    )
 
 
 class _Reader:
