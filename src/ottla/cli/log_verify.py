@@ -260,10 +260,13 @@ def _check_time_index(disk: Disk, path: str, segment: _Segment) -> None:
 
 
 def _check_txn_index(disk: Disk, path: str, segment: _Segment) -> None:
+    markers = {
+        each.header.last_offset for each in segment.batches.values() if each.header.is_control
+    }
     try:
         for txn in dump_file(disk, path):
             offset = txn["last_offset"]
-            if not any(each.header.last_offset == offset for each in segment.batches.values()):
+            if offset not in markers:
                 segment.tell(f"offset {offset}", "no abort marker is there", path)
     except CorruptIndex as error:
         segment.tell("", str(error), path)

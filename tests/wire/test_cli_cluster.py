@@ -1,0 +1,266 @@
+"""The command line against nodes that it started itself."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+from up_process import COMMAND, Up, free_ports
+
+from ottla.cli.app import app
+
+
+class Ottla:
+    """Runs commands in this process, against one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
+        assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+        return done.stdout if code == 0 else done.stderr
+
+    def json(self, *arguments: str) -> list[dict[str, object]]:
+        found = json.loads(self(*arguments, "-o", "json"))
+        assert isinstance(found, list)
+        return found
+
+    def process(self, *arguments: str, given: bytes = b"") -> bytes:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            input=given,
+            capture_output=True,
+            env={**os.environ, "OTTLA_BOOTSTRAP": self.bootstrap},
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    up = Up(tmp_path_factory.mktemp("up"), free_ports(1))
+    try:
+        assert up.wait_ready() == f"ready 127.0.0.1:{up.port}\n"
+        yield Ottla(f"127.0.0.1:{up.port}")
+    finally:
+        up.end()
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines"
+    path.write_bytes(b"k1:one\nk2:two\nk1:three")
+    return path
+
+
+def test_a_topic_from_its_making_to_its_end(ottla: Ottla) -> None:
+    (made,) = ottla.json("topic", "create", "life", "-p", "2", "-c", "retention.ms=60000")
+    assert (made["partitions"], made["replication_factor"]) == (2, 1)
+    assert "TOPIC_ALREADY_EXISTS" in ottla("topic", "create", "life", code=1)
+    (again,) = ottla.json("topic", "create", "life", "--if-not-exists")
+    assert again == made
+    assert "life" in ottla("topic", "list")
+    (described,) = ottla.json("topic", "describe", "life")
+    assert described["configs"] == {"retention.ms": "60000"}
+    assert [each["leader"] for each in described["partitions"]] == [1, 1]  # type: ignore[attr-defined]
+    (altered,) = ottla.json("topic", "alter", "life", "-p", "3", "-d", "retention.ms")
+    assert altered["partitions"] == 3
+    assert ottla.json("topic", "describe", "life")[0]["configs"] == {}
+    assert ottla.json("topic", "delete", "life") == [{"deleted": "life"}]
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in ottla("topic", "describe", "life", code=1)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in ottla("topic", "delete", "life", code=1)
+
+
+def test_records_go_in_and_come_out(ottla: Ottla, lines: Path) -> None:
+    ottla("topic", "create", "words", "-p", "1")
+    (told,) = ottla.json("produce", "words", str(lines), "-K", ":", "-H", "lang=en", "-z", "zstd")
+    assert told == {"partition": 0, "records": 3, "first_offset": 0, "last_offset": 2}
+    assert ottla("consume", "words", "-e") == "one\ntwo\nthree\n"
+    assert ottla("consume", "words", "-e", "-K", "=") == "k1=one\nk2=two\nk1=three\n"
+    assert ottla("consume", "words", "-o", "-1", "-e", "-f", "%o %k %h %s\\n") == (
+        "2 k1 lang=en three\n"
+    )
+    assert ottla("consume", "words", "-o", "1", "-c", "1") == "two\n"
+    assert ottla("consume", "words", "-o", "end", "-e") == ""
+    assert ottla("consume", "words", "-o", "@0", "-c", "1") == "one\n"
+    rows = ottla.json("topic", "offsets", "words")
+    assert rows == [{"topic": "words", "partition": 0, "first": 0, "next": 3, "offsets": 3}]
+    assert ottla.json("topic", "offsets", "words", "-t", "@99999999999999")[0]["offset"] is None
+    assert ottla.json("topic", "offsets", "words", "-t", "-2")[0]["offset"] == 1
+
+
+def test_an_envelope_makes_the_round_trip(ottla: Ottla, tmp_path: Path, lines: Path) -> None:
+    for name in ("from", "to"):
+        ottla("topic", "create", name, "-p", "2")
+    ottla("produce", "from", str(lines), "-K", ":", "-H", "a=1")
+    dumped = ottla("consume", "from", "-e", "-J")
+    (tmp_path / "dump").write_text(dumped)
+    ottla("produce", "to", str(tmp_path / "dump"), "-J")
+
+    def records(topic: str) -> list[str]:
+        found = [json.loads(line) for line in ottla("consume", topic, "-e", "-J").splitlines()]
+        return sorted(json.dumps({**each, "topic": ""}) for each in found)
+
+    assert len(records("from")) == 3
+    assert records("to") == records("from")
+    documents = yaml.safe_load_all(ottla("consume", "from", "-e", "-o", "yaml"))
+    assert {each["payload"] for each in documents} == {"one", "two", "three"}
+
+
+def test_a_pipe_into_a_pipe(ottla: Ottla) -> None:
+    ottla("topic", "create", "pipes", "-p", "1")
+    given = b"".join(b"%d\x00" % n for n in range(3000))
+    assert ottla.process("produce", "pipes", "-D", "\\0", "-a", "1", given=given) == b""
+    got = ottla.process("consume", "pipes", "-e", "-f", "%s\\0")
+    assert got == given
+
+
+def test_a_terminal_is_not_steered_and_a_pipe_gets_every_byte(ottla: Ottla, tmp_path: Path) -> None:
+    ottla("topic", "create", "hostile", "-p", "1")
+    (tmp_path / "evil").write_bytes(b"\x1b]0;owned\x07\xff")
+    ottla("produce", "hostile", str(tmp_path / "evil"))
+    assert ottla.process("consume", "hostile", "-e") == b"\x1b]0;owned\x07\xff\n"
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            [*COMMAND, "consume", "hostile", "-e", "-b", ottla.bootstrap],
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            timeout=60,
+        )
+        assert os.read(ours, 1000).rstrip() == b"\\x1b]0;owned\\x07\\xff"
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_whoever_has_enough_may_go(ottla: Ottla, lines: Path) -> None:
+    ottla("topic", "create", "enough", "-p", "1")
+    ottla("produce", "enough", str(lines))
+    command = f"{sys.executable} -m ottla.cli.main consume enough -b {ottla.bootstrap} -e | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+    assert done.stdout == b"k1:one\n" and done.stderr == b""
+
+
+def test_what_cannot_be_sent_is_told(ottla: Ottla, tmp_path: Path) -> None:
+    ottla("topic", "create", "small", "-p", "1", "-c", "max.message.bytes=1000")
+    (tmp_path / "large").write_bytes(b"x" * 2000 + b"\n")
+    assert "MESSAGE_TOO_LARGE" in ottla("produce", "small", str(tmp_path / "large"), code=1)
+    (tmp_path / "bad").write_bytes(b"{}\n[]\n")
+    said = ottla("produce", "small", str(tmp_path / "bad"), "-J", code=1)
+    assert "no JSON object" in said
+    assert "No such file" in ottla("produce", "small", str(tmp_path / "nothing"), code=1)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in ottla("consume", "nothing", "-e", code=1)
+    assert "OFFSET_OUT_OF_RANGE" in ottla("consume", "small", "-o", "99", "-e", code=1)
+
+
+def test_settings(ottla: Ottla) -> None:
+    ottla("topic", "create", "set", "-p", "1")
+    (row,) = ottla.json("config", "set", "topic", "set", "retention.ms=1000")
+    assert (row["key"], row["value"]) == ("retention.ms", "1000")
+    assert {
+        each["key"]: each["source"] for each in ottla.json("config", "describe", "topic", "set")
+    } == {
+        "min.insync.replicas": "static_broker_config",
+        "retention.ms": "dynamic_topic_config",
+    }
+    assert len(ottla.json("config", "describe", "topic", "set", "--all")) > 20
+    (row,) = ottla.json("config", "set", "topic", "set", "-d", "retention.ms")
+    assert row["source"] != "dynamic_topic_config"
+    assert ottla.json("config", "get", "broker", "1", "node.id")[0]["value"] == "1"
+    assert "no such key: nonsense" in ottla("config", "get", "topic", "set", "nonsense", code=1)
+    assert "INVALID_CONFIG" in ottla("config", "set", "topic", "set", "retention.ms=x", code=1)
+
+
+def test_the_cluster(ottla: Ottla) -> None:
+    found = json.loads(ottla("-o", "json", "cluster", "info"))
+    assert found["voters"] == [1] and found["controller"] == 1
+    assert found["brokers"][0]["address"] == ottla.bootstrap
+    assert json.loads(ottla("cluster", "health", "-o", "json")) == []
+
+
+def test_the_doctor(ottla: Ottla, tmp_path: Path) -> None:
+    rows = ottla.json("doctor", "--data", str(tmp_path))
+    by_check = {row["check"]: row["state"] for row in rows}
+    assert by_check["port"] == by_check["directory"] == by_check["advertised address"] == "ok"
+
+
+# -- up ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_three_nodes_keep_records_and_come_back(tmp_path: Path, lines: Path) -> None:
+    port = free_ports(3)
+    addresses = ",".join(f"127.0.0.1:{port + n}" for n in range(3))
+    ottla = Ottla(addresses)
+    first = Up(tmp_path / "data", port, "--nodes", "3")
+    try:
+        assert first.wait_ready() == f"ready {addresses}\n"
+        assert len(first.node_pids()) == 3
+        (made,) = ottla.json("topic", "create", "kept", "-p", "3")
+        assert made["replication_factor"] == 3
+        ottla("produce", "kept", str(lines))
+    finally:
+        code, errors = first.end(signal.SIGINT)
+    assert code == 0 and first.said == "", errors
+    assert first.node_pids() == []
+    second = Up(tmp_path / "data", port)
+    try:
+        assert second.wait_ready() == f"ready {addresses}\n", "as many as there were"
+        got = ottla("consume", "kept", "-e").splitlines()
+        assert sorted(got) == ["k1:one", "k1:three", "k2:two"]
+    finally:
+        assert second.end()[0] == 0
+
+
+def test_a_node_that_dies_is_told_with_what_it_said(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", free_ports(1))
+    try:
+        up.wait_ready()
+        (node,) = up.node_pids()
+        os.kill(node, signal.SIGKILL)
+        code, errors = up.process.wait(60), up.end()[1]
+    finally:
+        up.end(signal.SIGKILL)
+    assert code == 1
+    assert "node 1 ended with exit code -9" in errors and "started node 1" in errors
+
+
+def test_nodes_do_not_outlive_who_started_them(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", free_ports(1))
+    up.wait_ready()
+    (node,) = up.node_pids()
+    watched = os.pidfd_open(node)
+    up.end(signal.SIGKILL)
+    try:
+        assert _wait_ended(watched), "the node runs on"
+    finally:
+        os.close(watched)
+
+
+def _wait_ended(watched: int) -> bool:
+    return bool(select.select([watched], [], [], 40)[0])
+
+
+def test_what_up_refuses(tmp_path: Path, ottla: Ottla) -> None:
+    taken = ottla.bootstrap.rpartition(":")[2]
+    assert "is in use" in ottla("up", "--port", taken, "--data", str(tmp_path / "a"), code=1)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "meta.properties").write_text("")
+    assert "log directory" in ottla("up", "--data", str(tmp_path / "b"), code=1)
+    there = tmp_path / "c" / "node-1" / "data"
+    there.mkdir(parents=True)
+    (there / "meta.properties").write_text("")
+    said = ottla("up", "--nodes", "3", "--data", str(tmp_path / "c"), code=1)
+    assert "holds a cluster of 1" in said

@@ -1,0 +1,80 @@
+"""`ottla up` as a process of its own, for tests: start, wait for its line, end it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+SECONDS_MAX = 60
+COMMAND = (sys.executable, "-m", "ottla.cli.main")
+
+
+def free_ports(count: int) -> int:
+    """Return the first of ``2 * count`` ports in a row that were free just now."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = int(probe.getsockname()[1])
+        if first + 2 * count < 65000 and all(map(_is_free, range(first, first + 2 * count))):
+            return first
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Up:
+    """One run of `ottla up`."""
+
+    def __init__(self, data: Path, port: int, *options: str) -> None:
+        self.data, self.port = data, port
+        self.process = subprocess.Popen(
+            [*COMMAND, "up", "--port", str(port), "--data", str(data), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.said = ""
+
+    def wait_ready(self) -> str:
+        """Return the one line on stdout; the process's own end is waited for no longer."""
+        assert self.process.stdout is not None
+        timer = threading.Timer(SECONDS_MAX, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            raise AssertionError(self.end(signal.SIGKILL)[1])
+        return line
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; return the exit code and what was on stderr."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        out, errors = self.process.communicate(timeout=SECONDS_MAX)
+        self.said += out
+        return self.process.returncode, errors
+
+    def node_pids(self) -> list[int]:
+        """Return the processes that run a node of this cluster, by what they were started with."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"server" in words and any(str(self.data).encode() in word for word in words):
+                found.append(int(path.parent.name))
+        return sorted(found)
