@@ -522,6 +522,17 @@ def test_a_broker_that_is_no_replica_is_not_one() -> None:
     assert (row.error_code, row.records) == (ErrorCode.UNKNOWN_LEADER_EPOCH, b"")
 
 
+def test_a_follower_of_an_earlier_life_is_refused() -> None:
+    broker = Broker()
+    partition = broker.host(replicas=(0, 1))
+    append(partition, b"a")
+    broker.get(as_follower(part(log_start_offset=0), epoch=102), 17)
+    stale = as_follower(part(offset=1, log_start_offset=0), epoch=101, max_wait_ms=SOON)
+    row = only(broker.get(stale, 17))
+    assert (row.error_code, row.records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+    assert partition.log.high_watermark == 0
+
+
 def test_only_the_leader_answers_followers() -> None:
     broker = Broker()
     broker.host(replicas=THREE, leader=2)
