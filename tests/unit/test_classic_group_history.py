@@ -1,0 +1,214 @@
+"""Any history of a classic group: what the log says is what is alive, and nobody waits in vain.
+
+A small world (four members at most, two of them static, two transactions) makes collisions, and
+so bugs, likely.
+"""
+
+from typing import Any
+
+from classic_world import World, lenient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotEnoughReplicas, NotLeader
+
+MEMBERS = st.integers(0, 2)
+JOIN = st.tuples(
+    st.just("join"),
+    st.integers(0, 4),
+    st.sampled_from([(3, None), (4, None), (9, "i1"), (5, "i2")]),
+    st.sampled_from(["range", "other range"]),
+)
+SYNC = st.tuples(st.just("sync"), MEMBERS, st.sampled_from([0, 0, 0, -1]))
+ROUND = st.tuples(st.just("round"), st.integers(0, 2))
+SETTLE = st.tuples(st.just("settle"))
+HEARTBEAT = st.tuples(st.just("heartbeat"), MEMBERS, st.integers(-1, 0))
+LEAVE = st.tuples(st.just("leave"), MEMBERS)
+OFFSET = st.tuples(st.just("offset"), MEMBERS, st.integers(0, 3), st.integers(-1, 0))
+TXN = st.tuples(st.just("txn"), st.integers(0, 1), st.integers(0, 3))
+END = st.tuples(st.just("end"), st.integers(0, 1), st.booleans())
+MOMENT = st.tuples(st.just("time"), st.sampled_from([500, 3000]))
+RARE = st.one_of(
+    st.tuples(st.just("time"), st.sampled_from([11_000, 31_000, 120_000])),
+    st.tuples(st.just("delete")),
+    st.tuples(st.just("refuse"), st.booleans()),
+    st.tuples(st.just("lag"), st.booleans()),
+    st.tuples(st.just("lose"), st.booleans()),
+)
+# What keeps a group together is drawn more often than what tears it apart; `sampled_from` since
+# `one_of` would count the rare ones one by one.
+STEPS = st.sampled_from(
+    [JOIN, JOIN, SYNC, SYNC, SYNC, ROUND, SETTLE, HEARTBEAT, LEAVE, OFFSET, TXN, END, MOMENT, RARE]
+).flatmap(lambda kind: kind)
+
+
+class History:
+    def __init__(self) -> None:
+        self.world = World(settings=lenient(max_size=3, offsets_retention_ms=50_000))
+        self.tickets: list[Any] = []
+        self.assigned: dict[tuple[int, str, str], bytes] = {}
+        self.reigns = 0
+
+    @property
+    def group(self) -> ClassicGroup | None:
+        return self.world.machine.classic("g")
+
+    def member(self, number: int) -> str:
+        """Return a member of the group by number, or somebody who is none."""
+        group = self.group
+        known = [] if group is None else [*group.members, *sorted(group.pending_join)]
+        return known[number] if number < len(known) else "ghost"
+
+    def generation(self, back: int = 0) -> int:
+        return 0 if self.group is None else self.group.generation + back
+
+    def step(self, kind: str, *args: Any) -> None:
+        getattr(self, f"on_{kind}")(*args)
+        self.world.shard.on_due()
+
+    def on_join(self, number: int, how: tuple[int, str | None], protocols: str) -> None:
+        version, instance = how
+        member = "" if number == 4 or instance is not None else self.member(number)
+        self.world.join(member, version=version, instance=instance, protocols=protocols)
+
+    def on_sync(self, number: int, back: int) -> None:
+        group = self.group
+        ids = [] if group is None else list(group.members)
+        member, generation = self.member(number), self.generation(back)
+        given = {each: f"{generation}/{each}".encode() for each in ids}
+        ticket = self.world.sync(member, generation, **given)
+        self.tickets.append((ticket, generation, member))
+
+    def on_round(self, newcomers: int) -> None:
+        """All members join again, and some new ones: without it few histories get this far."""
+        group = self.group
+        for member in [] if group is None else list(group.members):
+            self.world.join(member, protocols="range")
+        for _ in range(newcomers):
+            self.world.join(protocols="range")
+        self.world.pass_ms(3000)
+
+    def on_settle(self) -> None:
+        """All members ask for their assignment, the leader last."""
+        for number in reversed(range(3)):
+            self.on_sync(number, 0)
+
+    def on_heartbeat(self, number: int, back: int) -> None:
+        self.world.log.follows = True
+        self.world.log.commit()
+        self.world.heartbeat(self.member(number), self.generation(back))
+
+    def on_leave(self, number: int) -> None:
+        from ottla.coordinators.groups.requests import decide_leave
+        from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+        request = LeaveGroupRequest("g", members=[MemberIdentity(self.member(number))])
+        self.world.submit(lambda m, now, _: decide_leave(m, request, now))
+
+    def on_offset(self, number: int, offset: int, back: int) -> None:
+        member = self.member(number)
+        generation = -1 if member in ("", "ghost") else self.generation(back)
+        self.world.commit(offset, "" if generation < 0 else member, generation)
+
+    def on_txn(self, producer: int, offset: int) -> None:
+        self.world.txn_commit(producer, offset)
+
+    def on_end(self, producer: int, is_commit: bool) -> None:
+        self.world.end_txn(producer, is_commit=is_commit)
+
+    def on_time(self, ms: int) -> None:
+        self.world.pass_ms(ms)
+
+    def on_delete(self) -> None:
+        from ottla.coordinators.groups.requests import decide_delete_groups
+
+        self.world.submit(lambda m, now, _: decide_delete_groups(m, ["g"]))
+
+    def on_refuse(self, is_refusing: bool) -> None:
+        self.world.log.fault = NotEnoughReplicas("too few") if is_refusing else None
+
+    def on_lag(self, is_lagging: bool) -> None:
+        self.world.log.follows = not is_lagging
+        if not is_lagging:
+            self.world.log.commit()
+
+    def on_lose(self, by_write: bool) -> None:
+        world = self.world
+        if by_write:
+            world.log.fault = NotLeader("another")
+            world.commit(1)
+        world.shard.close()
+        for ticket in world.tickets:
+            assert ticket.is_settled, "forgotten when leadership was lost"
+        world.log.fault = None
+        self.world = world.reload()
+        self.world.ids = world.ids
+        self.tickets.clear()
+        self.reigns += 1
+
+    # -- what always holds -------------------------------------------------------
+
+    def check(self) -> None:
+        world = self.world
+        again = World(world.log, world.machine.settings, world.clock)
+        assert again.machine.offsets.committed == world.machine.offsets.committed
+        assert again.machine.offsets.pending == world.machine.offsets.pending
+        assert set(again.machine.groups) == set(world.machine.groups)
+        assert again.shard.committed().offsets == world.shard.committed().offsets
+        live, loaded = self.group, again.machine.classic("g")
+        assert world.machine.born == {}
+        if live is not None and loaded is not None:
+            assert live.durable == loaded.durable or loaded.durable is None
+            self.check_group(live, loaded)
+        self.check_assignments()
+        again.shard.close()
+
+    def check_group(self, live: ClassicGroup, loaded: ClassicGroup) -> None:
+        assert live.leader_id is None or live.leader_id in live.members
+        assert set(live.static.values()) <= set(live.members)
+        # Those who have yet to join again are not counted while a rebalance goes on.
+        assert live.awaiting_join_count() <= 3
+        if live.state is ClassicState.STABLE:
+            assert loaded.state is ClassicState.STABLE
+            assert loaded.generation == live.generation
+            assert loaded.leader_id == live.leader_id
+            found = {each.member_id: each.assignment for each in loaded.members.values()}
+            assert found == {each.member_id: each.assignment for each in live.members.values()}
+        if live.state is not ClassicState.PREPARING_REBALANCE:
+            assert all(each.awaiting_join is None for each in live.members.values())
+        if live.state is not ClassicState.COMPLETING_REBALANCE:
+            assert all(each.awaiting_sync is None for each in live.members.values())
+
+    def check_assignments(self) -> None:
+        """A generation has one assignment, and it is the leader's."""
+        is_committed = self.world.log.high_watermark == self.world.log.log_end
+        for ticket, generation, member in self.tickets:
+            if not ticket.is_settled and is_committed:
+                assert self.generation() == generation, "waits for a generation that is over"
+            if not ticket.is_settled or ticket.fault is not None or not ticket.reply.assignment:
+                continue
+            expected = f"{generation}/".encode()
+            assert ticket.reply.error_code == ErrorCode.NONE
+            assert ticket.reply.assignment.startswith(expected) or self.reigns
+            key = (self.reigns, member, str(generation))
+            seen = self.assigned.setdefault(key, ticket.reply.assignment)
+            assert seen == ticket.reply.assignment
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=8, max_size=25))
+def test_the_log_is_the_state_and_nobody_waits_in_vain(steps: list[tuple[Any, ...]]) -> None:
+    history = History()
+    history.step("round", 2)
+    for step in steps:
+        history.step(*step)
+        history.check()
+    world = history.world
+    world.log.fault = None
+    world.log.follows = True
+    world.log.commit()
+    world.pass_ms(700_000)
+    for ticket in world.tickets:
+        assert ticket.is_settled, "a request was never answered"

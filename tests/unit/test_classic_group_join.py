@@ -1,0 +1,395 @@
+"""JoinGroup of classic groups: newcomers, rebalances, protocols, static members, sizes."""
+
+import pytest
+from classic_world import FORMING_MS, World, lenient
+
+from ottla.coordinators.groups.classic_group import ClassicState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotEnoughReplicas, RecordTooLarge
+from ottla.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
+
+
+def code(ticket) -> int:
+    assert ticket.is_settled, "not answered"
+    return ticket.reply.error_code
+
+
+# -- newcomers -----------------------------------------------------------------------
+
+
+def test_a_new_member_is_sent_back_for_its_id_from_version_4_on() -> None:
+    world = World()
+    first = world.join(version=4)
+    assert code(first) == ErrorCode.MEMBER_ID_REQUIRED
+    assert first.reply.member_id == "m1"
+    second = world.join("m1", version=4)
+    assert not second.is_settled
+    world.pass_ms(1000)
+    assert code(second) == ErrorCode.NONE
+    assert second.reply.member_id == second.reply.leader == "m1"
+    assert second.reply.generation_id == 1
+
+
+def test_an_old_client_is_taken_at_once() -> None:
+    world = World()
+    ticket = world.join(version=3)
+    world.pass_ms(1000)
+    assert (code(ticket), ticket.reply.member_id) == (ErrorCode.NONE, "m1")
+
+
+def test_an_id_that_was_given_and_not_used_is_forgotten() -> None:
+    world = World()
+    world.join(version=4, session_ms=6000)
+    world.pass_ms(6000)
+    assert world.group.pending_join == set()
+    assert code(world.join("m1", version=4)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_of_no_group_is_unknown_and_makes_none() -> None:
+    world = World()
+    assert code(world.join("ghost")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.machine.groups.get("g") is None
+    assert world.log.batches == []
+
+
+def test_a_group_begins_with_an_empty_record() -> None:
+    world = World()
+    world.join(version=4)
+    (record,) = world.records()
+    assert record.key == GroupMetadataKey(group="g")
+    assert record.value.version == 3
+    assert record.value.message == GroupMetadataValue(
+        protocol=None, leader=None, current_state_timestamp=world.clock.wall
+    )
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (NotEnoughReplicas("x"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (RecordTooLarge("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_group_whose_first_record_is_refused_never_was(version, fault, expected) -> None:
+    world = World()
+    world.log.fault = fault
+    assert code(world.join(version=version)) == expected
+    assert world.machine.groups.get("g") is None
+    assert world.machine.born == {}
+    world.log.fault = None
+    world.pass_ms(60_000)
+    assert world.machine.groups.get("g") is None
+
+
+# -- the first rebalance -----------------------------------------------------------------
+
+
+def test_the_first_rebalance_waits_for_more_and_longer_for_each() -> None:
+    world = World()
+    first = world.join(rebalance_ms=2500)
+    world.pass_ms(900)
+    second = world.join(rebalance_ms=2500)
+    world.pass_ms(100)
+    assert not first.is_settled  # the second came in time to prolong it
+    world.pass_ms(999)
+    assert not first.is_settled
+    world.pass_ms(1)
+    assert code(first) == code(second) == ErrorCode.NONE
+    assert first.reply.generation_id == second.reply.generation_id == 1
+
+
+def test_the_first_rebalance_ends_however_many_keep_coming() -> None:
+    world = World(settings=lenient(max_size=100))
+    first = world.join(rebalance_ms=2500)
+    for _ in range(60):
+        world.pass_ms(100)
+        world.join(rebalance_ms=2500)
+    assert first.is_settled
+
+
+def test_the_leader_hears_of_all_and_the_others_of_none() -> None:
+    world = World()
+    leader = world.join(protocols={"range": b"meta-1"})
+    follower = world.join(protocols={"range": b"meta-2"}, instance="i")
+    world.pass_ms(FORMING_MS)
+    assert leader.reply.leader == follower.reply.leader == leader.reply.member_id == "m1"
+    told = [(m.member_id, m.group_instance_id, m.metadata) for m in leader.reply.members]
+    assert told == [("m1", None, b"meta-1"), ("m2", "i", b"meta-2")]
+    assert follower.reply.members == []
+    assert (leader.reply.protocol_name, leader.reply.protocol_type) == ("range", "consumer")
+
+
+# -- protocols -----------------------------------------------------------------------------
+
+
+def test_the_protocol_is_one_that_all_offer_and_most_want() -> None:
+    world = World()
+    tickets = [
+        world.join(protocols="a b c"),
+        world.join(protocols="b a"),
+        world.join(protocols="b c a"),
+    ]
+    world.pass_ms(FORMING_MS)
+    assert {ticket.reply.protocol_name for ticket in tickets} == {"b"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"protocols": "other"}, {"protocol_type": "connect"}, {"protocols": ""}],
+    ids=["none in common", "another type", "none at all"],
+)
+def test_who_offers_nothing_in_common_stays_out(fields) -> None:
+    world = World()
+    world.stable(1)
+    before = len(world.log.batches)
+    assert code(world.join(**fields)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.group.state is ClassicState.STABLE
+    assert len(world.log.batches) == before
+
+
+def test_a_first_member_must_offer_something() -> None:
+    world = World()
+    assert code(world.join(protocols="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(world.join(protocol_type="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+# -- later rebalances ------------------------------------------------------------------------
+
+
+def test_a_newcomer_makes_the_others_join_again() -> None:
+    world = World()
+    (one,) = world.stable(1)
+    newcomer = world.join()
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert world.heartbeat(one, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert not newcomer.is_settled
+    again = world.join(one)
+    assert code(again) == code(newcomer) == ErrorCode.NONE
+    assert again.reply.generation_id == 2
+    assert again.reply.leader == one
+
+
+def test_who_does_not_join_again_in_time_is_out() -> None:
+    world = World()
+    first, second = world.stable(2, rebalance_ms=20_000, session_ms=60_000)
+    again = world.join(second, session_ms=60_000, protocols="range other")
+    world.pass_ms(29_999)
+    assert not again.is_settled
+    world.pass_ms(1)
+    assert code(again) == ErrorCode.NONE
+    assert again.reply.leader == second
+    assert list(world.group.members) == [second]
+    assert world.heartbeat(first, 2) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_follower_with_nothing_new_is_told_of_the_generation() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    ticket = world.join(follower)
+    assert (code(ticket), ticket.reply.generation_id) == (ErrorCode.NONE, 1)
+    assert (ticket.reply.leader, ticket.reply.members) == (leader, [])
+    assert world.group.state is ClassicState.STABLE
+
+
+def test_a_follower_with_news_and_a_leader_without_make_a_rebalance() -> None:
+    world = World()
+    _, follower = world.stable(2)
+    assert not world.join(follower, protocols={"range": b"news"}).is_settled
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    world = World()
+    leader, _ = world.stable(2)
+    assert not world.join(leader).is_settled
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+
+
+def test_before_the_assignment_the_same_join_gets_the_same_answer() -> None:
+    world = World()
+    leader = world.join()
+    follower = world.join()
+    world.pass_ms(FORMING_MS)
+    again = world.join("m1")
+    assert again.reply == leader.reply
+    assert world.join("m2").reply == follower.reply
+    assert world.group.generation == 1
+    changed = world.join("m2", protocols={"range": b"news"})
+    assert not changed.is_settled
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+
+
+def test_a_join_sent_twice_leaves_no_request_without_answer() -> None:
+    world = World()
+    first, second = world.stable(2)
+    waiting = world.join(first)
+    again = world.join(first)
+    assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert not again.is_settled
+    world.join(second)
+    assert code(again) == ErrorCode.NONE
+
+
+def test_a_new_member_that_gives_up_does_not_hold_the_group_for_ever() -> None:
+    world = World()
+    world.stable(1, session_ms=1_000_000, rebalance_ms=1_000_000)
+    newcomer = world.join(rebalance_ms=1_000_000, session_ms=6000)
+    world.pass_ms(299_999)
+    assert not newcomer.is_settled
+    world.pass_ms(1)
+    assert code(newcomer) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(world.group.members) == ["m1"]
+
+
+# -- size ------------------------------------------------------------------------------------
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    world = World()
+    ids = world.stable(3)
+    refused = world.join()
+    assert code(refused) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert refused.reply.member_id == ""
+    assert world.group.state is ClassicState.STABLE
+    assert not world.join(ids[0]).is_settled  # a member of it may always
+
+
+def test_while_a_rebalance_goes_on_those_who_joined_are_counted() -> None:
+    world = World()
+    tickets = [world.join() for _ in range(3)]
+    assert code(world.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    world.pass_ms(FORMING_MS)
+    assert [code(ticket) for ticket in tickets] == [ErrorCode.NONE] * 3
+
+
+def test_a_group_loaded_above_the_size_is_asked_to_rejoin() -> None:
+    world = World()
+    ids = world.stable(3)
+    smaller = World(world.log, lenient(max_size=2))
+    assert smaller.group.state is ClassicState.PREPARING_REBALANCE
+    tickets = [smaller.join(each) for each in ids]
+    assert code(tickets[2]) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    smaller.pass_ms(30_000)
+    assert len(smaller.group.members) == 2
+
+
+# -- static members --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_a_static_member_comes_back_without_a_rebalance(version: int) -> None:
+    world = World()
+    old, other = _static_pair(world)
+    before = len(world.log.batches)
+    back = world.join(version=version, instance="i1")
+    assert code(back) == ErrorCode.NONE
+    assert back.reply.generation_id == 1
+    assert world.group.state is ClassicState.STABLE
+    assert len(world.log.batches) == before + 1
+    new = back.reply.member_id
+    assert new != old
+    assert world.sync(new, 1).reply.assignment == old.encode()
+    if version >= 9:
+        assert back.reply.skip_assignment
+        assert back.reply.leader == new
+        assert len(back.reply.members) == 2
+    else:
+        assert back.reply.leader == old
+        assert back.reply.members == []
+    # The old process is fenced wherever it turns up.
+    assert world.heartbeat(old, 1, "i1") == ErrorCode.FENCED_INSTANCE_ID
+    assert code(world.join(old, instance="i1")) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.leave((old, "i1")) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert world.commit_code(1, old, 1, group_instance_id="i1") == ErrorCode.FENCED_INSTANCE_ID
+    # and all of it is in the log.
+    again = world.reload()
+    assert again.heartbeat(new, 1, "i1") == ErrorCode.NONE
+    assert again.heartbeat(other, 1) == ErrorCode.NONE
+
+
+def _static_pair(world: World) -> tuple[str, str]:
+    first = world.join(version=5, instance="i1")
+    second = world.join(version=3)
+    world.pass_ms(FORMING_MS)
+    ids = first.reply.member_id, second.reply.member_id
+    world.sync(ids[1], 1)
+    world.sync(ids[0], 1, **{each: each.encode() for each in ids})
+    return ids
+
+
+def test_a_static_member_whose_new_id_is_not_stored_keeps_the_old_one() -> None:
+    world = World()
+    old, _ = _static_pair(world)
+    world.log.fault = NotEnoughReplicas("no")
+    refused = world.join(version=9, instance="i1", protocols="range other")
+    assert code(refused) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.fault = None
+    assert world.heartbeat(old, 1, "i1") == ErrorCode.NONE
+    assert world.group.leader_id == old
+    assert world.group.supports("consumer", ["other"]) is False
+
+
+def test_a_static_member_that_changes_the_protocol_makes_a_rebalance() -> None:
+    world = World()
+    first = world.join(version=5, instance="i1", protocols="range other")
+    world.pass_ms(1000)
+    world.sync(first.reply.member_id, 1)
+    back = world.join(version=9, instance="i1", protocols="other")
+    assert code(back) == ErrorCode.NONE
+    assert (back.reply.generation_id, back.reply.protocol_name) == (2, "other")
+    assert world.group.state is ClassicState.COMPLETING_REBALANCE
+
+
+def test_a_static_member_that_waits_is_fenced_by_its_successor() -> None:
+    world = World()
+    world.stable(1)
+    waiting = world.join(version=5, instance="i1")
+    successor = world.join(version=5, instance="i1")
+    assert code(waiting) == ErrorCode.FENCED_INSTANCE_ID
+    assert not successor.is_settled
+    world.join("m1")
+    assert code(successor) == ErrorCode.NONE
+
+
+def test_a_static_member_that_waits_for_its_assignment_is_fenced() -> None:
+    world = World()
+    leader, static = world.join(), world.join(version=5, instance="i1")
+    world.pass_ms(FORMING_MS)
+    waiting = world.sync(static.reply.member_id, 1)
+    assert not waiting.is_settled
+    successor = world.join(version=5, instance="i1")
+    assert code(waiting) == ErrorCode.FENCED_INSTANCE_ID
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert not successor.is_settled
+    world.join(leader.reply.member_id)
+    assert code(successor) == ErrorCode.NONE
+
+
+def test_an_absent_static_member_stays_until_its_session_ends() -> None:
+    world = World()
+    static = world.join(version=5, instance="i1", session_ms=60_000, rebalance_ms=20_000)
+    dynamic = world.join(rebalance_ms=20_000, session_ms=60_000)
+    world.pass_ms(FORMING_MS)
+    ids = static.reply.member_id, dynamic.reply.member_id
+    world.sync(ids[1], 1)
+    world.sync(ids[0], 1)
+    again = world.join(ids[1], protocols="range more", rebalance_ms=20_000, session_ms=60_000)
+    world.pass_ms(20_000)
+    assert (code(again), again.reply.leader) == (ErrorCode.NONE, ids[1])
+    assert set(world.group.members) == set(ids)
+    assert again.reply.generation_id == 2
+
+
+def test_only_absent_static_members_keep_a_rebalance_open() -> None:
+    world = World()
+    static = world.join(version=5, instance="i1", session_ms=100_000, rebalance_ms=20_000)
+    world.pass_ms(1000)
+    member = static.reply.member_id
+    world.sync(member, 1)
+    newcomer = world.join(rebalance_ms=20_000, version=4)
+    assert code(newcomer) == ErrorCode.MEMBER_ID_REQUIRED
+    waiting = world.join(newcomer.reply.member_id, version=4, rebalance_ms=20_000)
+    assert not waiting.is_settled
+    world.leave(newcomer.reply.member_id)
+    assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
+    world.pass_ms(20_000)
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert list(world.group.members) == [member]

@@ -1,0 +1,323 @@
+"""SyncGroup, Heartbeat, LeaveGroup, silence, and what a reload finds."""
+
+import pytest
+from classic_world import FORMING_MS, World
+
+from ottla.coordinators.groups.classic_group import ClassicState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotEnoughReplicas, NotLeader
+from ottla.protocol.messages.sync_group import SyncGroupRequest
+
+
+def code(ticket) -> int:
+    assert ticket.is_settled, "not answered"
+    return ticket.reply.error_code
+
+
+def forming(world: World, count: int = 2, **fields) -> list[str]:
+    """Members that know their generation and wait for their assignment."""
+    tickets = [world.join(**fields) for _ in range(count)]
+    world.pass_ms(FORMING_MS)
+    return [ticket.reply.member_id for ticket in tickets]
+
+
+# -- sync ------------------------------------------------------------------------------
+
+
+def test_everybody_gets_what_the_leader_assigned() -> None:
+    world = World()
+    leader, follower = forming(world)
+    waiting = world.sync(follower, 1)
+    assert not waiting.is_settled
+    own = world.sync(leader, 1, m1=b"one", m2=b"two")
+    assert (code(own), own.reply.assignment) == (ErrorCode.NONE, b"one")
+    assert (code(waiting), waiting.reply.assignment) == (ErrorCode.NONE, b"two")
+    assert (own.reply.protocol_type, own.reply.protocol_name) == ("consumer", "range")
+    assert world.group.state is ClassicState.STABLE
+    late = world.sync(follower, 1)
+    assert late.reply.assignment == b"two"
+
+
+def test_a_member_the_leader_forgot_gets_an_empty_assignment() -> None:
+    world = World()
+    leader, follower = forming(world)
+    waiting = world.sync(follower, 1)
+    world.sync(leader, 1, m1=b"one", stranger=b"?")
+    assert (code(waiting), waiting.reply.assignment) == (ErrorCode.NONE, b"")
+
+
+def test_an_assignment_is_told_when_it_is_committed() -> None:
+    world = World()
+    leader, follower = forming(world)
+    world.log.follows = False
+    waiting, own = world.sync(follower, 1), world.sync(leader, 1, m2=b"two")
+    late = world.sync(follower, 1)
+    assert not (waiting.is_settled or own.is_settled or late.is_settled)
+    world.log.commit()
+    assert code(waiting) == code(own) == code(late) == ErrorCode.NONE
+
+
+def test_an_assignment_that_is_not_stored_is_never_told() -> None:
+    world = World()
+    leader, follower = forming(world)
+    waiting = world.sync(follower, 1)
+    world.log.fault = NotEnoughReplicas("no")
+    own = world.sync(leader, 1, m2=b"two")
+    assert code(own) == code(waiting) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert own.reply.assignment == waiting.reply.assignment == b""
+    world.log.fault = None
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    tickets = [world.join(leader), world.join(follower)]
+    assert [code(ticket) for ticket in tickets] == [ErrorCode.NONE] * 2
+    assert tickets[0].reply.generation_id == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"member_id": "ghost"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "other"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"group_id": "nowhere"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_who_may_not_sync(changes, expected) -> None:
+    from ottla.coordinators.groups.requests import decide_sync
+
+    world = World()
+    forming(world)
+    fields = {"group_id": "g", "generation_id": 1, "member_id": "m1"} | changes
+    request = SyncGroupRequest(**fields)
+    ticket = world.submit(lambda m, now, ticket: decide_sync(m, request, ticket, now))
+    assert code(ticket) == expected
+    assert world.group.state is ClassicState.COMPLETING_REBALANCE
+
+
+def test_a_sync_during_a_rebalance_is_sent_back_to_join() -> None:
+    world = World()
+    leader, follower = forming(world)
+    waiting = world.sync(follower, 1)
+    world.join()
+    assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert code(world.sync(leader, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_sync_sent_twice_leaves_no_request_without_answer() -> None:
+    world = World()
+    leader, follower = forming(world)
+    first, second = world.sync(follower, 1), world.sync(follower, 1)
+    assert code(first) == ErrorCode.REBALANCE_IN_PROGRESS
+    world.sync(leader, 1, m2=b"two")
+    assert second.reply.assignment == b"two"
+
+
+def test_who_never_asks_for_its_assignment_is_out() -> None:
+    world = World()
+    leader, follower = forming(world, rebalance_ms=20_000, session_ms=100_000)
+    world.sync(leader, 1)
+    world.pass_ms(19_999)
+    assert world.group.state is ClassicState.STABLE
+    world.pass_ms(1)
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert list(world.group.members) == [leader]
+    assert world.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_leader_that_never_assigns_is_out() -> None:
+    world = World()
+    _, follower = forming(world, rebalance_ms=20_000, session_ms=100_000)
+    waiting = world.sync(follower, 1)
+    world.pass_ms(20_000)
+    assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
+    again = world.join(follower)
+    assert (code(again), again.reply.leader) == (ErrorCode.NONE, follower)
+
+
+# -- heartbeat ---------------------------------------------------------------------------
+
+
+def test_heartbeats_keep_a_member_and_silence_loses_it() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    for _ in range(3):
+        world.pass_ms(9000)
+        assert world.heartbeat(leader, 1) == ErrorCode.NONE
+        world.heartbeat(follower, 1)
+    world.pass_ms(9000)
+    world.heartbeat(leader, 1)
+    world.pass_ms(1000)
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert world.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_waits_here_need_not_be_heard_of() -> None:
+    world = World()
+    leader, follower = world.stable(2, session_ms=10_000, rebalance_ms=60_000)
+    waiting = world.join(leader, rebalance_ms=60_000)
+    for _ in range(4):
+        world.pass_ms(9000)
+        world.heartbeat(follower, 1)
+    assert not waiting.is_settled
+    assert leader in world.group.members
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "instance", "expected"),
+    [
+        ("ghost", 1, None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m1", 0, None, ErrorCode.ILLEGAL_GENERATION),
+        ("m1", 1, "nobody", ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_wrong_heartbeat_is_no_sign_of_life(member, generation, instance, expected) -> None:
+    world = World()
+    world.stable(1)
+    world.pass_ms(9000)
+    assert world.heartbeat(member, generation, instance) == expected
+    world.pass_ms(1000)
+    assert world.group.state is ClassicState.EMPTY
+
+
+def test_a_heartbeat_to_no_group() -> None:
+    assert World().heartbeat("m", 0) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_is_a_sign_of_life() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    world.pass_ms(9000)
+    assert world.commit_code(1, member, 1) == ErrorCode.NONE
+    world.pass_ms(9000)
+    assert world.group.state is ClassicState.STABLE
+
+
+# -- leave -------------------------------------------------------------------------------
+
+
+def test_the_last_one_to_leave_leaves_an_empty_group_in_the_log() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    assert world.leave(member) == [ErrorCode.NONE]
+    assert world.group.state is ClassicState.EMPTY
+    assert world.group.generation == 2
+    value = world.records()[-1].value.message
+    assert (value.generation, value.members, value.protocol) == (2, [], None)
+    assert value.protocol_type == "consumer"
+
+
+def test_who_stays_shares_what_the_others_had() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    assert world.leave(leader) == [ErrorCode.NONE]
+    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    again = world.join(follower)
+    assert (code(again), again.reply.leader) == (ErrorCode.NONE, follower)
+
+
+def test_several_leave_at_once_each_with_its_own_code() -> None:
+    world = World()
+    static = world.join(version=5, instance="i1")
+    pending = world.join(version=4).reply.member_id
+    world.join()
+    world.pass_ms(1)
+    found = world.leave("ghost", ("", "i1"), pending, ("", "i2"), "")
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert found == [unknown, ErrorCode.NONE, ErrorCode.NONE, unknown, unknown]
+    assert code(static) == unknown
+    assert world.group.static == {}
+    assert world.group.pending_join == set()
+
+
+def test_one_who_leaves_while_it_waits_is_answered() -> None:
+    world = World()
+    _, follower = forming(world)
+    waiting = world.sync(follower, 1)
+    world.leave(follower)
+    assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_leaving_can_be_what_a_rebalance_waits_for() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    again = world.join(leader)
+    assert not again.is_settled
+    world.leave(follower)
+    assert code(again) == ErrorCode.NONE
+
+
+def test_leaving_no_group() -> None:
+    assert World().leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+
+
+def test_a_refused_record_does_not_bring_the_gone_back() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    world.log.fault = NotEnoughReplicas("no")
+    ticket = world.submit(lambda m, now, _: _leave(m, member, now))
+    assert ticket.fault is not None
+    assert ticket.fault.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.fault = None
+    assert world.group.state is ClassicState.EMPTY
+    world.pass_ms(30_000)
+    ticket = world.join()
+    world.pass_ms(FORMING_MS)
+    assert code(ticket) == ErrorCode.NONE
+
+
+def _leave(machine, member, now):
+    from ottla.coordinators.groups.requests import decide_leave
+    from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+    return decide_leave(machine, LeaveGroupRequest("g", members=[MemberIdentity(member)]), now)
+
+
+# -- reload ------------------------------------------------------------------------------
+
+
+def test_a_stable_group_goes_on_under_the_next_leader() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    again = world.reload()
+    assert again.group.state is ClassicState.STABLE
+    assert again.heartbeat(follower, 1) == ErrorCode.NONE
+    assert again.sync(follower, 1).reply.assignment == follower.encode()
+    assert again.group.leader_id == leader
+    assert again.group.subscribed == frozenset({"t"})
+    again.pass_ms(5000)
+    assert again.heartbeat(follower, 1) == ErrorCode.NONE
+    again.pass_ms(4999)
+    assert again.group.state is ClassicState.STABLE
+    again.pass_ms(1)
+    assert again.group.state is ClassicState.PREPARING_REBALANCE  # the leader is silent
+
+
+def test_whoever_waits_is_told_when_leadership_is_lost() -> None:
+    world = World()
+    _, follower = forming(world)
+    waiting = [world.sync(follower, 1), world.join(group="other")]
+    world.shard.close()
+    for ticket in waiting:
+        assert ticket.fault is not None and ticket.fault.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_lost_write_tells_everybody_once() -> None:
+    world = World()
+    leader, follower = forming(world)
+    waiting = world.sync(follower, 1)
+    world.log.fault = NotLeader("gone")
+    own = world.sync(leader, 1)
+    for ticket in (own, waiting):
+        assert ticket.fault is not None and ticket.fault.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_rebalance_under_way_is_forgotten_and_the_old_generation_counts() -> None:
+    world = World()
+    leader, _ = world.stable(2)
+    world.join()
+    again = world.reload()
+    assert again.group.state is ClassicState.STABLE
+    assert again.heartbeat(leader, 1) == ErrorCode.NONE

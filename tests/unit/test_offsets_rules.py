@@ -1,0 +1,433 @@
+"""Committing, reading, deleting and expiring offsets, and transactions over them."""
+
+from typing import Any
+
+import pytest
+from classic_world import FORMING_MS, World
+from immutables import Map
+
+from ottla.coordinators.groups.describing import describe_group, list_groups
+from ottla.coordinators.groups.offsets import CommittedOffset, Offsets
+from ottla.coordinators.groups.requests import (
+    decide_offset_delete,
+    decide_partitions_deleted,
+    decide_stable_fetch,
+    read_offsets,
+)
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotEnoughReplicas
+from ottla.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.protocol.types import ZERO_UUID, Uuid
+
+ID = Uuid(bytes(range(16)))
+
+
+def fetched(world: World, group: str = "g", topic_id: Uuid = ZERO_UUID) -> tuple[int, int, str]:
+    """What a plain reader finds for partition 0 of t."""
+    topics = [OffsetFetchRequestTopics("t", topic_id, [0])]
+    view: Any = world.shard.committed()
+    (topic,) = read_offsets(view, OffsetFetchRequestGroup(group, topics=topics)).topics
+    (found,) = topic.partitions
+    assert found.error_code == ErrorCode.NONE
+    return found.committed_offset, found.committed_leader_epoch, found.metadata or ""
+
+
+def stable(world: World, group: str = "g") -> Any:
+    """The ticket of a reader that rather waits."""
+    request = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", ZERO_UUID, [0])])
+    return world.submit(lambda m, now, _: decide_stable_fetch(m, request))
+
+
+def only(ticket: Any) -> Any:
+    return ticket.reply.topics[0].partitions[0]
+
+
+# -- commit and read -----------------------------------------------------------------------
+
+
+def test_what_was_committed_is_read_with_epoch_and_metadata_also_after_a_restart() -> None:
+    world = World()
+    assert world.commit_code(7, metadata="note") == ErrorCode.NONE
+    assert fetched(world) == (7, 5, "note")
+    assert fetched(world.reload()) == (7, 5, "note")
+    assert fetched(world.reload(), "other") == (-1, -1, "")
+
+
+def test_an_offset_without_epoch_stays_without_after_a_restart() -> None:
+    world = World()
+    record = _offset(3, epoch=-1)
+    world.machine.offsets.replay(*record, 0, -1)
+    assert world.machine.offsets.get("g", ("t", 0)).leader_epoch == -1
+    old = OffsetCommitValue(offset=3, metadata="", commit_timestamp=1)
+    assert old.leader_epoch == -1  # versions before 3 have none
+
+
+def _offset(offset: int, epoch: int = 0) -> Any:
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    return key, OffsetCommitValue(offset=offset, leader_epoch=epoch)
+
+
+def test_only_committed_offsets_are_read() -> None:
+    world = World()
+    world.commit(1)
+    world.log.follows = False
+    second = world.commit(2)
+    assert fetched(world) == (1, 5, "")
+    waiting = stable(world)
+    assert not (second.is_settled or waiting.is_settled)
+    world.log.commit()
+    assert fetched(world) == (2, 5, "")
+    assert only(waiting).committed_offset == 2
+
+
+def test_the_record_is_as_kafka_writes_it() -> None:
+    world = World()
+    world.commit(7, metadata="note")
+    (record,) = world.records()
+    assert record.key == OffsetCommitKey(group="g", topic="t", partition=0)
+    assert record.value.version == 4
+    assert record.value.message == OffsetCommitValue(7, 5, "note", world.clock.wall)
+    world.commit(8, retention_time_ms=1000, version=4)
+    record = world.records()[-1]
+    assert record.value.version == 1
+    assert record.value.message.expire_timestamp == world.clock.wall + 1000
+
+
+def test_metadata_that_is_too_long_fails_its_partition_alone() -> None:
+    world = World()
+    assert world.commit_code(1, metadata="x" * 11) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert world.log.batches == []
+    assert world.commit_code(1, metadata="x" * 10) == ErrorCode.NONE
+    assert world.commit_code(1, metadata=None) == ErrorCode.NONE
+
+
+def test_a_topic_created_anew_does_not_inherit_offsets() -> None:
+    offset = CommittedOffset(1, 0, "", 0, topic_id=ID)
+    assert offset.is_of(ID) and offset.is_of(ZERO_UUID)
+    assert not offset.is_of(Uuid(bytes(15) + b"1"))
+    world = World()
+    key, value = _offset(3)
+    value.topic_id = ID
+    world.machine.offsets.replay(key, value, 0, -1)
+    world.shard._views.committed = world.machine.view()
+    assert fetched(world, topic_id=ID)[0] == 3
+    assert fetched(world, topic_id=Uuid(bytes(15) + b"1"))[0] == -1
+
+
+# -- who may commit ------------------------------------------------------------------------
+
+
+def test_without_a_group_anybody_commits_and_makes_a_simple_group() -> None:
+    world = World()
+    assert world.commit_code(1) == ErrorCode.NONE
+    assert world.group.protocol_type_or_none is None
+    (listed,) = list_groups(world.machine.view(), [], [])
+    assert (listed.group_id, listed.protocol_type) == ("g", "")
+    assert (listed.group_state, listed.group_type) == ("Empty", "classic")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)],
+)
+def test_a_generation_of_no_group(version: int, expected: ErrorCode) -> None:
+    world = World()
+    assert world.commit_code(1, "m", 3, version=version) == expected
+    assert world.log.batches == []
+
+
+def test_members_commit_in_their_generation_and_nobody_else() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    assert world.commit_code(1, member, 1) == ErrorCode.NONE
+    assert world.commit_code(2, member, 0) == ErrorCode.ILLEGAL_GENERATION
+    assert world.commit_code(2, "ghost", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.commit_code(2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert fetched(world)[0] == 1
+
+
+def test_between_join_and_sync_nobody_commits() -> None:
+    world = World()
+    member = world.join()
+    world.pass_ms(FORMING_MS)
+    found = world.commit_code(1, member.reply.member_id, 1)
+    assert found == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_while_members_join_again_the_old_generation_may_still_commit() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    world.join()
+    assert world.commit_code(1, member, 1) == ErrorCode.NONE
+
+
+def test_an_empty_group_takes_offsets_of_an_admin_and_not_of_a_past_member() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    world.leave(member)
+    assert world.commit_code(5) == ErrorCode.NONE
+    assert world.commit_code(6, member, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# -- transactions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_offsets_of_a_transaction_count_when_it_commits(is_commit: bool) -> None:
+    world = World()
+    world.commit(1)
+    world.txn_commit(9, 2)
+    assert fetched(world)[0] == 1
+    assert only(stable(world)).error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    world.end_txn(9, is_commit=is_commit)
+    assert fetched(world)[0] == (2 if is_commit else 1)
+    assert only(stable(world)).error_code == ErrorCode.NONE
+    assert fetched(world.reload())[0] == (2 if is_commit else 1)
+
+
+def test_a_later_commit_beats_a_transaction_that_began_before_it() -> None:
+    world = World()
+    world.txn_commit(9, 2)
+    world.commit(5)
+    world.end_txn(9, is_commit=True)
+    assert fetched(world)[0] == 5
+    assert fetched(world.reload())[0] == 5
+
+
+def test_a_tombstone_also_removes_what_is_pending() -> None:
+    world = World()
+    world.txn_commit(9, 2)
+    request = OffsetDeleteRequest(
+        "g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]
+    )
+    world.submit(lambda m, now, _: decide_offset_delete(m, request))
+    world.end_txn(9, is_commit=True)
+    assert fetched(world)[0] == -1
+    assert fetched(world.reload())[0] == -1
+
+
+def test_transactions_of_several_producers_stay_apart() -> None:
+    world = World()
+    world.txn_commit(1, 10)
+    world.txn_commit(2, 20)
+    world.end_txn(1, is_commit=True)
+    assert fetched(world)[0] == 10
+    assert only(stable(world)).error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    world.end_txn(2, is_commit=False)
+    assert fetched(world)[0] == 10
+
+
+def test_a_marker_of_nobody_changes_nothing() -> None:
+    world = World()
+    world.commit(1)
+    world.end_txn(77, is_commit=True)
+    assert fetched(world)[0] == 1
+
+
+def test_a_transaction_is_fenced_by_generation_where_it_names_one() -> None:
+    world = World()
+    world.stable(1)
+    code = only(world.txn_commit(9, 2, generation=4)).error_code
+    assert code == ErrorCode.UNKNOWN_MEMBER_ID  # a generation without a member
+    assert only(world.txn_commit(9, 2)).error_code == ErrorCode.NONE
+    code = only(world.txn_commit(9, 2, group="none", generation=4)).error_code
+    assert code == ErrorCode.ILLEGAL_GENERATION
+
+
+# -- delete --------------------------------------------------------------------------------
+
+
+def delete_offset(world: World, topic: str = "t") -> Any:
+    request = OffsetDeleteRequest(
+        "g",
+        [
+            OffsetDeleteRequestTopic(
+                topic, [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(7)]
+            )
+        ],
+    )
+    return world.submit(lambda m, now, _: decide_offset_delete(m, request)).reply
+
+
+def test_offsets_of_topics_that_nobody_reads_may_be_deleted() -> None:
+    world = World()
+    assert delete_offset(world).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    (member,) = world.stable(1)
+    world.commit(1, member, 1)
+    world.commit(2, member, 1, topic="other")
+    subscribed = delete_offset(world).topics[0].partitions
+    assert {each.error_code for each in subscribed} == {ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+    assert fetched(world)[0] == 1
+    before = len(world.records())
+    assert delete_offset(world, "other").topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert len(world.records()) == before + 1  # none for the partition without an offset
+    world.leave(member)
+    delete_offset(world)
+    assert fetched(world)[0] == -1
+
+
+def test_groups_that_are_no_consumers_cannot_lose_offsets_while_alive() -> None:
+    world = World()
+    (member,) = world.stable(1, protocol_type="connect")
+    world.commit(1, member, 1)
+    assert delete_offset(world).error_code == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_an_empty_group_is_deleted_with_its_offsets() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    world.commit(1, member, 1)
+    assert world.delete("g", "none") == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+    world.leave(member)
+    assert world.delete("g") == [ErrorCode.NONE]
+    again = world.reload()
+    for each in (world, again):
+        assert each.machine.groups == Map()
+        assert each.machine.offsets.committed == Map()
+
+
+def test_offsets_of_deleted_partitions_are_forgotten_in_all_groups() -> None:
+    world = World()
+    world.commit(1, group="a")
+    world.commit(1, group="b", partition=1)
+    world.txn_commit(9, 3, group="c")
+    world.submit(lambda m, now, _: decide_partitions_deleted(m, [("t", 0)]))
+    world.end_txn(9, is_commit=True)
+    assert fetched(world, "a")[0] == -1
+    assert fetched(world, "c")[0] == -1
+    assert world.machine.offsets.get("b", ("t", 1)) is not None
+
+
+# -- expiry --------------------------------------------------------------------------------
+
+
+def test_a_simple_groups_offsets_expire_after_their_commit_and_it_with_them() -> None:
+    world = World()
+    world.commit(1)
+    world.pass_ms(50_000)
+    world.commit(2, partition=1)
+    world.pass_ms(50_000)
+    assert fetched(world)[0] == -1
+    assert world.machine.offsets.get("g", ("t", 1)) is not None
+    assert "g" in world.machine.groups
+    world.pass_ms(60_000)
+    assert world.machine.groups == Map()
+    assert world.reload().machine.groups == Map()
+
+
+def test_a_groups_offsets_expire_after_it_became_empty() -> None:
+    world = World()
+    (member,) = world.stable(1, session_ms=1_000_000)
+    world.commit(1, member, 1, topic="t")
+    world.pass_ms(150_000)
+    assert fetched(world)[0] == 1  # a member reads it
+    world.leave(member)
+    world.pass_ms(90_000)
+    assert fetched(world)[0] == 1
+    world.pass_ms(20_000)
+    assert fetched(world)[0] == -1
+    assert world.machine.groups == Map()
+
+
+def test_offsets_of_topics_nobody_reads_any_more_expire_under_members() -> None:
+    world = World()
+    (member,) = world.stable(1, session_ms=1_000_000)
+    world.commit(1, member, 1, topic="left")
+    world.commit(1, member, 1, topic="t")
+    world.pass_ms(110_000)
+    assert world.machine.offsets.get("g", ("left", 0)) is None
+    assert world.machine.offsets.get("g", ("t", 0)) is not None
+
+
+def test_a_commit_may_say_when_it_expires() -> None:
+    world = World()
+    world.commit(1, retention_time_ms=15_000, version=4)
+    world.pass_ms(10_000)
+    assert fetched(world)[0] == 1
+    world.pass_ms(10_000)
+    assert fetched(world)[0] == -1
+
+
+def test_an_open_transaction_keeps_offset_and_group() -> None:
+    world = World()
+    world.commit(1)
+    world.txn_commit(9, 2)
+    world.pass_ms(200_000)
+    assert fetched(world)[0] == 1
+    world.end_txn(9, is_commit=True)
+    assert fetched(world)[0] == 2
+    bare = World()
+    bare.txn_commit(9, 2)
+    bare.pass_ms(200_000)
+    assert "g" in bare.machine.groups
+
+
+def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
+    world = World()
+    world.commit(1)
+    world.log.fault = NotEnoughReplicas("no")
+    world.pass_ms(150_000)
+    assert fetched(world)[0] == 1
+    world.log.fault = None
+    world.pass_ms(10_000)
+    assert fetched(world)[0] == -1
+
+
+# -- list, describe --------------------------------------------------------------------------
+
+
+def test_groups_are_listed_by_state_and_type() -> None:
+    world = World()
+    world.stable(1)
+    world.commit(1, group="simple")
+    view = world.machine.view()
+
+    def listed(states: list[str], types: list[str]) -> list[str]:
+        return [each.group_id for each in list_groups(view, states, types)]
+
+    assert listed([], []) == ["g", "simple"]
+    assert listed(["stable"], []) == ["g"]
+    assert listed(["Empty", "Stable"], ["CLASSIC"]) == ["g", "simple"]
+    assert listed([], ["consumer"]) == []
+
+
+def test_a_group_is_described_with_members() -> None:
+    world = World()
+    (member,) = world.stable(1)
+    found = describe_group(world.machine.view(), "g", 5)
+    assert (found.group_state, found.protocol_type, found.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    (described,) = found.members
+    assert (described.member_id, described.client_host) == (member, "/1.2.3.4")
+    assert described.member_assignment == member.encode()
+    assert described.member_metadata != b""
+    world.join()
+    rebalancing = describe_group(world.machine.view(), "g", 5)
+    assert rebalancing.protocol_data == ""
+    assert {each.member_metadata for each in rebalancing.members} == {b""}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
+)
+def test_a_group_that_is_not_there_is_dead(version: int, expected: ErrorCode) -> None:
+    found = describe_group(World().machine.view(), "none", version)
+    assert (found.group_state, found.error_code) == ("Dead", expected)
+
+
+def test_an_empty_store_has_nothing() -> None:
+    offsets = Offsets()
+    assert offsets.of_group("g") == Map()
+    assert list(offsets.places("g")) == []
