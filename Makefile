@@ -17,14 +17,13 @@ $(STAMP): pyproject.toml setup.py $(shell grep -o '"src/[^"]*\.py"' setup.py | t
 	$(BIN)/python -m pip install -q -e ".[objects,fast]"
 	touch $@
 
-run: setup ## a node on localhost:9092, its data in ./ottla-data; Ctrl-C stops it
-	$(BIN)/ottla format --ignore-formatted --cluster-id OttlaExampleCluster0001 --config examples/server.properties
-	$(BIN)/ottla server examples/server.properties
+run: setup ## a node on 127.0.0.1:9092, its data in ./ottla-data; Ctrl-C stops it
+	$(BIN)/ottla up
 
 test: test-compiled test-plain ## everything, with the compiled modules and without
 
 test-compiled: setup
-	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) -q -m "not jvm"
+	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) -q -m "not jvm and not external"
 
 # The wheel as it comes out where there is no C compiler, and the tests of what it changes.
 test-plain: setup
@@ -62,8 +61,9 @@ mutants: setup ## break each promise on purpose; a test must notice
 bench: setup ## ratios in one run; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
-conformance: setup ## against Apache Kafka's own tools; skips with a reason where one is missing
-	$(BIN)/python -m pytest -q -m jvm tests/conformance
+conformance: setup ## every client, and Apache Kafka's tools; skips with a reason where one is missing
+	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance
+	$(BIN)/python -m tools.compatibility
 
 docs: setup ## generated pages and the tree in ARCHITECTURE.md
 	$(BIN)/python -m tools.draw_tree
