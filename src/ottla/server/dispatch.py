@@ -14,7 +14,7 @@ from ottla.api.error_reply import error_reply
 from ottla.api.replies import Answer, Body, Chunk, NoReply, Reply, Result, length_of
 from ottla.api.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import decode
+from ottla.protocol.codec import decode_prefix
 from ottla.protocol.codec.layout import has_records
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
@@ -90,7 +90,9 @@ class Dispatcher:
             return self._hidden(request)
         if route.raw:
             return Call(request, route, None, route.keeps_body)
-        message = decode(request_class(key), version, request.body)
+        # What stands behind the last field is not looked at, as in Kafka: librdkafka sends three
+        # bytes too many when it asks for all topics.
+        message, _ = decode_prefix(request_class(key), version, request.body)
         return Call(request, route, message, route.keeps_body and _has_records(key, version))
 
     def call(self, caller: Caller, call: Call) -> Reply:
@@ -166,7 +168,7 @@ class Dispatcher:
 
     def _hidden(self, request: Request) -> Outgoing:
         """Answer for an API whose feature is off."""
-        message = decode(request_class(request.key), request.version, request.body)
+        message, _ = decode_prefix(request_class(request.key), request.version, request.body)
         code = ErrorCode.UNSUPPORTED_VERSION
         body = error_reply(request.key, request.version, message, code)
         if body is None:
@@ -176,7 +178,7 @@ class Dispatcher:
     def _decoded(self, request: Request) -> Message | None:
         """Decode a raw request after all, for the names that an error reply needs."""
         try:
-            return decode(request_class(request.key), request.version, request.body)
+            return decode_prefix(request_class(request.key), request.version, request.body)[0]
         except ProtocolFault:
             return None
 
