@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.report import Row, render
 
-AREAS = ("codec", "records", "storage", "compaction", "metadata", "fetch", "quorum")
+AREAS = ("codec", "records", "storage", "compaction", "metadata", "fetch", "produce", "quorum")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
 

@@ -354,6 +354,8 @@ def test_the_maximum_timestamp_is_that_of_the_records(newest: int, told: int) ->
     lying = with_header(batch_of(newest, newest - 9), max_timestamp=Millis(NOW + 77))
     header = read_header(checked(lying))
     assert header.max_timestamp == told and is_crc_valid(lying, 0, header)
+    honest = batch_of(newest, newest - 9)
+    assert read_header(checked(honest)).max_timestamp == told
 
 
 # -- the topic's codec -------------------------------------------------------

@@ -34,6 +34,7 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -184,7 +185,7 @@ def _batch_end(records: memoryview, start: int) -> int | None:
 
 
 def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memoryview | bytearray:
-    """Check a batch by the rules of its topic; return it as it is to be appended.
+    """Check a batch, as `take_batch` gave it, by its topic's rules; return it to be appended.
 
     That is ``batch`` itself, its header perhaps mended in place, or a new one where the topic
     has another codec. ``now`` is the broker's wall clock.
@@ -194,22 +195,42 @@ def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memory
             themselves. RecordsRejected, TimestampsRejected: a rule of the topic forbids some.
     """
     header = read_header(batch)
-    if header.size > rules.batch_bytes_max:
-        raise RecordTooLarge(f"{header.size} bytes, max.message.bytes is {rules.batch_bytes_max}")
+    if len(batch) > rules.batch_bytes_max:
+        raise RecordTooLarge(f"{len(batch)} bytes, max.message.bytes is {rules.batch_bytes_max}")
+    codec, base = header.attributes & (CODEC_MASK | LOG_APPEND_TIME), header.base_timestamp
+    region: Buffer = batch[HEADER_BYTES:]
     try:
-        region = unpack_region(batch, 0, header, bytes_max=UNPACKED_BYTES_MAX)
-        summary = check_records(region, header.records_count, header.base_timestamp)
+        if codec & CODEC_MASK:
+            region = unpack_region(batch, 0, header, bytes_max=UNPACKED_BYTES_MAX)
+        summary = check_records(region, header.records_count, base)
     except InvalidRecord:
         _check_whole(batch, header)
         raise
+    if (
+        (rules.codec is None or rules.codec == codec)
+        and base + summary.max_timestamp_delta == header.max_timestamp >= NO_TIMESTAMP
+        and _is_welcome(header, summary, rules, now)
+    ):
+        return batch  # nearly always
+    return _adapted(batch, header, (region, summary), rules, now)
+
+
+def _adapted(
+    batch: memoryview,
+    header: BatchHeader,
+    found: tuple[Buffer, RecordsSummary],
+    rules: RecordRules,
+    now: Millis,
+) -> memoryview | bytearray:
+    """Refuse a batch with records that a rule forbids, or bring it into the topic's form."""
+    region, summary = found
+    _check_whole(batch, header)
     if not _is_welcome(header, summary, rules, now):
-        _check_whole(batch, header)
         _reject(header, region, rules, now)
     newest = header.max_timestamp
     if not header.is_log_append_time:
         newest = Millis(max(NO_TIMESTAMP, header.base_timestamp + summary.max_timestamp_delta))
     if rules.codec is not None and rules.codec is not header.compression:
-        _check_whole(batch, header)
         if header.is_log_append_time:
             header, region = _with_own_timestamps(batch, header)
         attributes = header.attributes & ~CODEC_MASK | rules.codec
@@ -238,7 +259,6 @@ def _with_own_timestamps(batch: memoryview, header: BatchHeader) -> tuple[BatchH
 
 def _mend(batch: memoryview, header: BatchHeader, newest: Millis) -> None:
     """Make the header say what the records do, and give the batch a CRC for it."""
-    _check_whole(batch, header)
     _INT16.pack_into(batch, ATTRIBUTES_AT, header.attributes & ~LOG_APPEND_TIME)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, newest)
     patch_crc(batch, 0, header.size)
@@ -250,7 +270,7 @@ def _is_welcome(
     """Say whether no rule can forbid any record; where not, each one has to be looked at."""
     if rules.is_compacted and summary.has_null_key:
         return False
-    if header.is_log_append_time:
+    if header.attributes & LOG_APPEND_TIME:
         return False
     if rules.is_log_append_time:
         return True
