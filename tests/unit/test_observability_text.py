@@ -83,6 +83,17 @@ def test_topics_are_counted_by_themselves_and_in_all() -> None:
     assert [of("replicationbytesin", None), of("replicationbytesout", None)] == [5, 6]
 
 
+def test_names_that_strangers_choose_do_not_pile_up() -> None:
+    meter = TopicMeter()
+    for number in range(100):
+        meter.produce_failed(f"none-{number}")
+        meter.fetch_failed(f"none-{number}")
+    found = read(meter.collect())
+    assert found[f"{PREFIX}failedproducerequests_total", ()] == 100
+    assert found[f"{PREFIX}failedfetchrequests_total", ()] == 100
+    assert not any(labels for _, labels in found)
+
+
 def test_a_topic_that_is_gone_leaves_its_part_of_the_sum() -> None:
     meter = TopicMeter()
     meter.produced("kept", 1, 10)

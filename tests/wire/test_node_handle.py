@@ -27,25 +27,34 @@ from ottla.protocol.messages.alter_client_quotas import (
     RequestEntryData,
 )
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import build_batch
 from ottla.protocol.schema import Message
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import ZERO_UUID, NodeId, Offset
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 
 METRICS = "ottla.metrics.listener=127.0.0.1:0"
 
 
-async def ask(address: Address | None, request: Message) -> Any:
+async def ask(address: Address | None, request: Message, version: int | None = None) -> Any:
     assert address is not None
     connection = await Connection.open(TcpNetwork(), address, client_id="test")
     try:
-        return await connection.send(request, timeout_ms=10_000)
+        return await connection.send(request, version=version, timeout_ms=10_000)
     finally:
         await connection.close()
 
@@ -195,6 +204,29 @@ def test_metrics_are_what_dashboards_ask_for(tmp_path: Path) -> None:
         assert value(connections, listener="PLAINTEXT", networkProcessor="0") == 0
         assert value("process_resident_memory_bytes") > 1 << 20
         assert value("ottla_event_loop_stalls_total") >= 0
+
+
+def test_bytes_in_and_out_are_counted_by_topic(tmp_path: Path) -> None:
+    with one_node(settings(tmp_path, METRICS)) as running:
+        node = running.node
+        request = CreateTopicsRequest([CreatableTopic("orders", 1, 1)], 10_000)
+        running.call(ask(node.listen_addr, request))
+        when = SystemClock().now()
+        records = [Record(Offset(n), when, None, b"x" * 100) for n in range(2)]
+        batch = bytes(build_batch(records))
+        part = PartitionProduceData(0, batch)
+        produce = ProduceRequest(acks=1, topic_data=[TopicProduceData("orders", ZERO_UUID, [part])])
+        running.call(ask(node.listen_addr, produce, 12))
+        wanted = FetchTopic("orders", ZERO_UUID, [FetchPartition(0, partition_max_bytes=1 << 20)])
+        running.call(ask(node.listen_addr, FetchRequest(topics=[wanted]), 12))
+        found = samples(get(node, "/metrics")[1])
+        name, label = "kafka_server_brokertopicmetrics_", '{"topic": "orders"}'
+        assert found[f"{name}messagesin_total{label}"] == 2
+        assert found[f"{name}bytesin_total{label}"] == len(batch)
+        assert found[f"{name}bytesout_total{label}"] == len(batch)
+        assert found[f"{name}bytesin_total{{}}"] == len(batch)
+        assert found['kafka_log_log_size{"partition": "0", "topic": "orders"}'] == len(batch)
+        assert node.local_log_end_offset("orders", 0) == 2
 
 
 def test_health_and_readiness(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ to the receive buffer while it waits.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from ottla.api.fetch_read import Pass, Reading, ReadSources
@@ -19,6 +19,7 @@ from ottla.api.fetch_sessions import Context, Followed, Sessions, Told
 from ottla.api.fetch_wait import FetchWait
 from ottla.api.replies import Chunk, Reply
 from ottla.api.routes import Caller, Route
+from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import Request
@@ -33,6 +34,7 @@ class FetchHandlers:
     sessions: Sessions
     clock: Clock
     bytes_max: int
+    events: TopicEvents = field(default_factory=NoTopicEvents)
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a route table."""
@@ -80,9 +82,24 @@ class _Fetch:
 
     def _answer(self, done: Pass) -> list[Chunk]:
         finished = self._context.finish(done.told, self._handlers.clock.monotonic())
+        _count(self._handlers.events, done.told, self._ask.replica_id >= 0)
         nodes = self._reading.name_leaders(finished.told)
         reply = FetchReply(finished.error, finished.session_id, _by_topic(finished.told), nodes)
         return pack_fetch(reply, self._ask.version)
+
+
+def _count(events: TopicEvents, told: Sequence[Told], is_follower: bool) -> None:
+    """Count what every partition came to, also those that a session has nothing new to say of."""
+    for followed, row in told:
+        name = followed.name or ""
+        size = 0 if row.records is None else row.records.length
+        if row.error:
+            if not is_follower:
+                events.fetch_failed(name)
+        elif is_follower:
+            events.replicated_out(name, size)
+        else:
+            events.fetched(name, size)
 
 
 def _by_topic(told: Sequence[Told]) -> list[tuple[Topic, list[Row]]]:

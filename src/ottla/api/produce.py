@@ -37,6 +37,7 @@ from ottla.api.replies import NO_REPLY, Answer, Reply, Result
 from ottla.api.routes import Caller, Route
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
+from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
@@ -148,11 +149,13 @@ class ProduceHandler:
         image: Callable[[], Image],
         clock: Clock,
         verifier: TransactionVerifier | None = None,
+        events: TopicEvents | None = None,
     ) -> None:
         self._partitions = partitions
         self._image = image
         self._clock = clock
         self._verifier = verifier
+        self._events: TopicEvents = events or NoTopicEvents()
         # By identity: a changed configuration is another object, and this one keeps it alive.
         self._rules: dict[int, tuple[TopicConfig, RecordRules]] = {}
 
@@ -222,8 +225,10 @@ class ProduceHandler:
             valid = validate_batch(batch, self._rules_of(partition.config), terms.now)
             appended = partition.append(valid, now=terms.now, required_acks=terms.acks)
         except Fault as fault:
+            self._events.produce_failed(name)
             return _refusal(terms.caller, (name, index), partition, fault)
         first, last, _, append_time, _ = appended
+        self._events.produced(name, last - first + 1, len(valid))
         start = partition.log.log_start_offset
         result = PartitionResult(index, ErrorCode.NONE, first, append_time, start)
         return partition, result, Offset(last + 1)

@@ -7,7 +7,7 @@ runs. Which parts there are follows from the roles:
     broker       quorum replica (observer unless combined), lifecycle, client listeners
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.api.auto_create import TopicCreation, creatable_topic
@@ -91,6 +91,7 @@ class Ground:
     directories: list[LogDirectory]
     bound: Bound
     committer: Committer
+    meters: Meters = field(default_factory=Meters)
     offline_paths: tuple[str, ...] = ()
     """Directories that could not be opened."""
 
@@ -148,7 +149,7 @@ def build_node(ground: Ground) -> NodeParts:
         UnreadableQuorumState, CorruptSnapshot, UnusableMetadataLog, UnreadableIncarnation: the
             disk holds what a node must not start with. StorageFailed, OSError: it failed.
     """
-    loader, watch, meters = ImageLoader(), ImageWatch(), Meters()
+    loader, watch, meters = ImageLoader(), ImageWatch(), ground.meters
     quorum = build_quorum(ground, loader)
     snapshotter = _snapshotter(ground, quorum, loader)
     channel = _channel(ground, quorum, watch)

@@ -30,7 +30,9 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
         lambda: 1 + ports.random.below(EPOCH_MAX - 1),
     )
     return (
-        *FetchHandlers(sources, sessions, ports.clock, config.fetch_max_bytes).routes(),
+        *FetchHandlers(
+            sources, sessions, ports.clock, config.fetch_max_bytes, ground.meters.topics
+        ).routes(),
         *ListOffsetsHandlers(partitions).routes(),
         *EpochHandlers(partitions).routes(),
         *LogDirsHandler(log_directories(config), ground.log_directories, ports.disk).routes(),

@@ -22,7 +22,9 @@ def write_routes(
     partitions, host = hosting.partitions, hosting.host
     ids = ProducerIds(channel, ground.node_id, lambda: host.broker_epoch)
     return (
-        *ProduceHandler(partitions, lambda: watch.image, ground.ports.clock).routes(),
+        *ProduceHandler(
+            partitions, lambda: watch.image, ground.ports.clock, events=ground.meters.topics
+        ).routes(),
         *InitProducerIdHandler(ids).routes(),
         *DeleteRecordsHandler(partitions).routes(),
         *DescribeProducersHandler(partitions).routes(),

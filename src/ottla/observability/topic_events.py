@@ -2,8 +2,9 @@
 
 Handlers of Produce and Fetch call `TopicEvents`; the node hands them a `TopicMeter`, a test may
 hand them `NoTopicEvents`. Bytes are those of record batches as they are on the wire. A topic's
-counters begin with its first event and end with the topic (`TopicMeter.forget`); the sums over
-all topics go on, as Kafka's do.
+counters begin with its first success and end with the topic (`TopicMeter.forget`); the sums over
+all topics go on, as Kafka's do. A refusal for a topic without counters is in the sums alone:
+strangers choose names, and must not fill memory with them.
 """
 
 from collections.abc import Iterable
@@ -103,7 +104,7 @@ class TopicMeter:
 
     def produce_failed(self, topic: str) -> None:
         """Count a batch that was refused: as asked for, too, as Kafka does."""
-        counts = self.of(topic)
+        counts = self._topics.get(topic, self._gone)
         counts.totalproducerequests += 1
         counts.failedproducerequests += 1
 
@@ -115,7 +116,7 @@ class TopicMeter:
 
     def fetch_failed(self, topic: str) -> None:
         """Count a refused fetch."""
-        counts = self.of(topic)
+        counts = self._topics.get(topic, self._gone)
         counts.totalfetchrequests += 1
         counts.failedfetchrequests += 1
 
