@@ -145,3 +145,19 @@ class Counts(RuleBasedStateMachine):
 
 
 TestCounts = Counts.TestCase
+
+
+def test_a_protected_listener_is_not_bound_by_what_binds_all_together() -> None:
+    limits = Limits(connections_max=1, rate_max=1, protected=frozenset({"PEERS"}))
+    admission = Admission(limits)
+    assert isinstance(admission.admit("10.0.0.1", "CLIENT", 0), Admitted)
+    assert admission.admit("10.0.0.1", "CLIENT", 0) is Refusal.CONNECTIONS
+    for _ in range(5):
+        assert admission.admit("10.0.0.2", "PEERS", 0) == Admitted("10.0.0.2", "PEERS", 0)
+
+
+def test_connections_of_all_listeners_together_have_a_rate() -> None:
+    admission = Admission(Limits(rate_max=2))
+    listeners = ["A", "B", "A", "B"]
+    told = [admission.admit("10.0.0.1", listener, 0) for listener in listeners]
+    assert [each.delay_ms for each in told if isinstance(each, Admitted)] == [0, 0, 500, 1000]
