@@ -363,11 +363,13 @@ def test_the_maximum_timestamp_is_that_of_the_records(newest: int, told: int) ->
 
 @pytest.mark.parametrize("source", CODECS)
 @pytest.mark.parametrize("target", CODECS)
-def test_records_are_packed_as_the_topic_asks(source: Compression, target: Compression) -> None:
+@pytest.mark.parametrize("said", [1, NOW])
+def test_records_are_packed_as_the_topic_asks(
+    source: Compression, target: Compression, said: int
+) -> None:
     stamps = (NOW - 1, NOW, NOW - 50)
-    batch = with_header(
-        batch_of(*stamps, compression=source, producer=Producer(7, 3, 40)), max_timestamp=Millis(1)
-    )
+    batch = batch_of(*stamps, compression=source, producer=Producer(7, 3, 40))
+    batch = with_header(batch, max_timestamp=Millis(said))
     packed = checked(batch, codec=target)
     header = read_header(packed)
     assert header.compression is target and is_crc_valid(packed, 0, header)
