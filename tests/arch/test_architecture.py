@@ -121,6 +121,7 @@ PURE = [
     "metadata/topics.py",
     "metadata/touched.py",
     "metadata/transactions.py",
+    "node/gauges.py",
     "observability/exposition.py",
     "observability/http.py",
     "observability/request_meter.py",
