@@ -1,0 +1,181 @@
+"""The two brokers that are compared: one node each, formatted, pinned, started, watched.
+
+Both run their own defaults but for what makes a single node: Kafka in KRaft's combined mode with a
+heap of 1 GiB, as its start script gives it. Both are pinned to the first core.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+
+from benchmarks.nodes import free_ports
+
+ROOT = Path(__file__).parents[2]
+JARS = ROOT / "build" / "kafka"
+POM = ROOT / "tests" / "conformance" / "pom.xml"
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+WAIT_S_MAX = 120.0
+TICKS = os.sysconf("SC_CLK_TCK")
+# ApiVersions v0: correlation id 1, client id "b".
+HELLO = struct.pack(">ihhih1s", 11, 18, 0, 1, 1, b"b")
+BROKER_CORE = 0
+CLIENT_CORE = 1
+
+
+class Missing(Exception):
+    """Something that the comparison needs is not on this machine; the text says what."""
+
+
+def pinned(core: int) -> list[str]:
+    """Return the words that pin a command to a core, where there are two and a tool for it."""
+    is_possible = (os.cpu_count() or 1) >= 2 and shutil.which("taskset") is not None
+    return ["taskset", "-c", str(core)] if is_possible else []
+
+
+@dataclass(slots=True)
+class Broker:
+    """One broker. ``command`` starts it; ``format_command`` makes its directory."""
+
+    name: str
+    root: Path
+    port: int
+    format_command: list[str]
+    command: list[str]
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where it serves."""
+        return f"127.0.0.1:{self.port}"
+
+    def format(self) -> None:
+        """Make its directory."""
+        subprocess.run(self.format_command, check=True, capture_output=True)
+
+    def start(self) -> float:
+        """Start it; return the seconds until it gave its first reply."""
+        began = perf_counter()
+        with (self.root / "output").open("ab") as output:
+            self.process = subprocess.Popen(
+                [*pinned(BROKER_CORE), *self.command], stdout=output, stderr=output
+            )
+        deadline = monotonic() + WAIT_S_MAX
+        while not self._replies():
+            if self.process.poll() is not None or monotonic() > deadline:
+                raise RuntimeError(f"{self.name} did not start: {self.said()[-2000:]}")
+            sleep(0.001)
+        return perf_counter() - began
+
+    def _replies(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as line:
+                line.sendall(HELLO)
+                return len(line.recv(4)) == 4
+        except OSError:
+            return False
+
+    def said(self) -> str:
+        """Return what it has said so far."""
+        return (self.root / "output").read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End it, in order if it can."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time it has used since its start."""
+        assert self.process is not None
+        text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_bytes(self) -> int:
+        """Return how much memory it has resident."""
+        assert self.process is not None
+        text = Path(f"/proc/{self.process.pid}/statm").read_text()
+        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _settings(root: Path, port: int, controller_port: int) -> Path:
+    path = root / "server.properties"
+    path.write_text(
+        f"""process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+log.dirs={root / "data"}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+    )
+    return path
+
+
+def ottla(root: Path) -> Broker:
+    """Return a node of ours, not formatted yet."""
+    root.mkdir(parents=True)
+    port, controller_port = free_ports(2)
+    settings = str(_settings(root, port, controller_port))
+    command = [sys.executable, "-m", "ottla.cli.main"]
+    formatting = [*command, "format", "-t", CLUSTER_ID, "-c", settings]
+    return Broker("Ottla", root, port, formatting, [*command, "server", settings])
+
+
+def kafka(root: Path) -> Broker:
+    """Return an Apache Kafka, not formatted yet. Raises Missing."""
+    fetch_jars()
+    root.mkdir(parents=True)
+    port, controller_port = free_ports(2)
+    settings = str(_settings(root, port, controller_port))
+    (root / "log4j2.properties").write_text(
+        "status=error\nrootLogger.level=warn\nappender.c.type=Console\nappender.c.name=c\n"
+        "appender.c.layout.type=PatternLayout\nrootLogger.appenderRef.c.ref=c\n"
+    )
+    log = f"-Dlog4j2.configurationFile={root / 'log4j2.properties'}"
+    java = ["java", log, "-cp", f"{JARS}/*"]
+    # The options of Kafka's own start script.
+    heap = ["-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+    heap += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
+    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", settings]
+    running = [java[0], *heap, *java[1:], "kafka.Kafka", settings]
+    return Broker("Kafka", root, port, formatting, running)
+
+
+def fetch_jars() -> None:
+    """Have Apache Kafka's jars on disk. Raises Missing."""
+    if shutil.which("java") is None:
+        raise Missing("java is not installed")
+    if list(JARS.glob("kafka_2.13-*.jar")):
+        return
+    if shutil.which("mvn") is None:
+        raise Missing("mvn is not installed, and Apache Kafka's jars are not there")
+    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    if subprocess.run([*command, f"-DoutputDirectory={JARS}"], check=False).returncode:
+        raise Missing("Maven could not fetch Apache Kafka")
+
+
+@contextmanager
+def stopped_after(*brokers: Broker) -> Iterator[None]:
+    """Stop brokers at the end, whatever happened."""
+    with ExitStack() as stack:
+        for broker in brokers:
+            stack.callback(broker.stop)
+        yield
