@@ -223,6 +223,28 @@ def test_leaderships_are_moved_before_shutdown_is_granted() -> None:
     assert world.image.cluster.brokers[0].fenced
 
 
+def test_a_broker_that_comes_back_leads_again() -> None:
+    world = World(1)
+    world.create("t", [0])
+    world.heartbeat(0, want_shut_down=True)
+    moved = Offset(world.offset)
+    assert world.heartbeat(0, Standing(moved, moved), want_shut_down=True).should_shut_down
+    world.register(0)
+    assert not world.image.cluster.brokers[0].in_controlled_shutdown
+    now = Offset(world.offset)
+    world.heartbeat(0, Standing(now, now))
+    assert not world.image.cluster.brokers[0].fenced
+    assert world.partition().leader == 0
+
+
+def test_amending_a_registration_does_not_take_back_a_shutdown() -> None:
+    world = World(2)
+    world.create("t", [0, 1])
+    world.heartbeat(0, want_shut_down=True)
+    world.register(0, has_session=True)
+    assert world.image.cluster.brokers[0].in_controlled_shutdown
+
+
 def test_a_broker_that_still_leads_may_not_shut_down() -> None:
     world = World(1)
     world.create("t", [0])

@@ -81,7 +81,8 @@ def decide_broker_registration(
     if existing is not None and existing.incarnation_id == request.incarnation_id:
         record.broker_epoch = existing.epoch
         record.fenced = existing.fenced
-        record.in_controlled_shutdown = existing.in_controlled_shutdown
+        # Ours survives a restart, so one that went and was fenced has come back.
+        record.in_controlled_shutdown = existing.in_controlled_shutdown and not existing.fenced
     else:
         is_clean = existing is not None and existing.epoch == request.previous_broker_epoch
         records = _restarted(image, request.broker_id, is_clean, settings)
