@@ -13,7 +13,17 @@ from pathlib import Path
 
 from benchmarks.report import Row, render
 
-AREAS = ("codec", "records", "storage", "compaction", "metadata", "fetch", "produce", "quorum")
+AREAS = (
+    "codec",
+    "records",
+    "storage",
+    "compaction",
+    "metadata",
+    "fetch",
+    "produce",
+    "quorum",
+    "broker",
+)
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
 
