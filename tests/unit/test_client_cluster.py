@@ -199,6 +199,22 @@ def test_a_lost_connection_means_again_and_a_new_leader_is_found() -> None:
     with_cluster(fake, scenario)
 
 
+def test_a_leader_that_is_none_any_more_is_asked_for_anew() -> None:
+    fake = FakeCluster()
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_producer(cluster) as out:
+            await (await out.send("t", b"1", partition=0))
+            fake.leaders[P0] = 2
+            report = await out.send("t", b"2", partition=0)
+            await out.flush()
+            assert (await report).offset == 1
+        nodes = [node for node, each in fake.seen if isinstance(each, ProduceRequest)]
+        assert nodes == [1, 1, 2]
+
+    with_cluster(fake, scenario)
+
+
 def test_what_is_refused_fails_alone_and_leaves_no_gap() -> None:
     fake = FakeCluster(produce_errors=[0, ErrorCode.MESSAGE_TOO_LARGE])
 
@@ -384,7 +400,28 @@ def test_a_reader_gives_up_a_cluster_that_is_gone() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_seek_throws_away_what_was_under_way() -> None:
+def test_an_answer_to_a_fetch_from_before_a_seek_counts_for_nothing() -> None:
+    fake = FakeCluster()
+    for partition in (P0, P1):
+        fake.append(partition, batch(b"a"))
+        fake.append(partition, batch(b"b"))
+
+    async def scenario(cluster: Cluster) -> None:
+        async with open_reader(cluster, {P0: Offset(0), P1: Offset(0)}) as reader:
+            (first,) = await reader.poll()
+            other = P1 if first.partition == P0 else P0
+            reader.seek(other, Offset(1))
+            found: list[bytes | None] = []
+            while not reader.is_at_end:
+                for fetched in await reader.poll():
+                    assert fetched.partition == other
+                    found += [record.value for record in fetched.records()]
+            assert found == [b"b"]
+
+    with_cluster(fake, scenario)
+
+
+def test_a_seek_is_where_reading_goes_on() -> None:
     fake = FakeCluster()
     fake.append(P0, batch(b"a"))
     fake.append(P0, batch(b"b"))
