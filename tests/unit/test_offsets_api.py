@@ -1,0 +1,270 @@
+"""The handlers of groups and offsets around a coordinator that is elsewhere, loading or slow."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from coordinator_world import FakeClock, FakeLog
+from immutables import Map
+
+from ottla.api.find_coordinator import FindCoordinatorHandler
+from ottla.api.group_access import GroupAccess
+from ottla.api.groups import GroupHandlers
+from ottla.api.offsets import OffsetHandlers
+from ottla.api.routes import ANONYMOUS, Caller
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.groups.settings import GroupSettings
+from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
+from ottla.coordinators.shard import ShardSettings
+from ottla.coordinators.topics import partition_for
+from ottla.metadata.delta import delta_between
+from ottla.metadata.image import EMPTY, Image
+from ottla.metadata.topics import PartitionRegistration, Topic, Topics
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import NotAuthorized, NotCoordinator
+from ottla.protocol.internal.group_records import decode_group_record
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.runtime.ports import Address
+from ottla.runtime.randomness import SystemRandom
+
+ID = Uuid(b"0123456789abcdef")
+CALLER = Caller(ANONYMOUS, "c", Address("1.2.3.4", 5), "PLAINTEXT")
+PARTITION = PartitionRegistration((1,), (1,), 1, 0, 0, (ID,))
+TOPICS = Topics(
+    by_id=Map({ID: Topic("t", ID, Map({0: PARTITION, 1: PARTITION}))}), ids=Map({"t": ID})
+)
+IMAGE = Image(topics=TOPICS)
+
+
+class World:
+    """Handlers over one shard. ``lead`` makes it load, ``load`` lets it answer."""
+
+    def __init__(self, **access: Any) -> None:
+        self.log = FakeLog()
+        self.runtime = CoordinatorRuntime[GroupMachine](
+            RuntimeParts(
+                "groups",
+                "__consumer_offsets",
+                lambda index: self.log,
+                lambda index: GroupMachine(),
+                ShardSettings(FakeClock(), decode_group_record),
+            )
+        )
+        self.coordinator = GroupCoordinator(
+            self.runtime, GroupSettings(), lambda: 1, SystemRandom()
+        )
+        allowed = GroupAccess(**access)
+        self.groups = GroupHandlers(self.coordinator, allowed)
+        self.offsets = OffsetHandlers(self.coordinator, lambda: IMAGE, allowed)
+
+    def lead(self) -> "World":
+        self.runtime.on_led("__consumer_offsets", 0, LeaderEpoch(0))
+        return self
+
+    def load(self) -> "World":
+        self.lead()
+        while self.runtime.is_loading():
+            self.runtime._load_some()
+        return self
+
+    def commit(self, offset: int = 5, topic: str = "t", version: int = 9) -> Any:
+        partitions = [OffsetCommitRequestPartition(index, offset) for index in (0, 9)]
+        request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic(topic, ID, partitions)])
+        return self.offsets.on_commit(CALLER, request, version)
+
+    def fetch(self, version: int, *, stable: bool = False) -> Any:
+        if version < 8:
+            topics = [OffsetFetchRequestTopic("t", [0, 1])]
+            request = OffsetFetchRequest("g", topics, require_stable=stable)
+        else:
+            group = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", ID, [0])])
+            request = OffsetFetchRequest(groups=[group], require_stable=stable)
+        return self.offsets.on_fetch(CALLER, request, version)
+
+
+def committed(reply: Any) -> dict[int, int]:
+    (topic,) = reply.topics
+    return {each.partition_index: each.error_code for each in topic.partitions}
+
+
+# -- where a failure is told -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("led", "code"),
+    [(False, ErrorCode.NOT_COORDINATOR), (True, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_a_failure_is_told_where_the_version_has_a_place(led: bool, code: ErrorCode) -> None:
+    world = World().lead() if led else World()
+    first = world.fetch(1)
+    assert first.error_code == ErrorCode.NONE
+    found = {each.partition_index: each.error_code for each in first.topics[0].partitions}
+    assert found == {0: code, 1: code}
+    assert {each.committed_offset for each in first.topics[0].partitions} == {-1}
+    second = world.fetch(2)
+    assert (second.error_code, second.topics) == (code, [])
+    (group,) = world.fetch(8).groups
+    assert (group.group_id, group.error_code, group.topics) == ("g", code, [])
+    assert committed(world.commit()) == {0: code, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_commit_that_fails_later_is_told_the_same_way() -> None:
+    async def story() -> None:
+        world = World().load()
+        world.log.follows = False
+        pending = world.commit()
+        waiting = world.fetch(9, stable=True)
+        world.runtime.on_unled("__consumer_offsets", 0, LeaderEpoch(1))
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert committed(await pending) == {0: ErrorCode.NOT_COORDINATOR, 9: missing}
+        (group,) = (await waiting).groups
+        assert group.error_code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(story())
+
+
+def test_a_commit_that_is_not_replicated_in_time_sends_readers_to_look_anew() -> None:
+    async def story() -> None:
+        world = World().load()
+        world.log.follows = False
+        pending, waiting = world.commit(), world.fetch(9, stable=True)
+        shard = world.runtime.shard(0)
+        shard._settings.clock.advance(5000)
+        shard.on_due()
+        assert committed(await pending)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # Consumers before 3.9 take only this for a reason to try again.
+        (group,) = (await waiting).groups
+        assert group.error_code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(story())
+
+
+def test_while_loading_heartbeats_are_fine_and_lists_are_not() -> None:
+    world = World().lead()
+    assert world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4).error_code == 0
+    listed = world.groups.on_list(CALLER, ListGroupsRequest(), 5)
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    (found,) = world.groups.on_describe(CALLER, DescribeGroupsRequest(["g"]), 5).groups
+    assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_elsewhere_every_group_says_so() -> None:
+    world = World()
+    with pytest.raises(NotCoordinator):
+        world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4)
+
+    async def delete() -> Any:
+        return await world.groups.on_delete(CALLER, DeleteGroupsRequest(["g"]), 2)
+
+    (result,) = asyncio.run(delete()).results
+    assert (result.group_id, result.error_code) == ("g", ErrorCode.NOT_COORDINATOR)
+    assert world.groups.on_list(CALLER, ListGroupsRequest(), 5).groups == []
+
+
+# -- who may ---------------------------------------------------------------------------------
+
+
+def nobody(caller: Caller, name: str) -> bool:
+    return False
+
+
+def test_who_may_not_read_a_group_is_told_nothing_of_it() -> None:
+    world = World(read_group=nobody, describe_group=nobody, delete_group=nobody).load()
+    with pytest.raises(NotAuthorized):
+        world.groups.on_join(CALLER, JoinGroupRequest("g", 10_000), 9)
+    with pytest.raises(NotAuthorized):
+        world.commit()
+    with pytest.raises(NotAuthorized):
+        world.offsets.on_delete(CALLER, OffsetDeleteRequest("g"), 0)
+    (group,) = world.fetch(9).groups
+    assert group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert world.log.batches == []
+
+
+def test_topics_that_may_not_be_seen_are_not_shown() -> None:
+    open_world = World().load()
+    open_world.commit(5)
+    world = World(describe_topic=nobody, read_topic=nobody)
+    world.log = open_world.log
+    world.load()
+    (group,) = world.fetch(9).groups
+    (partition,) = group.topics[0].partitions
+    assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert partition.committed_offset == -1
+    whole = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+    assert world.offsets.on_fetch(CALLER, whole, 9).groups[0].topics == []
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert committed(world.commit(6)) == {0: denied, 9: denied}
+
+
+def test_without_the_cluster_one_sees_ones_own_groups() -> None:
+    world = World(
+        describe_cluster=lambda caller: False, describe_group=lambda caller, name: name == "mine"
+    ).load()
+    for group in ("mine", "theirs"):
+        where = OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 1)])
+        world.offsets.on_commit(CALLER, OffsetCommitRequest(group, topics=[where]), 9)
+    listed = world.groups.on_list(CALLER, ListGroupsRequest(), 5).groups
+    assert [each.group_id for each in listed] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key", "code"),
+    [
+        (0, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (1, "tx", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (2, "g:t:1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ],
+)
+def test_coordinators_are_found_for_those_who_may(key_type: int, key: str, code: int) -> None:
+    made: list[str] = []
+    denied = GroupAccess(
+        describe_group=nobody,
+        describe_transactional_id=nobody,
+        cluster_action=lambda caller: False,
+    )
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+    for access, expected in ((denied, code), (GroupAccess(), 15)):
+        handler = FindCoordinatorHandler(lambda: EMPTY, made.append, access)
+        (found,) = handler.on_find_coordinator(CALLER, request, 6).coordinators
+        assert (found.error_code, found.node_id) == (expected, -1)
+    topics = ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+    assert made == [topics[key_type]]
+
+
+# -- the image, the hash -----------------------------------------------------------------------
+
+
+def test_offsets_go_with_their_topic() -> None:
+    world = World().load()
+    world.commit(5)
+    world.coordinator.on_image(delta_between(IMAGE, EMPTY), EMPTY)
+    (group,) = world.fetch(9).groups
+    assert group.topics[0].partitions[0].committed_offset == -1
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("", 0), ("g", 3), ("group-1", 49), ("polygenelubricants", 0), ("ünï-😀", 37), ("a:b:3", 42)],
+)
+def test_keys_belong_where_kafka_puts_them(key: str, expected: int) -> None:
+    assert partition_for(key, 50) == expected
