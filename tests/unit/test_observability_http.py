@@ -104,6 +104,17 @@ def test_what_is_no_get_is_refused_and_closed(sent: bytes, status: bytes) -> Non
     play(scenario)
 
 
+def test_a_head_without_end_is_no_get_and_is_not_kept() -> None:
+    async def scenario(dial: Dial) -> None:
+        client = await dial()
+        client.transport.write(b"x" * (HEAD_BYTES_MAX + 1))
+        async with asyncio.timeout(IDLE_S / 2):
+            await client.ended.wait()
+        assert client.received.startswith(b"HTTP/1.1 431")
+
+    play(scenario)
+
+
 def test_a_silent_connection_ends_and_there_are_never_too_many() -> None:
     async def scenario(dial: Dial) -> None:
         clients = [await dial() for _ in range(CONNECTIONS_MAX + 5)]
