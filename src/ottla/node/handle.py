@@ -353,8 +353,6 @@ async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> 
         parts.quorum.log.close()
         if parts.hosting is not None:
             await parts.hosting.host.close()
-        if parts.hosting is not None:
-            await parts.hosting.host.close()
     ground.bound.close()
     close_committer = getattr(ground.committer, "close", None)
     if close_committer is not None:
