@@ -57,6 +57,7 @@ class Around:
     proposals: list[tuple[Partition, Proposal]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     hosted: list[Partition] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
 
     def is_alive(self, broker: int) -> bool:
         return broker not in self.dead
@@ -68,6 +69,9 @@ class Around:
 
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         self.proposals.append((partition, proposal))
+
+    def was_cut(self, partition: Partition) -> None:
+        self.cut.append(str(partition))
 
     def storage_failed(self, directory: LogDirectory, reason: str) -> None:
         directory.fail(reason)

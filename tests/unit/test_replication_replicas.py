@@ -8,6 +8,7 @@ from replicas_world import BROKER, TOPIC, Broker, image_of, partition_of, topic_
 from replication_world import append, values_in
 
 from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
+from ottla.replication.reading import ReadWant
 from ottla.storage.partition_names import TopicPartition
 
 
@@ -67,6 +68,17 @@ def test_a_deleted_topic_is_renamed_and_purged_later() -> None:
     broker.clock.pass_ms(60_000)
     assert broker.replicas.purge() == 1
     assert not [n for n in broker.disk.list("/d1") if n.startswith("orders")]
+
+
+def test_who_still_holds_a_deleted_partition_harms_nobody() -> None:
+    broker = Broker(paths=("/d1",)).start(orders(partition_of(2, 1)))
+    partition = broker.partitions.get("orders", 0)
+    broker.publish(image_of({}))
+    with pytest.raises(NotLeader):
+        partition.read(ReadWant(0, 100, allow_follower=True))
+    with pytest.raises(NotLeader):
+        append(partition, b"a")
+    assert not broker.directories[0].is_failed
 
 
 def test_a_topic_made_anew_in_one_step_is_another_topic() -> None:

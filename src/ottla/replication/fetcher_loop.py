@@ -208,7 +208,7 @@ class Fetcher:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
                 follower = asked.get(key)
-                if follower is None or self._followed.get(key) is not follower:
+                if follower is None or not follower.is_current:
                     continue
                 if follower.partition.log.log_end_offset != wanted[key].fetch_offset:
                     continue
@@ -225,8 +225,6 @@ class Fetcher:
                     await asyncio.sleep(0)
 
     async def _take_in_one(self, follower: Follower, data: PartitionData) -> int:
-        if not follower.is_current:
-            return 0
         error = ErrorCode(data.error_code)
         if error is not ErrorCode.NONE:
             await self._refused(follower, error)
@@ -246,7 +244,8 @@ class Fetcher:
     async def _refused(self, follower: Follower, error: ErrorCode) -> None:
         after = decide_after_error(error)
         if after is AfterError.RESET:
-            if follower.reset(await self._leader_range(follower)):
+            leader = await self._leader_range(follower)
+            if follower.is_current and follower.reset(leader):
                 await self._note_cut(follower)
             return
         log.info("partition refused partition=%s leader=%d error=%s",

@@ -30,6 +30,7 @@ class Follower:
             partition.leader_epoch == self.epoch
             and not partition.is_leader
             and partition.offline is None
+            and not partition.is_closed
         )
 
     def append(self, data: Buffer, now: Millis) -> int:

@@ -118,6 +118,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.is_leader = False
         self.offline: StorageFailed | None = None
+        self.is_closed = False
         self._leading = Leadership(around.node_id)
         self._wakers = Wakers()
         self._replicated = OffsetWaiters()
@@ -169,11 +170,13 @@ class Partition:
     # -- who may ask -----------------------------------------------------------
 
     def check_online(self) -> None:
-        """Refuse while the directory is offline.
+        """Refuse while the directory is offline, or once the partition has left this node.
 
         Raises:
-            StorageFailed: it is.
+            StorageFailed, NotLeader
         """
+        if self.is_closed:
+            raise NotLeader(f"{self.name}: no longer hosted here")
         if self.offline is not None:
             raise StorageFailed(self.offline.directory, self.offline.reason)
 
@@ -579,7 +582,8 @@ class Partition:
         self._wakers.wake()
 
     def close(self) -> None:
-        """Tell whoever waits that the partition is no longer here."""
+        """Tell whoever waits that the partition is no longer here. Its log is touched no more."""
+        self.is_closed = True
         self._stop_leading()
         self.leader_id = NO_LEADER
         self._give_up(NotLeader(f"{self.name}: no longer hosted here"))

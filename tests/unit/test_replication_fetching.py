@@ -1,0 +1,431 @@
+"""Followers that fetch from a leader, and what is told to the controller, without sockets."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+from replicas_world import NODE, Broker, image_of, partition_of, topic_id
+from replication_world import (
+    LAG_MS,
+    ORDERS,
+    Machine,
+    append,
+    bytes_of,
+    registration,
+    values_in,
+)
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, RequestTimedOut, code_of
+from ottla.protocol.messages import assign_replicas_to_dirs as dirs
+from ottla.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from ottla.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.replication.directory_reports import DirectoryReports
+from ottla.replication.fetcher_loop import Fetchers, FetchSettings
+from ottla.replication.follower import Follower
+from ottla.replication.isr_loop import IsrChanges, drop_laggards
+from ottla.replication.reading import Isolation, ReadWant
+from ottla.replication.replicas import Replicas
+from ottla.storage.checkpoints import RECOVERY_POINT, read_offsets
+
+FAST = FetchSettings(backoff_ms=0, wait_ms_max=0)
+
+
+class Leader:
+    """Broker 2 and a line to it: answers from a partition of its own."""
+
+    def __init__(self) -> None:
+        self.machine = Machine(2, seed=2)
+        self.partition = self.machine.host()
+        self.requests: list[FetchRequest] = []
+        self.dialled = 0
+        self.failures = 0
+        self.refusals: list[ErrorCode] = []
+        self.asked = asyncio.Event()
+        self.bytes_max = 1 << 20
+
+    async def dial(self, broker_id: int) -> "Leader":
+        assert broker_id == 2
+        self.dialled += 1
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionRefusedError("not up")
+        return self
+
+    async def close(self) -> None:
+        return None
+
+    async def send(self, request, *, timeout_ms: int):
+        await asyncio.sleep(0)
+        if isinstance(request, ListOffsetsRequest):
+            return self._range(request)
+        self.requests.append(request)
+        rows = [self._answer(row) for topic in request.topics for row in topic.partitions]
+        topic = FetchableTopicResponse(topic_id=topic_id(1), partitions=rows)
+        return FetchResponse(session_id=0, responses=[topic] if rows else [])
+
+    def _range(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        (asked,) = request.topics[0].partitions
+        log = self.partition.log
+        offset = log.log_start_offset if asked.timestamp == -2 else log.log_end_offset
+        row = ListOffsetsPartitionResponse(0, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("orders", [row])])
+
+    def _answer(self, row) -> PartitionData:
+        if self.refusals:
+            return PartitionData(error_code=int(self.refusals.pop(0)))
+        want = ReadWant(
+            row.fetch_offset,
+            self.bytes_max,
+            isolation=Isolation.LOG_END,
+            current_leader_epoch=row.current_leader_epoch,
+            last_fetched_epoch=row.last_fetched_epoch,
+            replica_id=NODE,
+        )
+        try:
+            found = self.partition.read(want)
+            if found.diverging is None:
+                self.partition.follower_fetched(
+                    NODE, row.fetch_offset, log_start=row.log_start_offset
+                )
+        except Fault as fault:
+            return PartitionData(error_code=int(code_of(fault)))
+        return PartitionData(
+            high_watermark=self.partition.log.high_watermark,
+            log_start_offset=found.log_start_offset,
+            diverging_epoch=EpochEndOffset(*(found.diverging or (-1, -1))),
+            records=bytes_of(found.slice),
+        )
+
+
+def image(epoch: int = 0, partition_epoch: int = 0, leader: int = 2):
+    replicas = partition_of(2, 1, leader=leader, epoch=epoch, partition_epoch=partition_epoch)
+    return image_of({"orders": (1, {0: replicas})})
+
+
+class World:
+    """This broker follows broker 2."""
+
+    def __init__(self) -> None:
+        self.leader = Leader()
+        self.broker = Broker(paths=("/d1",))
+        self.fetchers = Fetchers(self.broker.host, self.leader.dial, FAST)
+        self.broker.replicas = Replicas(self.broker.host, self.fetchers)
+        self.lead()
+        self.broker.start(image())
+
+    def lead(self, epoch: int = 0, partition_epoch: int = 0) -> None:
+        self.leader.partition.apply(
+            registration(leader=2, replicas=(2, 1), epoch=epoch, partition_epoch=partition_epoch)
+        )
+
+    @property
+    def mine(self):
+        return self.broker.partitions.get("orders", 0)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        async def scenario() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(self.fetchers.run(lambda: None))
+                async with asyncio.timeout(10):
+                    while not condition():  # noqa: ASYNC110 - nothing tells
+                        await asyncio.sleep(0)
+                running.cancel()
+
+        asyncio.run(scenario())
+        self.fetchers = Fetchers(self.broker.host, self.leader.dial, FAST)
+        self.broker.replicas._following = self.fetchers
+        if self.mine is not None and not self.mine.is_leader:
+            self.fetchers.follow(self.mine)
+
+
+def test_a_follower_gets_everything_and_the_leader_learns_of_it() -> None:
+    world = World()
+    append(world.leader.partition, b"a")
+    append(world.leader.partition, b"b")
+    woken: list[int] = []
+    world.mine.on_appended(lambda: woken.append(world.mine.log.high_watermark))
+    world.until(lambda: world.mine.log.high_watermark == 2)
+    assert values_in(world.mine.log) == [b"a", b"b"]
+    assert world.leader.partition.log.high_watermark == 2
+    assert woken[-1] == 2, "who reads here is told"
+
+
+def test_a_follower_names_itself_its_epoch_and_its_history() -> None:
+    world = World()
+    append(world.leader.partition, b"a")
+    world.until(lambda: world.mine.log.high_watermark == 1)
+    request = world.leader.requests[-1]
+    assert request.replica_id == request.replica_state.replica_id == NODE
+    assert request.replica_state.replica_epoch == 10
+    (row,) = request.topics[0].partitions
+    assert (row.current_leader_epoch, row.fetch_offset, row.last_fetched_epoch) == (0, 1, 0)
+
+
+def test_a_history_that_differs_is_cut_and_the_cut_is_written_down_first() -> None:
+    world = World()
+    append(world.leader.partition, b"a")
+    world.until(lambda: world.mine.log.log_end_offset == 1)
+    # This broker led for a while and wrote what nobody else has.
+    world.broker.publish(image(1, 1, leader=1))
+    append(world.mine, b"mine")
+    world.mine.log.flush()
+    world.lead(2, 2)
+    append(world.leader.partition, b"theirs")
+    world.broker.publish(image(2, 2))
+    world.until(lambda: world.mine.log.high_watermark == 2)
+    assert values_in(world.mine.log) == [b"a", b"theirs"]
+    assert read_offsets(world.broker.disk, f"/d1/{RECOVERY_POINT}")[ORDERS] <= 1
+
+
+def test_a_follower_that_lags_behind_the_log_start_begins_anew() -> None:
+    world = World()
+    leader = world.leader.partition
+    for _ in range(5):
+        append(leader, b"x")
+    leader.follower_fetched(1, 5, log_start=0)
+    leader.log.advance_log_start(3)
+    world.until(lambda: world.mine.log.log_end_offset == 5)
+    assert world.mine.log.log_start_offset == 3
+
+
+def test_a_log_start_within_a_batch_is_followed_from_the_batch() -> None:
+    world = World()
+    leader = world.leader.partition
+    append(leader, b"a", b"b", b"c")
+    append(leader, b"d")
+    leader.follower_fetched(1, 4, log_start=0)
+    leader.log.advance_log_start(1)
+    world.until(lambda: world.mine.log.high_watermark == 4)
+    assert world.mine.log.log_start_offset == 1
+    assert values_in(world.mine.log) == [b"b", b"c", b"d"]
+
+
+def test_a_leader_that_knows_less_does_not_lower_the_high_watermark() -> None:
+    world = World()
+    append(world.leader.partition, b"a")
+    world.until(lambda: world.mine.log.high_watermark == 1)
+    follower = Follower(world.broker.host, world.mine)
+    follower.learn(0, 0)
+    assert world.mine.log.high_watermark == 1
+
+
+def test_a_leader_that_is_not_up_is_dialled_again() -> None:
+    world = World()
+    world.leader.failures = 3
+    append(world.leader.partition, b"a")
+    world.until(lambda: world.mine.log.log_end_offset == 1)
+    assert world.leader.dialled == 4
+
+
+def test_a_leader_that_does_not_know_yet_is_asked_again() -> None:
+    world = World()
+    world.leader.refusals = [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    append(world.leader.partition, b"a")
+    world.until(lambda: world.mine.log.log_end_offset == 1)
+
+
+def test_a_fenced_follower_waits_for_the_image() -> None:
+    world = World()
+    world.lead(1, 1)
+    append(world.leader.partition, b"a")
+    (fetcher,) = world.fetchers._fetchers.values()
+    world.until(lambda: fetcher.is_over)
+    assert world.mine.log.log_end_offset == 0
+    world.broker.publish(image(1, 1))
+    world.until(lambda: world.mine.log.log_end_offset == 1)
+
+
+def test_a_disk_that_fails_under_a_follower_stops_it_alone() -> None:
+    world = World()
+    world.broker.disk.fail("write", error=errno.EIO, path_contains="/d1/orders-0")
+    append(world.leader.partition, b"a")
+    world.until(lambda: world.mine.offline is not None)
+    assert world.mine.log.log_end_offset == 0
+
+
+def test_what_comes_after_the_image_moved_on_is_thrown_away() -> None:
+    world = World()
+    append(world.leader.partition, b"a")
+    (fetcher,) = world.fetchers._fetchers.values()
+    send = world.leader.send
+
+    async def late(request, *, timeout_ms: int):
+        answer = await send(request, timeout_ms=timeout_ms)
+        if not world.mine.is_leader:
+            world.broker.publish(image(1, 1, leader=1))
+        return answer
+
+    world.leader.send = late
+    world.until(lambda: fetcher.is_over)
+    assert world.mine.is_leader
+    assert world.mine.log.log_end_offset == 0
+
+
+def test_a_topic_deleted_while_its_records_come_harms_no_directory() -> None:
+    for gone_at in (FetchRequest, ListOffsetsRequest):
+        world = World()
+        append(world.leader.partition, b"a")
+        if gone_at is ListOffsetsRequest:
+            world.leader.refusals = [ErrorCode.OFFSET_OUT_OF_RANGE]
+        (fetcher,) = world.fetchers._fetchers.values()
+        send = world.leader.send
+
+        async def late(request, *, timeout_ms: int, at=gone_at, inner=send, world=world):
+            answer = await inner(request, timeout_ms=timeout_ms)
+            if isinstance(request, at):
+                world.broker.publish(image_of({}))
+            return answer
+
+        world.leader.send = late
+        world.until(lambda fetcher=fetcher: fetcher.is_over)
+        assert not world.broker.directories[0].is_failed
+
+
+# -- the controller ----------------------------------------------------------------
+
+
+class Controller:
+    """Answers as told."""
+
+    def __init__(self, *answers) -> None:
+        self.answers = list(answers)
+        self.requests: list = []
+
+    async def ask(self, request, timeout_ms: int):
+        await asyncio.sleep(0)
+        self.requests.append(request)
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is None:
+            raise RequestTimedOut("nobody there")
+        return answer(request) if callable(answer) else answer
+
+
+def agree(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    return AlterPartitionResponse(
+        topics=[
+            ResponseTopicData(
+                topic.topic_id,
+                [
+                    ResponsePartitionData(
+                        partition_index=row.partition_index,
+                        leader_epoch=row.leader_epoch,
+                        isr=[each.broker_id for each in row.new_isr_with_epochs],
+                        partition_epoch=row.partition_epoch + 1,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def run_until(service, condition: Callable[[], bool]) -> None:
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(service.run(lambda: None))
+            async with asyncio.timeout(10):
+                while not condition():  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0)
+            running.cancel()
+
+    asyncio.run(scenario())
+
+
+def led_by_us(*answers):
+    broker = Broker().start(image_of({"orders": (1, {0: partition_of(1, 2, isr=(1,))})}))
+    controller = Controller(*answers)
+    broker.host.isr = IsrChanges(broker.host, controller)
+    partition = broker.partitions.get("orders", 0)
+    return broker, controller, partition
+
+
+def test_a_proposal_is_sent_until_the_controller_agrees() -> None:
+    refused = AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+    broker, controller, partition = led_by_us(None, refused, AlterPartitionResponse(), agree)
+    partition.follower_fetched(2, 0, log_start=0, broker_epoch=20)
+    run_until(broker.host.isr, lambda: partition.isr == (1, 2))
+    assert len(controller.requests) == 4
+    (row,) = controller.requests[-1].topics[0].partitions
+    assert [(each.broker_id, each.broker_epoch) for each in row.new_isr_with_epochs] == [
+        (1, 10),
+        (2, 20),
+    ]
+    assert partition.partition_epoch == 1
+
+
+def test_laggards_are_proposed_to_leave() -> None:
+    broker, controller, partition = led_by_us(agree, agree)
+    partition.follower_fetched(2, 0, log_start=0, broker_epoch=20)
+    run_until(broker.host.isr, lambda: partition.isr == (1, 2))
+    append(partition, b"a")
+    broker.clock.pass_ms(LAG_MS + 1)
+    broker.host.isr = IsrChanges(broker.host, controller)  # of another loop
+    asyncio.run(drop_laggards(broker.host))
+    run_until(broker.host.isr, lambda: partition.isr == (1,))
+    assert partition.log.high_watermark == 1
+
+
+def took(request: dirs.AssignReplicasToDirsRequest) -> dirs.AssignReplicasToDirsResponse:
+    return dirs.AssignReplicasToDirsResponse(
+        directories=[
+            dirs.ResponseDirectoryData(
+                directory.id,
+                [
+                    dirs.ResponseTopicData(
+                        topic.topic_id,
+                        [
+                            dirs.ResponsePartitionData(row.partition_index)
+                            for row in topic.partitions
+                        ],
+                    )
+                    for topic in directory.topics
+                ],
+            )
+            for directory in request.directories
+        ]
+    )
+
+
+def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> None:
+    monkeypatch.setattr("ottla.replication.directory_reports.RETRY_MS", 0)
+    broker = Broker().start()
+    controller = Controller(None, took)
+    broker.host.reports = DirectoryReports(broker.host, controller)
+    broker.publish(image_of({"orders": (1, {n: partition_of(1) for n in range(3)})}))
+    run_until(broker.host.reports, lambda: not broker.host.reports._pending)
+    told = {
+        (directory.id, row.partition_index)
+        for directory in controller.requests[-1].directories
+        for topic in directory.topics
+        for row in topic.partitions
+    }
+    assert told == {(p.directory.directory_id, p.index) for p in broker.partitions}
+
+
+def test_what_left_is_not_reported() -> None:
+    broker = Broker().start()
+    controller = Controller(took)
+    reports = broker.host.reports = DirectoryReports(broker.host, controller)
+    broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
+    broker.publish(image_of({}))
+    run_until(reports, lambda: not reports._pending)
+    assert controller.requests == []

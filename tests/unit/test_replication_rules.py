@@ -1,0 +1,242 @@
+"""The rules of following and of the ISR, one by one."""
+
+import pytest
+from replication_world import LAG_MS, Machine, append, registration
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition
+from ottla.protocol.types import Uuid
+from ottla.replication.fetch_session import EPOCH_MAX, FetchSession
+from ottla.replication.follower_progress import FollowerProgress
+from ottla.replication.following import (
+    AfterError,
+    Diverging,
+    Range,
+    Reset,
+    decide_after_error,
+    decide_cut,
+    decide_reset,
+)
+from ottla.replication.isr import AfterRefusal, Isr, Proposal, decide_after_refusal
+from ottla.replication.waiters import OffsetWaiters
+from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+
+TOPIC = Uuid(bytes(15) + b"\x07")
+
+
+# -- cutting back ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("leader", "cut"),
+    [
+        (Diverging(5, 30), 30),  # both have epoch 5, the leader has less of it
+        (Diverging(5, 60), 40),  # we have less of it: nothing behind our end of 5
+        (Diverging(4, 25), 20),  # we have nothing of 4: back to where 2 ends for us
+        (Diverging(2, 15), 15),
+        (Diverging(1, 9), 0),  # older than all we know: nothing is shared
+        (Diverging(-1, 7), 7),
+        (Diverging(9, 45), 45),  # an epoch we know nothing of
+    ],
+)
+def test_a_follower_cuts_back_to_what_is_shared(leader: Diverging, cut: int) -> None:
+    epochs = LeaderEpochs([EpochEntry(2, 0), EpochEntry(5, 20), EpochEntry(7, 40)])
+    assert decide_cut(epochs, 50, leader) == cut
+
+
+def test_out_of_range_is_resolved_by_what_the_leader_has() -> None:
+    assert decide_reset(10, Range(0, 5)) == Reset(5, is_anew=False)
+    assert decide_reset(10, Range(20, 30)) == Reset(20, is_anew=True)
+    assert decide_reset(10, Range(5, 30)) is None
+    assert decide_reset(10, Range(10, 10)) is None
+
+
+def test_errors_of_a_partition_delay_reset_or_stop_it() -> None:
+    assert decide_after_error(ErrorCode.OFFSET_OUT_OF_RANGE) is AfterError.RESET
+    assert decide_after_error(ErrorCode.FENCED_LEADER_EPOCH) is AfterError.STOP
+    for code in (ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        assert decide_after_error(code) is AfterError.DELAY
+
+
+# -- sessions ----------------------------------------------------------------------
+
+
+def ask(offset: int) -> FetchPartition:
+    return FetchPartition(partition=0, fetch_offset=offset)
+
+
+def test_a_session_tells_only_what_changed() -> None:
+    session = FetchSession()
+    first = session.next({(TOPIC, 0): ask(0), (TOPIC, 1): ask(5)})
+    assert (first.session_id, first.session_epoch, len(first.partitions)) == (0, 0, 2)
+    session.answered(ErrorCode.NONE, 77)
+    second = session.next({(TOPIC, 0): ask(3), (TOPIC, 1): ask(5)})
+    assert (second.session_id, second.session_epoch) == (77, 1)
+    assert list(second.partitions) == [(TOPIC, 0)]
+    session.answered(ErrorCode.NONE, 77)
+    third = session.next({(TOPIC, 0): ask(3)})
+    assert third.session_epoch == 2
+    assert third.partitions == {}
+    assert third.forgotten == [(TOPIC, 1)]
+
+
+@pytest.mark.parametrize(
+    ("error", "session_id"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 77),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 77),
+    ],
+)
+def test_a_session_that_went_wrong_is_told_everything(error: ErrorCode, session_id: int) -> None:
+    session = FetchSession()
+    session.next({(TOPIC, 0): ask(0)})
+    session.answered(ErrorCode.NONE, 77)
+    session.next({(TOPIC, 0): ask(1)})
+    session.answered(error, 0)
+    anew = session.next({(TOPIC, 0): ask(1)})
+    assert (anew.session_id, anew.session_epoch) == (session_id, 0)
+    assert len(anew.partitions) == 1
+
+
+def test_a_leader_without_room_for_a_session_is_told_everything_every_time() -> None:
+    session = FetchSession()
+    for _ in range(2):
+        assert len(session.next({(TOPIC, 0): ask(0)}).partitions) == 1
+        session.answered(ErrorCode.NONE, 0)
+
+
+def test_the_epoch_of_a_session_wraps_to_one() -> None:
+    session = FetchSession()
+    session._epoch = EPOCH_MAX
+    session.answered(ErrorCode.NONE, 77)
+    assert session.next({}).session_epoch == 1
+
+
+# -- followers and the ISR ---------------------------------------------------------
+
+
+def test_a_follower_that_always_has_what_there_was_before_has_caught_up() -> None:
+    follower = FollowerProgress()
+    follower.begin_epoch(0, 0, is_new_leader=True, is_in_sync=False)
+    for at in range(1, 5):
+        follower.fetched(10 * (at - 1), 0, 10 * at, at * 20_000)
+    assert follower.caught_up_at == 60_000
+    assert follower.is_caught_up(100, 60_000 + LAG_MS, LAG_MS)
+    assert not follower.is_caught_up(100, 60_001 + LAG_MS, LAG_MS)
+
+
+def test_a_follower_that_falls_behind_more_and_more_has_not() -> None:
+    follower = FollowerProgress()
+    follower.begin_epoch(0, 0, is_new_leader=True, is_in_sync=True)
+    for at in range(1, 5):
+        follower.fetched(at, 0, 10 * at, at * 20_000)
+    assert follower.caught_up_at == 0
+
+
+def test_the_maximal_isr_holds_both_sets() -> None:
+    grown = Proposal((0, 1, 2), (1, 1, 1), 0, 0)
+    shrunk = Proposal((0,), (1,), 0, 0)
+    assert Isr((0, 1), grown).maximal == (0, 1, 2)
+    assert Isr((0, 1), shrunk).maximal == (0, 1)
+
+
+def test_only_two_refusals_bring_the_old_isr_back() -> None:
+    rolled_back = [e for e in ErrorCode if decide_after_refusal(e) is AfterRefusal.ROLL_BACK]
+    assert {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA} == set(rolled_back)
+    assert decide_after_refusal(ErrorCode.FENCED_LEADER_EPOCH) is AfterRefusal.STAY
+    assert decide_after_refusal(ErrorCode.NOT_CONTROLLER) is AfterRefusal.RETRY
+
+
+def alone_in_isr(high_watermark: int = 3):
+    """A leader of two, alone in its ISR, with records of its reign."""
+    machine = Machine()
+    partition = machine.host()
+    partition.apply(registration(replicas=(0, 1), isr=(0,)))
+    for _ in range(high_watermark):
+        append(partition, b"x")
+    return machine, partition
+
+
+def test_a_follower_joins_when_it_has_all_that_is_committed() -> None:
+    machine, partition = alone_in_isr()
+    partition.follower_fetched(1, 2, log_start=0, broker_epoch=9)
+    assert machine.around.proposals == []
+    partition.follower_fetched(1, 3, log_start=0, broker_epoch=9)
+    ((_, proposal),) = machine.around.proposals
+    assert proposal.isr == (0, 1)
+    assert proposal.broker_epochs == (100, 9)
+
+
+def test_the_high_watermark_waits_for_a_follower_that_is_joining() -> None:
+    _, partition = alone_in_isr()
+    partition.follower_fetched(1, 3, log_start=0)
+    append(partition, b"y")
+    assert partition.log.high_watermark == 3, "the maximal ISR counts"
+    partition.follower_fetched(1, 4, log_start=0)
+    assert partition.log.high_watermark == 4
+
+
+def test_a_broker_that_is_fenced_or_restarted_does_not_join() -> None:
+    machine, partition = alone_in_isr()
+    machine.around.dead.add(1)
+    partition.follower_fetched(1, 3, log_start=0)
+    machine.around.dead.clear()
+    machine.around.epochs[1] = 8
+    partition.follower_fetched(1, 3, log_start=0, broker_epoch=7)
+    assert machine.around.proposals == []
+    partition.follower_fetched(1, 3, log_start=0, broker_epoch=8)
+    assert len(machine.around.proposals) == 1
+
+
+def test_a_follower_joins_only_with_something_of_this_reign() -> None:
+    machine = Machine()
+    partition = machine.host()
+    partition.apply(registration(replicas=(0, 1, 2), isr=(0, 1)))
+    append(partition, b"a")
+    append(partition, b"b")
+    partition.apply(registration(replicas=(0, 1, 2), isr=(0, 1), epoch=1, partition_epoch=1))
+    partition.follower_fetched(2, 1, log_start=0)
+    assert partition.log.high_watermark == 0
+    assert machine.around.proposals == []
+    partition.follower_fetched(2, 2, log_start=0)
+    assert len(machine.around.proposals) == 1
+
+
+def test_one_proposal_is_under_way_at_a_time() -> None:
+    machine, partition = alone_in_isr()
+    partition.follower_fetched(1, 3, log_start=0)
+    partition.follower_fetched(1, 3, log_start=0)
+    assert len(machine.around.proposals) == 1
+    machine.clock.pass_ms(2 * LAG_MS)
+    assert partition.drop_laggards() == ()
+
+
+def test_an_answer_to_an_older_proposal_counts_for_nothing() -> None:
+    machine, partition = alone_in_isr()
+    partition.follower_fetched(1, 3, log_start=0)
+    ((_, proposal),) = machine.around.proposals
+    partition.apply(registration(replicas=(0, 1), isr=(0,), epoch=2, partition_epoch=5))
+    partition.isr_accepted(proposal, (0, 1), 0, 9)
+    assert partition.isr == (0,)
+    assert partition.partition_epoch == 5
+    assert not partition.isr_refused(proposal, ErrorCode.NOT_CONTROLLER)
+
+
+def test_a_refusal_that_says_so_brings_the_old_isr_back() -> None:
+    machine, partition = alone_in_isr()
+    partition.follower_fetched(1, 3, log_start=0)
+    ((_, proposal),) = machine.around.proposals
+    assert not partition.isr_refused(proposal, ErrorCode.INVALID_UPDATE_VERSION)
+    assert partition.proposal is proposal, "it may have been carried out"
+    assert partition.isr_refused(proposal, ErrorCode.NOT_CONTROLLER)
+    assert not partition.isr_refused(proposal, ErrorCode.INELIGIBLE_REPLICA)
+    assert partition.proposal is None
+
+
+def test_waiters_that_left_are_not_kept() -> None:
+    waiters = OffsetWaiters()
+    for offset in range(1000):
+        waiters.add(offset, lambda fault: None)()
+    assert len(waiters) == 0
+    assert len(waiters._heap) < 100
