@@ -43,7 +43,9 @@ class FakeLog:
     def log_end(self) -> Offset:
         return read_header(self.batches[-1]).next_offset if self.batches else Offset(0)
 
-    def append(self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis) -> Offset:
+    def append(
+        self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis, transaction_version: int = 0
+    ) -> Offset:
         if self.fault is not None:
             raise self.fault
         patch_offset(batch, 0, self.log_end, epoch)

@@ -35,10 +35,17 @@ class PartitionLog:
         """The largest batch the topic takes."""
         return self._partition.config.max_message_bytes
 
-    def append(self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis) -> Offset:
+    def append(
+        self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis, transaction_version: int = 0
+    ) -> Offset:
         """Append with all replicas in sync required; raises as `ShardLog.append`."""
         appended = self._partition.append(
-            batch, now=now, required_acks=ALL, from_client=False, expected_epoch=epoch
+            batch,
+            now=now,
+            required_acks=ALL,
+            from_client=False,
+            transaction_version=transaction_version,
+            expected_epoch=epoch,
         )
         return Offset(appended.last_offset + 1)
 

@@ -31,8 +31,12 @@ class ShardLog(Protocol):
         """The largest batch the topic takes."""
         ...
 
-    def append(self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis) -> Offset:
+    def append(
+        self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis, transaction_version: int = 0
+    ) -> Offset:
         """Append as the leader of ``epoch``, replicas in sync required; return the new log end.
+
+        ``transaction_version`` is that of the transaction which a marker ends.
 
         Raises:
             NotLeader, FencedLeaderEpoch, StorageFailed: this node coordinates no longer.

@@ -126,11 +126,11 @@ class CoordinatorRuntime(Generic[Machine]):
         return ticket.outcome()
 
     def end_transaction(
-        self, index: int, producer: Producer, marker: EndTxnMarker
+        self, index: int, producer: Producer, marker: EndTxnMarker, version: int = 0
     ) -> Any | Awaitable[Any]:  # noqa: ANN401 - as above
         """End a producer's transaction in a shard (WriteTxnMarkers); the reply is None."""
         ticket = Pending()
-        self.shard(index).end_transaction(producer, marker, ticket)
+        self.shard(index).end_transaction(producer, marker, ticket, version)
         return ticket.outcome()
 
     # -- the service ---------------------------------------------------------

@@ -199,13 +199,18 @@ class Shard(Generic[Machine]):
             raise
         self._carry_out(decision, ticket)
 
-    def end_transaction(self, producer: Producer, marker: EndTxnMarker, ticket: Ticket) -> None:
-        """Write the marker that ends a producer's transaction here; answer None when committed."""
+    def end_transaction(
+        self, producer: Producer, marker: EndTxnMarker, ticket: Ticket, version: int = 0
+    ) -> None:
+        """Write the marker that ends a producer's transaction here; answer None when committed.
+
+        ``version`` is the transaction's: from 2 on the log tells a late marker by its epoch.
+        """
         now = self._settings.clock.now()
         try:
             self.check_active()
             batch = build_end_txn_marker(marker, producer, now)
-            end = self._log.append(batch, epoch=self.epoch, now=now)
+            end = self._log.append(batch, epoch=self.epoch, now=now, transaction_version=version)
         except _LOST as fault:
             self._lose()
             ticket.fail(NotCoordinator(f"{self.name}: {fault}"))

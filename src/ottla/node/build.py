@@ -397,7 +397,7 @@ def _client_specs(
             *pages.routes(),
             *described.routes(),
             *forwarder.routes(),
-            *partition_routes(ground, watch, channel, keeping),
+            *partition_routes(ground, watch, keeping),
         ),
     )
     features = node_features(watch, quorum)
@@ -421,23 +421,22 @@ def _keeping(
     ground: Ground, watch: ImageWatch, channel: ControllerChannel, lifecycle: BrokerLifecycle
 ) -> Keeping:
     hosting = build_hosting(ground, lifecycle, channel)
-    coordination = build_coordination(ground, watch, hosting)
+    coordination = build_coordination(ground, watch, channel, hosting)
     return Keeping(hosting, coordination, _topic_creation(ground, channel))
 
 
-def partition_routes(
-    ground: Ground, watch: ImageWatch, channel: ControllerChannel, keeping: Keeping
-) -> tuple[Route, ...]:
+def partition_routes(ground: Ground, watch: ImageWatch, keeping: Keeping) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
     hosting, creation = keeping.hosting, keeping.creation
     # Topics that coordinators need are made in the node's own name, whoever asked first.
     itself = Caller(ANONYMOUS, CLIENT_ID.format(ground.node_id), Address("localhost", 0), "")
     return (
         *read_routes(ground, watch, hosting),
-        *write_routes(ground, watch, channel, hosting),
+        *write_routes(ground, watch, hosting, keeping.coordination.transacting),
         *keeping.coordination.routes(
             lambda: watch.image, lambda topic: creation.want(itself, [topic])
         ),
+        *keeping.coordination.transacting.routes(keeping.coordination.groups, hosting),
     )
 
 

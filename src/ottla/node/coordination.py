@@ -19,7 +19,9 @@ from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.metadata.image import Image
 from ottla.metadata.publishing import Publisher
 from ottla.metadata.watch import ImageWatch
+from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
+from ottla.node.transacting import Transacting, build_transacting
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.batch import Compression
 from ottla.runtime.supervisor import Service
@@ -33,6 +35,7 @@ class Coordination:
     """What `build_coordination` made. ``services`` start when the partitions are there."""
 
     groups: GroupCoordinator
+    transacting: Transacting
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
 
@@ -47,7 +50,9 @@ class Coordination:
         )
 
 
-def build_coordination(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> Coordination:
+def build_coordination(
+    ground: "Ground", watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
+) -> Coordination:
     """Put it together; nothing is loaded before a partition is led here."""
     config, ports, partitions = ground.loaded.broker, ground.ports, hosting.partitions
     settings = group_settings(config)
@@ -73,7 +78,8 @@ def build_coordination(ground: "Ground", watch: ImageWatch, hosting: Hosting) ->
         return config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
-    return Coordination(groups, (runtime,), (groups,))
+    transacting = build_transacting(ground, watch, channel, hosting, groups)
+    return Coordination(groups, transacting, (runtime, *transacting.services), (groups,))
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:

@@ -5,27 +5,30 @@ from typing import TYPE_CHECKING
 from ottla.api.delete_records import DeleteRecordsHandler
 from ottla.api.describe_producers import DescribeProducersHandler
 from ottla.api.produce import ProduceHandler
-from ottla.api.producer_ids import InitProducerIdHandler, ProducerIds
+from ottla.api.producer_ids import InitProducerIdHandler
 from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
-from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
+from ottla.node.transacting import Transacting
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground
 
 
 def write_routes(
-    ground: "Ground", watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
+    ground: "Ground", watch: ImageWatch, hosting: Hosting, transacting: Transacting
 ) -> tuple[Route, ...]:
     """Return their routes. All listeners of a broker share one block of producer ids."""
-    partitions, host = hosting.partitions, hosting.host
-    ids = ProducerIds(channel, ground.node_id, lambda: host.broker_epoch)
+    partitions = hosting.partitions
     return (
         *ProduceHandler(
-            partitions, lambda: watch.image, ground.ports.clock, events=ground.meters.topics
+            partitions,
+            lambda: watch.image,
+            ground.ports.clock,
+            verifier=transacting.verification,
+            events=ground.meters.topics,
         ).routes(),
-        *InitProducerIdHandler(ids).routes(),
+        *InitProducerIdHandler(transacting.ids, transacting.coordinator).routes(),
         *DeleteRecordsHandler(partitions).routes(),
         *DescribeProducersHandler(partitions).routes(),
     )

@@ -95,7 +95,10 @@ class _Batch(NamedTuple):
 class _Producer:
     """A producer's state; slotted and changed in place because every append comes here."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_at", "timestamp", "txn_first")
+    __slots__ = (
+        *("batches", "coordinator_epoch", "epoch", "markers"),
+        *("seen_at", "timestamp", "txn_first"),
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -103,6 +106,7 @@ class _Producer:
         self.timestamp = NO_TIMESTAMP  # of its newest batch or marker: the client's clock
         self.seen_at = NO_TIMESTAMP  # when it came here: our clock; not kept over a restart
         self.txn_first: Offset | None = None
+        self.markers = 0  # seen since it is known here; not kept over a restart
         self.batches: deque[_Batch] = deque(maxlen=BATCHES_REMEMBERED)
 
     def move_to(self, epoch: int) -> None:
@@ -240,6 +244,7 @@ class ProducerState:
         """
         producer = self._enter_epoch(header, now)
         producer.coordinator_epoch = marker.coordinator_epoch
+        producer.markers += 1
         self.map_end_offset = Offset(offset + 1)
         first = producer.txn_first
         if first is None:
@@ -308,6 +313,14 @@ class ProducerState:
             and producer.txn_first is not None
             and producer.epoch == producer_epoch
         )
+
+    def markers_of(self, producer_id: int) -> int:
+        """Return a number that changes whenever a marker of the producer is written here.
+
+        Whoever had a transaction verified compares it before and after (KIP-890).
+        """
+        producer = self._producers.get(producer_id)
+        return 0 if producer is None else producer.markers
 
     def has_late_transaction(self, now: Millis, timeout_ms_max: int) -> bool:
         """Say whether the oldest transaction is open longer than any coordinator lets it be.

@@ -1,0 +1,129 @@
+"""DescribeTransactions and ListTransactions: what the coordinator here knows (KIP-664)."""
+
+from collections.abc import Callable
+
+import msgspec
+import re2  # type: ignore[import-untyped]
+
+from ottla.api.routes import Caller, Route
+from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
+from ottla.coordinators.transactions.service import TransactionCoordinator
+from ottla.coordinators.transactions.transaction import BY_TITLE, Transaction
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from ottla.protocol.messages.describe_transactions import TransactionState as DescribedState
+from ottla.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from ottla.protocol.messages.list_transactions import TransactionState as ListedState
+from ottla.runtime.ports import Clock
+
+
+class DescribeTransactionsHandlers(msgspec.Struct, frozen=True):
+    """The handlers of one broker."""
+
+    coordinator: TransactionCoordinator
+    clock: Clock
+    access: TransactionAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.DESCRIBE_TRANSACTIONS, self.on_describe),
+            Route(ApiKey.LIST_TRANSACTIONS, self.on_list),
+        )
+
+    def on_describe(
+        self, caller: Caller, request: DescribeTransactionsRequest, version: int
+    ) -> DescribeTransactionsResponse:
+        """Describe each id; topics that the caller may not see are left out."""
+        return DescribeTransactionsResponse(
+            transaction_states=[self._describe(caller, each) for each in request.transactional_ids]
+        )
+
+    def _describe(self, caller: Caller, transactional_id: str) -> DescribedState:
+        if not self.access.describe_transactional_id(caller, transactional_id):
+            return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not transactional_id:
+            return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
+        try:
+            found = self.coordinator.describe(transactional_id)
+        except Fault as fault:
+            return _refused(transactional_id, fault.code)
+        if found is None:
+            return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return _described(found, lambda topic: self.access.describe_topic(caller, topic))
+
+    def on_list(
+        self, caller: Caller, request: ListTransactionsRequest, version: int
+    ) -> ListTransactionsResponse:
+        """List the ids coordinated here that pass every filter; no filter lets all pass."""
+        if self.coordinator.runtime.is_loading():
+            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        unknown = [each for each in request.state_filters if each not in BY_TITLE]
+        try:
+            passes = _filter(request, self.clock.now())
+        except re2.error:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return ListTransactionsResponse(
+            unknown_state_filters=unknown,
+            transaction_states=[
+                ListedState(each.transactional_id, each.producer_id, each.status.title)
+                for each in self.coordinator.all()
+                if passes(each)
+                and self.access.describe_transactional_id(caller, each.transactional_id)
+            ],
+        )
+
+
+def _filter(request: ListTransactionsRequest, now: int) -> Callable[[Transaction], bool]:
+    """Return which transactions are asked for.
+
+    Raises:
+        re2.error: the pattern is none.
+    """
+    states = frozenset(request.state_filters)
+    producers = frozenset(request.producer_id_filters)
+    open_ms = request.duration_filter
+    pattern = None
+    if request.transactional_id_pattern:
+        options = re2.Options()
+        options.log_errors = False  # a client's mistake is the client's to hear of
+        pattern = re2.compile(request.transactional_id_pattern, options)
+
+    def passes(each: Transaction) -> bool:
+        return (
+            (not states or each.status.title in states)
+            and (not producers or each.producer_id in producers)
+            and (open_ms < 0 or now - each.started_at > open_ms)
+            and (pattern is None or pattern.fullmatch(each.transactional_id) is not None)
+        )
+
+    return passes
+
+
+def _described(found: Transaction, may_see: Callable[[str], bool]) -> DescribedState:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(found.partitions):
+        if may_see(topic):
+            topics.setdefault(topic, []).append(index)
+    return DescribedState(
+        transactional_id=found.transactional_id,
+        transaction_state=found.status.title,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_at,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[TopicData(topic, indexes) for topic, indexes in topics.items()],
+    )
+
+
+def _refused(transactional_id: str, code: ErrorCode) -> DescribedState:
+    return DescribedState(error_code=code, transactional_id=transactional_id)

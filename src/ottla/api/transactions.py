@@ -1,0 +1,181 @@
+"""The APIs of the transaction coordinator: AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
+
+Up to version 3 AddPartitionsToTxn comes from clients, for one transaction; from version 4 on from
+brokers, for several, to add partitions for clients of transaction version 2 or to verify that they
+were added (KIP-890). What one transaction is refused for is said of each of its partitions.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from ottla.api.cluster import INTERNAL_TOPICS
+from ottla.api.routes import Caller, Route
+from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
+from ottla.coordinators.topics import CONSUMER_OFFSETS
+from ottla.coordinators.transactions.service import TransactionCoordinator
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import (
+    ClusterNotAuthorized,
+    Fault,
+    NotAuthorized,
+    TransactionalIdNotAuthorized,
+)
+from ottla.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.protocol.records.writer import Producer
+from ottla.storage.partition_names import TopicPartition
+
+BROKERS_SINCE: Final = 4
+"""From this version of AddPartitionsToTxn on it is brokers who ask."""
+
+_FENCED_SINCE: Final = 2
+"""Before it, a client of any of these knows a fenced producer by INVALID_PRODUCER_EPOCH."""
+
+_EPOCH_BUMP_SINCE: Final = 5
+"""From this version of EndTxn on the client takes the next epoch from the answer."""
+
+
+class TransactionHandlers(msgspec.Struct, frozen=True):
+    """The handlers of one broker. ``offsets_partition`` is where a group's offsets are."""
+
+    coordinator: TransactionCoordinator
+    image: Callable[[], Image]
+    offsets_partition: Callable[[str], int]
+    access: TransactionAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.ADD_PARTITIONS_TO_TXN, self.on_add_partitions),
+            Route(ApiKey.ADD_OFFSETS_TO_TXN, self.on_add_offsets),
+            Route(ApiKey.END_TXN, self.on_end),
+        )
+
+    # -- AddPartitionsToTxn ------------------------------------------------------------
+
+    async def on_add_partitions(
+        self, caller: Caller, request: AddPartitionsToTxnRequest, version: int
+    ) -> AddPartitionsToTxnResponse:
+        """Add partitions to one transaction, or from version 4 on to several."""
+        if version < BROKERS_SINCE:
+            one = AddPartitionsToTxnTransaction(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+            codes = await self._add(caller, one, version)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
+        if not self.access.cluster_action(caller):
+            raise ClusterNotAuthorized(f"{caller.principal} is no broker")
+        found = await asyncio.gather(
+            *(self._add(caller, each, version) for each in request.transactions)
+        )
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(each.transactional_id, _by_topic(codes))
+                for each, codes in zip(request.transactions, found, strict=True)
+            ]
+        )
+
+    async def _add(
+        self, caller: Caller, wanted: AddPartitionsToTxnTransaction, version: int
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Add to one transaction all partitions or none; return a code for each."""
+        places = [TopicPartition(t.name, index) for t in wanted.topics for index in t.partitions]
+        transactional_id = wanted.transactional_id
+        if not transactional_id:
+            return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+        is_client = version < BROKERS_SINCE
+        if is_client and not self.access.write_transactional_id(caller, transactional_id):
+            return dict.fromkeys(places, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        refused = self._refused(caller, places, is_client=is_client)
+        if refused:
+            return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        producer = Producer(wanted.producer_id, wanted.producer_epoch)
+        try:
+            if wanted.verify_only:
+                return await self.coordinator.verify_partitions(transactional_id, producer, places)
+            code = await self.coordinator.add_partitions(
+                transactional_id, producer, places, 0 if is_client else 2
+            )
+        except Fault as fault:
+            code = fault.code
+        return dict.fromkeys(places, _told(code, version))
+
+    def _refused(
+        self, caller: Caller, places: Iterable[TopicPartition], *, is_client: bool
+    ) -> dict[TopicPartition, ErrorCode]:
+        topics, refused = self.image().topics, {}
+        for place in places:
+            is_allowed = not is_client or (
+                place.topic not in INTERNAL_TOPICS and self.access.write_topic(caller, place.topic)
+            )
+            found = topics.named(place.topic)
+            if not is_allowed:
+                refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif found is None or place.partition not in found.partitions:
+                refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
+
+    # -- AddOffsetsToTxn, EndTxn ---------------------------------------------------------
+
+    async def on_add_offsets(
+        self, caller: Caller, request: AddOffsetsToTxnRequest, version: int
+    ) -> AddOffsetsToTxnResponse:
+        """Make the offsets of a group part of the transaction."""
+        self._check_write(caller, request.transactional_id)
+        if not self.access.read_group(caller, request.group_id):
+            raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
+        if not request.transactional_id:
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+        place = TopicPartition(CONSUMER_OFFSETS, self.offsets_partition(request.group_id))
+        producer = Producer(request.producer_id, request.producer_epoch)
+        code = await self.coordinator.add_partitions(request.transactional_id, producer, [place], 0)
+        return AddOffsetsToTxnResponse(error_code=_told(code, version))
+
+    async def on_end(self, caller: Caller, request: EndTxnRequest, version: int) -> EndTxnResponse:
+        """Commit or abort; answered when that is decided for good."""
+        self._check_write(caller, request.transactional_id)
+        if not request.transactional_id:
+            return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+        client_version = 2 if version >= _EPOCH_BUMP_SINCE else 0
+        reply = await self.coordinator.end(request, client_version)
+        reply.error_code = _told(ErrorCode(reply.error_code), version)
+        return reply
+
+    def _check_write(self, caller: Caller, transactional_id: str) -> None:
+        if not self.access.write_transactional_id(caller, transactional_id):
+            raise TransactionalIdNotAuthorized(
+                f"{caller.principal} may not write as {transactional_id!r}"
+            )
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def _by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for place, code in codes.items():
+        result = AddPartitionsToTxnPartitionResult(place.partition, code)
+        topics.setdefault(place.topic, []).append(result)
+    return [AddPartitionsToTxnTopicResult(topic, results) for topic, results in topics.items()]

@@ -1,0 +1,109 @@
+"""WriteTxnMarkers: the end of transactions, from their coordinators to the leaders of partitions.
+
+An operator may send it too, to abort a transaction whose coordinator has forgotten it (KIP-664).
+"""
+
+import asyncio
+
+import msgspec
+
+from ottla.api.routes import Caller, Route
+from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
+from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import ClusterNotAuthorized
+from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.records.writer import Producer
+from ottla.storage.partition_names import TopicPartition
+
+
+class TxnMarkersHandler(msgspec.Struct, frozen=True):
+    """Serves WriteTxnMarkers."""
+
+    writer: MarkerWriter
+    access: TransactionAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a client listener's routes."""
+        return (Route(ApiKey.WRITE_TXN_MARKERS, self.on_write),)
+
+    async def on_write(
+        self, caller: Caller, request: WriteTxnMarkersRequest, version: int
+    ) -> WriteTxnMarkersResponse:
+        """Write every marker; answered when all are committed or have failed."""
+        if not (self.access.alter_cluster(caller) or self.access.cluster_action(caller)):
+            raise ClusterNotAuthorized(f"{caller.principal} may end no transactions")
+        results = await asyncio.gather(*map(self._write, request.markers))
+        return WriteTxnMarkersResponse(markers=list(results))
+
+    async def _write(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+        codes = await self.writer.write(ending_of(marker), places_of(marker))
+        return result_of(marker.producer_id, codes)
+
+
+# -- messages and what they mean ---------------------------------------------------------
+
+
+def ending_of(marker: WritableTxnMarker) -> Ending:
+    """Return what a marker of the wire says."""
+    return Ending(
+        Producer(marker.producer_id, marker.producer_epoch),
+        EndTxnMarker(marker.transaction_result, marker.coordinator_epoch),
+        marker.transaction_version,
+    )
+
+
+def places_of(marker: WritableTxnMarker) -> list[TopicPartition]:
+    """Return where a marker of the wire belongs, each place once."""
+    places = (
+        TopicPartition(topic.name, index)
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    )
+    return list(dict.fromkeys(places))
+
+
+def marker_of(ending: Ending, places: list[TopicPartition]) -> WritableTxnMarker:
+    """Return the marker as it is sent."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    return WritableTxnMarker(
+        producer_id=ending.producer.id,
+        producer_epoch=ending.producer.epoch,
+        transaction_result=ending.marker.is_commit,
+        topics=[WritableTxnMarkerTopic(topic, indexes) for topic, indexes in topics.items()],
+        coordinator_epoch=ending.marker.coordinator_epoch,
+        transaction_version=ending.version,
+    )
+
+
+def result_of(producer_id: int, codes: Codes) -> WritableTxnMarkerResult:
+    """Return what became of one marker, as it is answered."""
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for place, code in codes.items():
+        result = WritableTxnMarkerPartitionResult(place.partition, code)
+        topics.setdefault(place.topic, []).append(result)
+    return WritableTxnMarkerResult(
+        producer_id,
+        [WritableTxnMarkerTopicResult(topic, results) for topic, results in topics.items()],
+    )
+
+
+def codes_of(result: WritableTxnMarkerResult) -> Codes:
+    """Return what an answer says became of one marker."""
+    return {
+        TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+        for topic in result.topics
+        for each in topic.partitions
+    }

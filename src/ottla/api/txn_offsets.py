@@ -1,0 +1,168 @@
+"""TxnOffsetCommit: offsets that are committed together with the records of a transaction.
+
+The group's coordinator writes them to ``__consumer_offsets`` as a part of the transaction, which
+must be open and have that partition in it: it is verified as a write to any partition is.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from ottla.api.groups import settled
+from ottla.api.produce import InTransaction
+from ottla.api.routes import Caller, Route
+from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
+from ottla.coordinators.groups.requests import txn_commit_refused
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.topics import CONSUMER_OFFSETS
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.replication.partitions import Partitions
+from ottla.storage.partition_names import TopicPartition
+
+_ADDING_SINCE: Final = 5
+"""From this version on the commit itself adds the partition to the transaction (KIP-890)."""
+
+_ABORTABLE_SINCE: Final = 4
+"""From this version on a client knows TRANSACTION_ABORTABLE."""
+
+_LOADING_SINCE: Final = 2
+"""Before it, a client may stumble over COORDINATOR_LOAD_IN_PROGRESS."""
+
+# What went wrong on the way to the transaction's coordinator goes away by itself.
+_TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class Verifier(Protocol):
+    """Asks the coordinator of a transaction."""
+
+    async def verify(self, wanted: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
+        """Return what is wrong, by partition."""
+        ...
+
+
+class TxnOffsetHandler(msgspec.Struct, frozen=True):
+    """Serves TxnOffsetCommit."""
+
+    groups: GroupCoordinator
+    verifier: Verifier
+    partitions: Partitions
+    image: Callable[[], Image]
+    access: TransactionAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a client listener's routes."""
+        return (Route(ApiKey.TXN_OFFSET_COMMIT, self.on_commit),)
+
+    async def on_commit(
+        self, caller: Caller, request: TxnOffsetCommitRequest, version: int
+    ) -> TxnOffsetCommitResponse:
+        """Commit the offsets of topics that are there; each partition has its own code."""
+        denied = self._denied(caller, request)
+        if denied is not ErrorCode.NONE:
+            return txn_commit_refused(request, denied)
+        refused = self._sort(caller, request)
+        if not request.topics:
+            return TxnOffsetCommitResponse(topics=refused)
+        try:
+            reply = await self._commit(request, version)
+        except Fault as fault:
+            reply = txn_commit_refused(request, _told(fault.code, version))
+        return TxnOffsetCommitResponse(topics=_merged(refused, reply.topics))
+
+    def _denied(self, caller: Caller, request: TxnOffsetCommitRequest) -> ErrorCode:
+        if not self.access.write_transactional_id(caller, request.transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if not self.access.read_group(caller, request.group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
+
+    def _sort(
+        self, caller: Caller, request: TxnOffsetCommitRequest
+    ) -> list[TxnOffsetCommitResponseTopic]:
+        """Leave in the request what can be committed; return the answers to the rest."""
+        topics = self.image().topics
+        taken: list[TxnOffsetCommitRequestTopic] = []
+        refused: list[TxnOffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            found = topics.named(topic.name)
+            known = () if found is None else found.partitions
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not self.access.read_topic(caller, topic.name):
+                known, code = (), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            there = [each for each in topic.partitions if each.partition_index in known]
+            answers = [
+                TxnOffsetCommitResponsePartition(each.partition_index, code)
+                for each in topic.partitions
+                if each.partition_index not in known
+            ]
+            if there:
+                taken.append(TxnOffsetCommitRequestTopic(topic.name, there))
+            if answers:
+                refused.append(TxnOffsetCommitResponseTopic(topic.name, answers))
+        request.topics = taken
+        return refused
+
+    async def _commit(
+        self, request: TxnOffsetCommitRequest, version: int
+    ) -> TxnOffsetCommitResponse:
+        """Verify and write, with nothing in between."""
+        place = TopicPartition(CONSUMER_OFFSETS, self.groups.index_of(request.group_id))
+        self.groups.runtime.shard(place.partition).check_active()
+        found = self.partitions.get(*place)
+        producer = (request.producer_id, request.producer_epoch)
+        if found is None or not found.log.producers.has_open_transaction(*producer):
+            wanted = InTransaction(
+                request.transactional_id, *producer, (place,), version >= _ADDING_SINCE
+            )
+            code = (await self.verifier.verify(wanted)).get(place, ErrorCode.NONE)
+            if code is not ErrorCode.NONE:
+                return txn_commit_refused(request, _unverified(code, version))
+        return await settled(self.groups.commit_transactional(request, version))
+
+
+def _unverified(code: ErrorCode, version: int) -> ErrorCode:
+    """Say in a group coordinator's words why the transaction could not be verified."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code in _TRY_AGAIN:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        return _told(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
+    return _told(code, version)
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _merged(
+    refused: list[TxnOffsetCommitResponseTopic], answered: list[TxnOffsetCommitResponseTopic]
+) -> list[TxnOffsetCommitResponseTopic]:
+    topics = {each.name: each for each in refused}
+    for topic in answered:
+        if topic.name in topics:
+            topics[topic.name].partitions.extend(topic.partitions)
+        else:
+            topics[topic.name] = topic
+    return list(topics.values())

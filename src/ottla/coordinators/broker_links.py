@@ -1,0 +1,53 @@
+"""Service: one connection to each broker that a coordinator has to speak to, opened when needed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from ottla.client.connection import Connection
+from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
+from ottla.protocol.schema import Message
+
+Dial: TypeAlias = Callable[[int], Awaitable[Connection]]
+"""Opens a connection to a broker; raises OSError, RequestTimedOut, UnsupportedVersion."""
+
+UNREACHABLE: Final = (OSError, RequestTimedOut, UnsupportedVersion)
+"""What `BrokerLinks.ask` may raise: whether the request was served is unknown."""
+
+
+class BrokerLinks:
+    """Connections by broker id. Requests of several callers share one."""
+
+    name = "broker-links"
+
+    def __init__(self, dial: Dial, timeout_ms: int) -> None:
+        self._dial = dial
+        self._timeout_ms = timeout_ms
+        self._open: dict[int, Connection] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+
+    async def ask(self, broker: int, request: Message) -> Message:
+        """Send a request in the highest version both know and return the reply.
+
+        Raises:
+            OSError, RequestTimedOut, UnsupportedVersion: see `UNREACHABLE`.
+        """
+        connection = await self._connection(broker)
+        return await connection.send(request, timeout_ms=self._timeout_ms)
+
+    async def _connection(self, broker: int) -> Connection:
+        async with self._opening.setdefault(broker, asyncio.Lock()):
+            found = self._open.get(broker)
+            if found is None or not found.is_open:
+                found = self._open[broker] = await self._dial(broker)
+            return found
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Keep them until cancelled, then close them all."""
+        ready()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for connection in self._open.values():
+                await connection.close()
+            self._open.clear()

@@ -1,0 +1,180 @@
+"""The state machine of one shard: all transactional ids of one partition of its topic. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from immutables import Map
+
+from ottla.coordinators.decision import (
+    Answer,
+    Decision,
+    Origin,
+    SetTimer,
+    Ticket,
+    TimerKey,
+)
+from ottla.coordinators.transactions.settings import TransactionSettings
+from ottla.coordinators.transactions.transaction import (
+    EXPIRABLE,
+    PREPARED,
+    Status,
+    Transaction,
+    tombstone,
+    transaction_of,
+)
+from ottla.protocol.faults import Fault
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.internal.transaction_records import TransactionLogKey, TransactionLogValue
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import Millis, Offset, ProducerEpoch, ProducerId
+
+TIMEOUTS: Final[TimerKey] = ("timeouts",)
+EXPIRATION: Final[TimerKey] = ("expiration",)
+
+
+class TransactionsView(NamedTuple):
+    """What readers and whoever writes markers see: by transactional id."""
+
+    transactions: Map[str, Transaction]
+    prepared: Map[str, Transaction]
+
+
+class Initialised(NamedTuple):
+    """The last time a producer that named its epoch got the next one (KIP-360)."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    before: tuple[int, int]
+
+
+class Nobody:
+    """A ticket that nobody waits with."""
+
+    def answer(self, reply: object) -> None:
+        """Do nothing."""
+
+    def fail(self, fault: Fault) -> None:
+        """Do nothing."""
+
+
+class TransactionMachine:
+    """The ids of one shard. ``on_prepared`` is answered whenever markers have become due.
+
+    It is answered when the decision behind them is committed, never before: a marker cannot be
+    taken back. ``initialised`` is not in the log: a producer whose answer was lost together with
+    its coordinator begins anew, as in Kafka.
+    """
+
+    def __init__(
+        self, settings: TransactionSettings | None = None, on_prepared: Ticket | None = None
+    ) -> None:
+        self.settings = settings or TransactionSettings()
+        self.transactions: Map[str, Transaction] = Map()
+        self.prepared: Map[str, Transaction] = Map()
+        self.initialised: dict[str, Initialised] = {}
+        self._on_prepared: Ticket = on_prepared or Nobody()
+
+    # -- the log -----------------------------------------------------------------
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        """Take a record of the log into the state: the newest of an id is its state."""
+        key = record.key
+        if not isinstance(key, TransactionLogKey):
+            return
+        transactional_id = key.transactional_id
+        value = None if record.value is None else record.value.message
+        if not isinstance(value, TransactionLogValue):
+            self._forget(transactional_id)
+            return
+        found = transaction_of(transactional_id, value)
+        self.transactions = self.transactions.set(transactional_id, found)
+        if found.status in PREPARED:
+            self.prepared = self.prepared.set(transactional_id, found)
+        elif transactional_id in self.prepared:
+            self.prepared = self.prepared.delete(transactional_id)
+
+    def _forget(self, transactional_id: str) -> None:
+        self.initialised.pop(transactional_id, None)
+        if transactional_id in self.transactions:
+            self.transactions = self.transactions.delete(transactional_id)
+        if transactional_id in self.prepared:
+            self.prepared = self.prepared.delete(transactional_id)
+
+    def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
+        """Do nothing: this topic is no part of any transaction."""
+
+    def view(self) -> TransactionsView:
+        """Return the present state for readers."""
+        return TransactionsView(self.transactions, self.prepared)
+
+    # -- decisions ---------------------------------------------------------------
+
+    def write(self, changed: Transaction, reply: object) -> Decision:
+        """Return the decision to write a new state and say ``reply`` when it is committed."""
+        is_due = changed.status in PREPARED
+        return Decision(
+            [changed.record(self.settings.server_version())],
+            reply,
+            answers=[self.markers_due()] if is_due else (),
+        )
+
+    def markers_due(self) -> Answer:
+        """Return what wakes the sender of markers, once all so far is committed."""
+        return Answer(self._on_prepared, None)
+
+    # -- time ----------------------------------------------------------------------
+
+    def on_loaded(self, now: Millis) -> Decision:
+        """Go on with what an earlier coordinator had decided, and begin to look at the clock."""
+        settings = self.settings
+        return Decision(
+            answers=[self.markers_due()] if self.prepared else (),
+            timers=[
+                SetTimer(TIMEOUTS, settings.abort_interval_ms),
+                SetTimer(EXPIRATION, settings.expire_interval_ms),
+            ],
+        )
+
+    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
+        """Abort what took too long, or forget ids that nobody uses."""
+        if key == TIMEOUTS:
+            return self._abort_late(now)
+        return self._expire(now)
+
+    def _abort_late(self, now: Millis) -> Decision:
+        """Fence producers whose transaction has run out of time. Each record stands by itself."""
+        version = self.settings.server_version()
+        records = [
+            each.fenced(version, now).record(version)
+            for each in self.transactions.values()
+            if each.status is Status.ONGOING and each.started_at + each.timeout_ms < now
+        ]
+        again = SetTimer(TIMEOUTS, self.settings.abort_interval_ms)
+        return Decision(
+            records,
+            # Also for those whose sender may have missed that they were committed.
+            answers=[self.markers_due()] if records or self.prepared else (),
+            timers=[again],
+            may_split=True,
+            refused=lambda fault: Decision(timers=[again]),
+        )
+
+    def _expire(self, now: Millis) -> Decision:
+        oldest = now - self.settings.expiration_ms
+        records = [
+            tombstone(transactional_id)
+            for transactional_id, each in self.transactions.items()
+            if each.status in EXPIRABLE and each.updated_at <= oldest
+        ]
+        again = SetTimer(EXPIRATION, self.settings.expire_interval_ms)
+        return Decision(
+            records,
+            timers=[again],
+            may_split=True,
+            refused=lambda fault: Decision(timers=[again]),
+        )
+
+    def on_unloaded(self) -> Sequence[Ticket]:
+        """Give up; nobody waits here."""
+        return ()

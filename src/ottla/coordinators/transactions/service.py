@@ -1,0 +1,135 @@
+"""The transaction coordinator of a broker: finds the shard of a transactional id, has it decide.
+
+Every method answers for this broker alone. An id whose shard is not here raises `NotCoordinator`,
+one still being read `CoordinatorLoading`.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from ottla.coordinators.decision import Decision
+from ottla.coordinators.runtime import CoordinatorRuntime
+from ottla.coordinators.tickets import Pending
+from ottla.coordinators.topics import partition_for
+from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
+from ottla.coordinators.transactions.rules import (
+    NEEDS_PRODUCER_ID,
+    decide_add,
+    decide_end,
+    decide_init,
+    decide_verify,
+)
+from ottla.coordinators.transactions.transaction import Transaction
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import Millis, ProducerId
+from ottla.storage.partition_names import TopicPartition
+
+
+class FreshProducerIds(Protocol):
+    """Where producer ids come from."""
+
+    def next(self) -> Awaitable[ProducerId]:
+        """Return one that nobody has; raises CoordinatorLoading where there is none."""
+        ...
+
+
+class TransactionCoordinator(msgspec.Struct, frozen=True):
+    """All transactional ids that this broker coordinates."""
+
+    runtime: CoordinatorRuntime[TransactionMachine]
+    ids: FreshProducerIds
+    partition_count: Callable[[], int]
+
+    def index_of(self, transactional_id: str) -> int:
+        """Return the partition that a transactional id belongs to."""
+        return partition_for(transactional_id, self.partition_count())
+
+    async def _decided(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionMachine, ProducerId | None, Millis], Decision],
+    ) -> Any:  # noqa: ANN401 - each request has a reply of its own
+        """Have the shard decide, with a fresh producer id if it comes to need one."""
+        fresh: ProducerId | None = None
+        while True:
+
+            def decided(
+                machine: TransactionMachine,
+                now: Millis,
+                ticket: Pending,
+                given: ProducerId | None = fresh,
+            ) -> Decision:
+                return decide(machine, given, now)
+
+            answered = self.runtime.submit(self.index_of(transactional_id), decided)
+            reply = await answered if inspect.isawaitable(answered) else answered
+            if reply is not NEEDS_PRODUCER_ID:
+                return reply
+            fresh = await self.ids.next()
+
+    async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        """InitProducerId with a transactional id."""
+        reply: InitProducerIdResponse = await self._decided(
+            request.transactional_id or "",
+            lambda machine, fresh, now: decide_init(machine, request, fresh, now),
+        )
+        return reply
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        version: int,
+    ) -> ErrorCode:
+        """Make partitions part of a transaction; ``version`` is the client's."""
+        wanted = frozenset(partitions)
+        code: ErrorCode = await self._decided(
+            transactional_id,
+            lambda machine, fresh, now: decide_add(
+                machine, transactional_id, producer, wanted, version, now
+            ),
+        )
+        return code
+
+    async def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Say of each partition whether it is part of the open transaction."""
+        wanted = list(partitions)
+        codes: dict[TopicPartition, ErrorCode] = await self._decided(
+            transactional_id,
+            lambda machine, fresh, now: decide_verify(machine, transactional_id, producer, wanted),
+        )
+        return codes
+
+    async def end(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
+        """EndTxn; ``version`` is the client's transaction version."""
+        reply: EndTxnResponse = await self._decided(
+            request.transactional_id,
+            lambda machine, fresh, now: decide_end(machine, request, version, fresh, now),
+        )
+        return reply
+
+    # -- reading -------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Transaction | None:
+        """Return what is committed of an id."""
+        view = self.runtime.shard(self.index_of(transactional_id)).committed()
+        assert isinstance(view, TransactionsView)
+        return view.transactions.get(transactional_id)
+
+    def all(self) -> list[Transaction]:
+        """Return what is committed of all ids in shards that are loaded here."""
+        found: list[Transaction] = []
+        for _, shard in self.runtime.active():
+            view = shard.committed()
+            assert isinstance(view, TransactionsView)
+            found.extend(view.transactions.values())
+        return found

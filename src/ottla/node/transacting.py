@@ -1,0 +1,218 @@
+"""The transaction coordinator of a broker and what goes with it, put together."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ottla.api.describe_transactions import DescribeTransactionsHandlers
+from ottla.api.producer_ids import ProducerIds
+from ottla.api.routes import Route
+from ottla.api.transactions import TransactionHandlers
+from ottla.api.txn_markers import TxnMarkersHandler, codes_of, marker_of
+from ottla.api.txn_offsets import TxnOffsetHandler
+from ottla.api.txn_verification import Verification, VerificationSettings
+from ottla.client.connection import Connection
+from ottla.config.generated import BrokerConfig
+from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks, Dial
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.partition_log import log_opener
+from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
+from ottla.coordinators.shard import ShardSettings
+from ottla.coordinators.topics import TRANSACTION_STATE
+from ottla.coordinators.transactions.machine import TransactionMachine
+from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter, Written
+from ottla.coordinators.transactions.markers import GONE, Markers
+from ottla.coordinators.transactions.service import TransactionCoordinator
+from ottla.coordinators.transactions.settings import TransactionSettings
+from ottla.metadata.features import TRANSACTION_VERSION
+from ottla.metadata.image import Image
+from ottla.metadata.watch import ImageWatch
+from ottla.node.controller_channel import ControllerChannel
+from ottla.node.hosting import Hosting
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.internal.transaction_records import decode_transaction_record
+from ottla.protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.runtime.ports import Address
+from ottla.runtime.supervisor import Service
+from ottla.storage.partition_names import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.node.build import Ground
+
+CLIENT_ID: Final = "broker-{}-txn"
+
+
+class Transacting(msgspec.Struct, frozen=True):
+    """What `build_transacting` made. ``services`` start when the partitions are there."""
+
+    ids: ProducerIds
+    coordinator: TransactionCoordinator
+    verification: Verification
+    writer: MarkerWriter
+    services: tuple[Service, ...]
+
+    def routes(self, groups: GroupCoordinator, hosting: Hosting) -> tuple[Route, ...]:
+        """Return the routes of transactions."""
+        image = self.verification.image
+        return (
+            *TransactionHandlers(self.coordinator, image, groups.index_of).routes(),
+            *DescribeTransactionsHandlers(self.coordinator, self.writer.clock).routes(),
+            *TxnMarkersHandler(self.writer).routes(),
+            *TxnOffsetHandler(groups, self.verification, hosting.partitions, image).routes(),
+        )
+
+
+class Waker:
+    """A ticket that wakes a service. A shard that is given up has nothing to wake it for."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = lambda: None
+
+    def answer(self, reply: object) -> None:
+        """Wake."""
+        self.wake()
+
+    def fail(self, fault: Fault) -> None:
+        """Do nothing: what is not committed yet is looked for again in a while."""
+
+
+def build_transacting(
+    ground: "Ground",
+    watch: ImageWatch,
+    channel: ControllerChannel,
+    hosting: Hosting,
+    groups: GroupCoordinator,
+) -> Transacting:
+    """Put it together; nothing is loaded before a partition is led here."""
+    config, partitions = ground.loaded.broker, hosting.partitions
+    ids = ProducerIds(channel, ground.node_id, lambda: hosting.host.broker_epoch)
+    waker = Waker()
+    runtime = _runtime(ground, watch, hosting, waker)
+    partitions.on_led(runtime.on_led)
+    partitions.on_unled(runtime.on_unled)
+
+    def partition_count() -> int:
+        topic = watch.image.topics.named(TRANSACTION_STATE)
+        return (
+            config.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
+        )
+
+    coordinator = TransactionCoordinator(runtime, ids, partition_count)
+    links = BrokerLinks(_dial(ground, watch), config.request_timeout_ms)
+
+    def end_group_transaction(index: int, ending: Ending) -> Written:
+        done = groups.runtime.end_transaction(index, ending.producer, ending.marker, ending.version)
+        return done if isinstance(done, asyncio.Future) else None
+
+    writer = MarkerWriter(
+        partitions, ground.ports.clock, end_group_transaction, config.request_timeout_ms
+    )
+    markers = Markers(runtime, _leader_of(watch), _sender(ground, writer, links))
+    waker.wake = markers.wake
+    verification = Verification(
+        _verification_settings(config), coordinator, links, partitions, lambda: watch.image
+    )
+    return Transacting(ids, coordinator, verification, writer, (links, markers, runtime))
+
+
+def _runtime(
+    ground: "Ground", watch: ImageWatch, hosting: Hosting, waker: Waker
+) -> CoordinatorRuntime[TransactionMachine]:
+    config = ground.loaded.broker
+
+    def server_version() -> int:
+        return finalized_version(watch.image)
+
+    settings = TransactionSettings(
+        timeout_ms_max=config.transaction_max_timeout_ms,
+        expiration_ms=config.transactional_id_expiration_ms,
+        abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        server_version=server_version,
+    )
+    return CoordinatorRuntime(
+        RuntimeParts(
+            "transaction-coordinator",
+            TRANSACTION_STATE,
+            log_opener(hosting.partitions, TRANSACTION_STATE),
+            lambda index: TransactionMachine(settings, waker),
+            ShardSettings(
+                ground.ports.clock,
+                decode_transaction_record,
+                write_timeout_ms=config.request_timeout_ms,
+            ),
+        )
+    )
+
+
+def finalized_version(image: Image) -> int:
+    """Return the cluster's ``transaction.version``."""
+    return image.features.level(TRANSACTION_VERSION)
+
+
+def _verification_settings(config: BrokerConfig) -> VerificationSettings:
+    return VerificationSettings(
+        config.node_id,
+        config.transaction_partition_verification_enable,
+        config.add_partitions_to_txn_retry_backoff_ms,
+        config.add_partitions_to_txn_retry_backoff_max_ms,
+    )
+
+
+def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
+    def leader_of(place: TopicPartition) -> int:
+        topic = watch.image.topics.named(place.topic)
+        found = None if topic is None else topic.partitions.get(place.partition)
+        return GONE if found is None else found.leader
+
+    return leader_of
+
+
+class _Sender:
+    """The way to the leaders of partitions, this broker among them."""
+
+    def __init__(self, node_id: int, writer: MarkerWriter, links: BrokerLinks) -> None:
+        self._node_id = node_id
+        self._writer = writer
+        self._links = links
+
+    async def __call__(self, broker: int, ending: Ending, places: list[TopicPartition]) -> Codes:
+        """Have markers written; whatever goes wrong on the way is tried again."""
+        if broker == self._node_id:
+            return await self._writer.write(ending, places)
+        try:
+            request = WriteTxnMarkersRequest([marker_of(ending, places)])
+            response = await self._links.ask(broker, request)
+        except UNREACHABLE:
+            return dict.fromkeys(places, ErrorCode.NETWORK_EXCEPTION)
+        assert isinstance(response, WriteTxnMarkersResponse)
+        codes: Codes = {}
+        for result in response.markers:
+            codes |= codes_of(result)
+        return codes
+
+
+def _sender(ground: "Ground", writer: MarkerWriter, links: BrokerLinks) -> _Sender:
+    return _Sender(int(ground.node_id), writer, links)
+
+
+def _dial(ground: "Ground", watch: ImageWatch) -> Dial:
+    """Return the way to other brokers: by their registration, on the inter-broker listener."""
+    listener = ground.loaded.listeners.inter_broker
+    client_id = CLIENT_ID.format(ground.node_id)
+
+    async def dial(broker_id: int) -> Connection:
+        broker = watch.image.cluster.brokers.get(broker_id)
+        endpoint = None if broker is None or listener is None else broker.listeners.get(listener)
+        if endpoint is None:
+            raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
+        address = Address(endpoint.host, endpoint.port)
+        return await Connection.open(ground.ports.network, address, client_id=client_id)
+
+    return dial
