@@ -157,6 +157,9 @@ def test_a_thread_cannot_be_killed() -> None:
 def test_nodes_in_threads_form_one_cluster_and_are_cut_and_healed() -> None:
     with run_cluster(3) as cluster:
         assert cluster.node_ids == [1, 2, 3]
+        for node_id in cluster.node_ids:  # at once: each is ready when it knows that all are
+            told = ask(cluster.address(node_id), MetadataRequest([]))
+            assert {each.node_id for each in told.brokers} == {1, 2, 3}
         old = wait_until(lambda: leader(cluster, [1, 2, 3]))
         others = [each for each in cluster.node_ids if each != old]
         cluster.isolate(old)

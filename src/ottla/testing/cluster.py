@@ -181,9 +181,7 @@ class Cluster:
         Covers everything that nodes say to each other. Clients still reach every node. See
         `ottla.testing.links` for what happens to bytes on the way.
         """
-        pairs = pairs_between(_ids(side), _ids(other))
-        if not one_way:
-            pairs += [(there, here) for here, there in pairs]
+        pairs = pairs_between(_ids(side), _ids(other), is_one_way=one_way)
         self._wires.change(lambda: self._wires.links.gates.cut(pairs))
 
     def isolate(self, node_id: int) -> None:

@@ -107,8 +107,10 @@ def initial_controllers(plan: ClusterPlan, directory_ids: Mapping[int, str]) -> 
     )
 
 
-def pairs_between(side: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
-    """Return every ordered pair that leads from one side to the other.
+def pairs_between(
+    side: Sequence[int], other: Sequence[int], *, is_one_way: bool = False
+) -> list[tuple[int, int]]:
+    """Return the ordered pairs that a cut closes: from one side to the other, and back.
 
     Raises:
         ValueError: a node stands on both sides.
@@ -116,4 +118,5 @@ def pairs_between(side: Sequence[int], other: Sequence[int]) -> list[tuple[int, 
     both = sorted(set(side) & set(other))
     if both:
         raise ValueError(f"nodes {both} cannot be cut off from themselves")
-    return [(here, there) for here in side for there in other]
+    there = [(here, far) for here in side for far in other]
+    return there if is_one_way else there + [(far, here) for here, far in there]
