@@ -64,13 +64,14 @@ class Replication(RuleBasedStateMachine):
 
     # -- clients ---------------------------------------------------------------
 
-    @rule(acks=st.sampled_from([1, -1]), is_stale=st.booleans())
-    def write(self, acks: int, is_stale: bool) -> None:
+    @rule(acks=st.sampled_from([1, -1]), is_stale=st.booleans(), count=st.integers(1, 3))
+    def write(self, acks: int, is_stale: bool, count: int) -> None:
         """To the leader, or to one that does not know yet that it is not."""
         leading = [node for node in NODES if self.partitions[node].is_leader]
         node = next((n for n in leading if (n != self.truth.leader) == is_stale), None)
         if node is not None:
-            self._write(node, acks)
+            for _ in range(count):
+                self._write(node, acks)
 
     def _write(self, node: int, acks: int) -> None:
         partition = self.partitions[node]
@@ -121,7 +122,7 @@ class Replication(RuleBasedStateMachine):
         latest = log.epochs.latest_epoch
         want = ReadWant(
             log.log_end_offset,
-            200,
+            1,  # one batch at a time, so that it takes several to catch up
             isolation=Isolation.LOG_END,
             current_leader_epoch=follower.epoch,
             last_fetched_epoch=-1 if latest is None else latest,
@@ -158,8 +159,20 @@ class Replication(RuleBasedStateMachine):
         for node in NODES:
             self._deliver(node)
 
-    @rule(node=NODE, is_lost=st.booleans())
-    def answer_proposal(self, node: int, is_lost: bool) -> None:
+    @rule(is_lost=st.booleans())
+    def answer_proposals(self, is_lost: bool) -> None:
+        for node in NODES:
+            self._answer(node, is_lost)
+
+    @rule()
+    def settle(self) -> None:
+        """Everybody hears of everything, and catches up."""
+        for _ in range(3):
+            self.deliver_all()
+            self.catch_up()
+            self.answer_proposals(is_lost=False)
+
+    def _answer(self, node: int, is_lost: bool) -> None:
         partition = self.partitions[node]
         proposal = partition.proposal
         if proposal is None:
@@ -215,5 +228,5 @@ class Replication(RuleBasedStateMachine):
             self.high_watermarks[node] = partition.log.high_watermark
 
 
-Replication.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Replication.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 TestReplication = Replication.TestCase
