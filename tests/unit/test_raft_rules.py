@@ -2,7 +2,7 @@
 
 import pytest
 from raft_story import NONE, Story, at, hint, key
-from raft_world import CLUSTER, Entry, Snapshot, directory, voter
+from raft_world import CLUSTER, Entry, Snapshot, directory, endpoint, voter
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
@@ -389,6 +389,19 @@ def test_batches_that_do_not_fit_are_not_appended(base: int, end) -> None:
     assert describe(story).high_watermark is None
 
 
+def test_a_node_does_not_ask_itself_who_leads() -> None:
+    """All nodes are given the same servers, so one's own address is among them."""
+    story = Story(voters=(2, 3), bootstrap=tuple(endpoint(i) for i in (1, 2)))
+    story.start()
+    asked = {effect.endpoint for effect in story.effects if isinstance(effect, out.Send)}
+    for _ in range(10):
+        story.now += 200
+        for effect in story.tell("time", into.Tick(Millis(story.now))):
+            asked |= {effect.endpoint} if isinstance(effect, out.Send) else set()
+    assert asked
+    assert endpoint(1) not in asked
+
+
 # -- serving fetches ---------------------------------------------------------
 
 
@@ -551,7 +564,7 @@ def with_snapshot() -> tuple[Story, said.FetchSnapshotRequest]:
     ],
 )
 def test_a_snapshot_request_that_is_off_is_refused(changed: dict, error: ErrorCode) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     story, request = with_snapshot()
     story.asked(110, replace(request, **changed))

@@ -3,6 +3,7 @@
 Everything that depends on the version is decided here; `reading` and `writing` only follow.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -103,6 +104,7 @@ def struct_size_min(layout: Layout, version: int) -> int:
     return size
 
 
+@cache
 def has_records(struct: type[Message], version: int) -> bool:
     """Say whether a message carries record batches, which are handed out as views."""
     for field in struct.SCHEMA.fields:

@@ -238,10 +238,16 @@ def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
 def bootstrap_nodes(quorum: Quorum) -> list[tuple[NodeId, Endpoint]]:
     """Return whom to ask for the leader: the configured servers, and the other voters known.
 
-    Either alone may be out of date: voters change, and a new node knows none.
+    Either alone may be out of date: voters change, and a new node knows none. This node is
+    often among the servers, since all are given the same list; it has nothing to tell itself.
     """
     servers = quorum.settings.bootstrap
-    nodes = [(NodeId(BOOTSTRAP_ID_FIRST - i), server) for i, server in enumerate(servers)]
+    own = {(endpoint.host, endpoint.port) for endpoint in quorum.settings.endpoints}
+    nodes = [
+        (NodeId(BOOTSTRAP_ID_FIRST - i), server)
+        for i, server in enumerate(servers)
+        if (server.host, server.port) not in own
+    ]
     addresses = {(server.host, server.port) for server in servers}
     for voter in quorum.voters:
         endpoint = voter.endpoint(quorum.settings.listener)
