@@ -74,6 +74,28 @@ def test_what_a_host_is_called_to_do_ends_with_it() -> None:
     direct(world, director)
 
 
+def test_a_planned_crash_can_be_called_off() -> None:
+    world, steps = World(0), []
+
+    async def main(ports: Ports) -> None:
+        while True:
+            ports.disk.make_dirs(f"/d{len(steps)}")
+            steps.append(1)
+            await asyncio.sleep(1)
+
+    async def director() -> None:
+        host = world.host("a")
+        host.start(main, crash_at_step=12)
+        host.disk.crash_at(12)
+        await asyncio.sleep(2.5)
+        host.spare()
+        await asyncio.sleep(20)
+        assert host.is_up
+        assert len(steps) == 23
+
+    direct(world, director)
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> None:
     """A program that was given a timer from outside is a ghost after its host restarts."""

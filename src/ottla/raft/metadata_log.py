@@ -22,7 +22,7 @@ Four decisions of its own:
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
@@ -85,7 +85,7 @@ class MetadataLog:
         log_dir: str,
         clock: Clock,
         config: LogConfig | None = None,
-    ) -> "MetadataLog":
+    ) -> Self:
         """Recover the log below ``log_dir``, or begin one, so that all that is left is durable.
 
         Raises:

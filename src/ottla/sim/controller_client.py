@@ -60,7 +60,7 @@ class ControllerClient:
         """Work until it is over."""
         random = self._ports.random
         while not self._watch.is_over:
-            await asyncio.sleep(0.03 + 0.12 * random.fraction())
+            await asyncio.sleep(0.05 + 0.2 * random.fraction())
             if self._doubtful is not None:
                 await self._create(self._doubtful)
             elif random.below(3) == 0:

@@ -30,9 +30,9 @@ from ottla.protocol.faults import StorageFailed
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import RegisterBrokerRecord
 from ottla.raft.applier import CommittedBatch
-from ottla.raft.core.effects import Role, RoleChanged
+from ottla.raft.core.effects import RoleChanged
 from ottla.raft.driver import RaftDriver, RaftParts
-from ottla.raft.metadata_log import MetadataLog, Retention, metadata_log_config
+from ottla.raft.metadata_log import Retention
 from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.snapshots import SnapshotReader
@@ -40,7 +40,17 @@ from ottla.runtime.ports import Address, Random
 from ottla.runtime.supervisor import supervise
 from ottla.server.listener import ListenerSpec, Server
 from ottla.sim.controller_watch import ControllerWatch
-from ottla.sim.quorum_node import CLUSTER, CONTROLLER, FEATURES, LOG_DIR, PORT, Machine, directory
+from ottla.sim.quorum_node import (
+    CLUSTER,
+    CONTROLLER,
+    FEATURES,
+    LOG_DIR,
+    PORT,
+    Machine,
+    Reigns,
+    directory,
+    open_log,
+)
 from ottla.sim.world import Ports
 
 # Topics need a broker to be placed on; nobody plays it, so its session lasts longer than a world.
@@ -48,38 +58,37 @@ BROKER = RegisterBrokerRecord(
     broker_id=100, incarnation_id=directory(100), fenced=False, rack=None, log_dirs=[directory(200)]
 )
 SESSION_MS: Final = 10_000_000
-IDLE_MS: Final = 300
+IDLE_MS: Final = 900
 # Small, so that seconds of work roll segments, write snapshots and outgrow retention.
 SEGMENT_BYTES: Final = 2048
 RETENTION: Final = Retention(bytes_max=5000)
-LIMITS: Final = SnapshotLimits(bytes_max=100_000, interval_ms=0, records_max=25)
+LIMITS: Final = SnapshotLimits(bytes_max=100_000, interval_ms=0, records_max=15)
 
 
 class Witness:
     """`MetadataListener` in front of the real one: tells the watch what it is told."""
 
     def __init__(self, machine: Machine, watch: ControllerWatch, loader: ImageLoader) -> None:
+        self.watch = watch
         self._machine = machine
-        self._watch = watch
+        self._reigns = Reigns(machine, watch)
         self._loader = loader
 
     def on_role(self, change: RoleChanged) -> None:
         """Note who leads, and in which epoch."""
-        replica = f"{self._machine.name}/{self._machine.directory_id.hex()}"
-        self._watch.entered(replica, change.epoch)
-        if change.role is Role.LEADER:
-            self._watch.led(self._machine.name, change.epoch)
+        self._reigns.on_role(change)
         self._loader.on_role(change)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
         """Compare each batch with what others were told at its place."""
         for batch in committed:
-            self._watch.committed_batch(self._machine.name, batch)
+            self.watch.committed_batch(self._machine.name, batch)
+        self._reigns.on_committed(committed[-1])
         await self._loader.on_committed(committed)
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
         """Count it; the image it comes to is compared when published."""
-        self._watch.loads += 1
+        self.watch.loads += 1
         await self._loader.on_snapshot(reader)
 
 
@@ -108,7 +117,7 @@ def first_records(random: Random) -> list[Versioned]:
 
 def make_quorum(ports: Ports, machine: Machine, witness: Witness) -> NodeQuorum:
     """Open what is on the disk and build a replica on it."""
-    log = MetadataLog.open(ports.disk, LOG_DIR, ports.clock, metadata_log_config(SEGMENT_BYTES))
+    log = open_log(ports, witness.watch, SEGMENT_BYTES)
     settings = machine.settings()
     driver = RaftDriver(
         RaftParts(
@@ -125,6 +134,7 @@ def make_quorum(ports: Ports, machine: Machine, witness: Witness) -> NodeQuorum:
             shutdown_ms_max=400,
         )
     )
+    witness.watch.replicas[machine.key] = driver
     return NodeQuorum(driver, log, settings)
 
 

@@ -20,9 +20,9 @@ from ottla.sim.quorum_node import PORT, Machine
 from ottla.sim.world import Main, Ports, World
 
 CLIENTS = ("ann", "bob", "eve")
-ROUNDS = 3
-CALM_S = 0.8
-REIGNS = 4
+ROUNDS = 2
+CALM_S = 0.4
+REIGNS = 3
 
 
 async def controllers(world: World) -> None:
@@ -96,7 +96,7 @@ class ControllersTorment(QuorumTorment):
             if leader is not None and leader.driver is not None:
                 resign = partial(leader.driver.resign, leader.driver.describe().epoch)
                 self.host(leader).call_inside(resign)
-            await asyncio.sleep(self.world.random.between(0.2, 0.5))
+            await asyncio.sleep(self.world.random.between(0.15, 0.35))
 
     async def _work(self, when: str) -> None:
         """Wait a while, and longer if need be, until clients get something done."""

@@ -8,8 +8,11 @@ synced: a leader must be elected, what was ever committed must be there, and wor
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
+
+from msgspec.structs import replace
 
 from ottla.client.connection import Connection, Options
 from ottla.protocol.errors import ErrorCode
@@ -39,6 +42,8 @@ from ottla.sim.world import Host, Main, Ports, World
 
 METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
 ROUNDS = 5
+# All sizes come up, most often small ones; large quorums get fewer: a world stays cheap.
+OBSERVERS = (0, 1, 0, 2, 1, 5)
 # After healing: a lease may have to run out, and elections may collide a few times.
 HEALED_S = 12.0
 STEP_S = 0.1
@@ -76,8 +81,7 @@ def make_machines(world: World) -> list[Machine]:
     with theirs, and may change them.
     """
     voters = 1 + world.seed % 5
-    # All sizes come up; large quorums get fewer observers, so that a world stays cheap.
-    observers = min((world.seed // 5) % 6, 6 - voters)
+    observers = min(OBSERVERS[world.seed // 5 % len(OBSERVERS)], 6 - voters)
     endpoints = tuple(endpoint(node_id) for node_id in range(voters))
     machines = [
         Machine(i, directory(i + 1), VoterSet(), endpoints) for i in range(voters + observers)
@@ -121,9 +125,12 @@ class QuorumTorment:
         # changes there are those that give it its vote back: more could leave no majority.
         voters = 1 + self.world.seed % 5
         self.is_slow = self.is_cut = False
-        self._is_disk_lost = False
+        self._is_disk_lost = self._is_changing = False
         self._may_lose_disk = not is_static(self.world) and voters >= 3 and self.world.seed % 4 < 2
         self._lost: ReplicaKey | None = None
+        # Machines that never were voters: one of them may lose everything at any time.
+        self._newcomers = [] if is_static(self.world) else self.machines[voters:]
+        self.watch.voters.update(machine.key for machine in self.machines[:voters])
         self._orders: asyncio.Queue[tuple[Machine, Request]] = asyncio.Queue()
 
     # -- hosts ---------------------------------------------------------------
@@ -194,9 +201,13 @@ class QuorumTorment:
             self._slow_down,
             lambda: host.clock.jump(random.below(7_200_000) - 3_600_000),
         ]
+        is_changing, self._is_changing = self._is_changing, False
         if self.is_slow:
             # What was not synced yet is at its most now.
             self._crash(self.machines, Keep.NOTHING)
+        elif is_changing and random.chance(0.5):
+            # Who remembers the new voters, and who only the old ones?
+            self._crash(self.machines)
         elif self._may_lose_disk and not self._is_disk_lost:
             self._lose_disk(self.machines[random.below(1 + self.world.seed % 5)])
         elif random.chance(0.4):
@@ -244,6 +255,9 @@ class QuorumTorment:
     def _lose_disk(self, machine: Machine) -> None:
         """A machine comes back with an empty disk: as another replica, by its directory."""
         self._is_disk_lost, self._lost = True, machine.key
+        self._wipe(machine)
+
+    def _wipe(self, machine: Machine) -> None:
         host = self.host(machine)
         host.crash()
         host.disk.restart()
@@ -254,6 +268,7 @@ class QuorumTorment:
 
     def _next_change(self, voters: VoterSet) -> AddVoterRequest | RemoveVoterRequest | None:
         target = self.machines[self.world.random.below(len(self.machines))]
+        self._newcomers = [machine for machine in self._newcomers if machine is not target]
         if self._lost is not None:
             target = self.machines[self._lost.node_id]
             if voters.has(self._lost):
@@ -269,9 +284,24 @@ class QuorumTorment:
         leader = self._leader()
         if leader is None or leader.driver is None:
             return
+        self._is_changing = True
+        if self._newcomers and self._lost is None and self.world.random.chance(0.7):
+            self._add_newcomer(leader)
+            return
         request = self._next_change(leader.driver.describe().voters)
         if request is not None:
             self._orders.put_nowait((leader, request))
+
+    def _add_newcomer(self, leader: Machine) -> None:
+        """Start a machine that is empty and slow, and want it for a voter before it caught up."""
+        random = self.world.random
+        newcomer = self._newcomers.pop()
+        self._wipe(newcomer)
+        self.host(newcomer).sync_delay_s = lambda: random.between(0.02, 0.1)
+        self._run_again(newcomer)
+        change = AddVoterRequest(CLUSTER, newcomer.key, newcomer.voter.endpoints)
+        order = partial(self._orders.put_nowait, (leader, change))
+        self.world.loop.call_later(random.between(0.02, 0.3), order)
 
     async def _operate(self, ports: Ports) -> None:
         """Carry out the operator's orders over the wire, from a host that never fails."""
@@ -333,7 +363,7 @@ class QuorumTorment:
         for machine in self.machines:
             host = self.host(machine)
             host.disk.heal()
-            host.disk.crash_at(0)
+            host.spare()
             host.sync_delay_s = lambda: self.world.random.between(0.001, 0.01)
             if host.is_up and machine.name in self._suspect:
                 host.crash()

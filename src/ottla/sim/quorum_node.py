@@ -17,7 +17,7 @@ from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.raft.applier import CommittedBatch
-from ottla.raft.core.effects import Role, RoleChanged
+from ottla.raft.core.effects import AppendControl, Role, RoleChanged, VotersRecord
 from ottla.raft.core.settings import RaftSettings
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
@@ -30,7 +30,7 @@ from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import supervise
 from ottla.server.api_versions import Features
 from ottla.server.listener import ListenerSpec, Server
-from ottla.sim.quorum_watch import QuorumWatch
+from ottla.sim.quorum_watch import LAG_RECORDS_MAX, QuorumWatch
 from ottla.sim.world import Ports
 
 LOG_DIR = "/meta"
@@ -91,47 +91,54 @@ class Machine:
             election_timeout_ms=300,
             fetch_timeout_ms=600,
             request_timeout_ms=500,
-            retry_backoff_ms=60,
+            retry_backoff_ms=100,
             election_backoff_ms_max=300,
             fetch_wait_ms_max=300,
             fetch_bytes_max=1500,
-            observer_lag_records_max=10,
+            observer_lag_records_max=LAG_RECORDS_MAX,
         )
 
 
-class History:
-    """The state machine: all values, in order. Tells the watch everything it is told."""
+class WitnessedLog(MetadataLog):
+    """The real log; tells of voters that a leader writes down, at the moment it does."""
+
+    watch: QuorumWatch
+
+    def append_control(self, effect: AppendControl) -> None:
+        """Append, once the watch has seen it."""
+        for record in effect.records:
+            if isinstance(record, VotersRecord):
+                self.watch.wrote_voters(effect.base_offset, effect.epoch, record.voters)
+        super().append_control(effect)
+
+
+def open_log(ports: Ports, watch: QuorumWatch, segment_bytes: int) -> MetadataLog:
+    """Open what is on the disk."""
+    config = metadata_log_config(segment_bytes)
+    log = WitnessedLog.open(ports.disk, LOG_DIR, ports.clock, config)
+    log.watch = watch
+    return log
+
+
+class Reigns:
+    """Tells the watch of the epochs one life of a replica enters, and of what it commits there."""
 
     def __init__(self, machine: Machine, watch: QuorumWatch) -> None:
-        self.values: list[str] = []
-        self.applied = Offset(0)
-        self.leads: RoleChanged | None = None
         self._machine = machine
         self._watch = watch
         self._known_when_elected = 0
 
     def on_role(self, change: RoleChanged) -> None:
-        """Note who leads."""
+        """Note the epoch, and who leads it."""
         replica = f"{self._machine.name}/{self._machine.directory_id.hex()}"
         self._watch.entered(replica, change.epoch)
-        self.leads = change if change.role is Role.LEADER else None
-        if self.leads is not None:
+        if change.role is Role.LEADER:
             view = self._view()
             known = None if view is None else view.high_watermark
             self._known_when_elected = 0 if known is None else known
             self._watch.led(self._machine.name, change.epoch)
 
-    async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
-        """Take values in."""
-        for batch in committed:
-            values = tuple(_value(record) for record in batch.records)
-            entry = (int(batch.next_offset), int(batch.epoch), values)
-            self._watch.applied(self._machine.name, batch.base_offset, entry)
-            self.values += values
-            self.applied = batch.next_offset
-        self._check_own_epoch(committed[-1])
-
-    def _check_own_epoch(self, last: CommittedBatch) -> None:
+    def on_committed(self, last: CommittedBatch) -> None:
         """A leader's high watermark moves only to behind a record of its own epoch."""
         view = self._view()
         if view is None or view.role is not Role.LEADER:
@@ -143,6 +150,33 @@ class History:
         driver = self._machine.driver
         return None if driver is None else driver.describe()
 
+
+class History:
+    """The state machine: all values, in order. Tells the watch everything it is told."""
+
+    def __init__(self, machine: Machine, watch: QuorumWatch) -> None:
+        self.values: list[str] = []
+        self.applied = Offset(0)
+        self.leads: RoleChanged | None = None
+        self.watch = watch
+        self._machine = machine
+        self._reigns = Reigns(machine, watch)
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Note who leads."""
+        self.leads = change if change.role is Role.LEADER else None
+        self._reigns.on_role(change)
+
+    async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
+        """Take values in."""
+        for batch in committed:
+            values = tuple(_value(record) for record in batch.records)
+            entry = (int(batch.next_offset), int(batch.epoch), values)
+            self.watch.applied(self._machine.name, batch.base_offset, entry)
+            self.values += values
+            self.applied = batch.next_offset
+        self._reigns.on_committed(committed[-1])
+
     async def on_snapshot(self, reader: SnapshotReader) -> None:
         """Begin anew."""
         values: list[str] = []
@@ -150,7 +184,7 @@ class History:
             values += [_value(record) for record in batch.records]
             await asyncio.sleep(0)
         self.values, self.applied = values, reader.snapshot.offset
-        self._watch.loaded(self._machine.name, reader.snapshot.offset, values)
+        self.watch.loaded(self._machine.name, reader.snapshot.offset, values)
 
     def pieces(self) -> Iterator[list[bytes]]:
         """Yield the state as encoded records, a few at a time."""
@@ -211,9 +245,9 @@ class Proposer:
 
 def make_driver(ports: Ports, machine: Machine, history: History) -> RaftDriver:
     """Open what is on the disk and build a replica on it."""
-    log = MetadataLog.open(ports.disk, LOG_DIR, ports.clock, metadata_log_config(SEGMENT_BYTES))
+    log = open_log(ports, history.watch, SEGMENT_BYTES)
     settings = machine.settings()
-    return RaftDriver(
+    driver = RaftDriver(
         RaftParts(
             settings=settings,
             log=log,
@@ -228,6 +262,8 @@ def make_driver(ports: Ports, machine: Machine, history: History) -> RaftDriver:
             shutdown_ms_max=400,
         )
     )
+    history.watch.replicas[machine.key] = driver
+    return driver
 
 
 async def run_replica(ports: Ports, machine: Machine, watch: QuorumWatch) -> None:

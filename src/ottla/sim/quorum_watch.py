@@ -4,14 +4,18 @@
 * what a leader commits ends with a record of its own epoch;
 * a replica's epoch never falls, nor its committed offset within one life;
 * what is committed anywhere is committed everywhere, at the same place, and stays;
-* a snapshot holds exactly what the committed records before it come to.
+* a snapshot holds exactly what the committed records before it come to;
+* who is made a voter has all but the last few records: else it would hold every commit back.
 
 That a majority holds what is committed shows at the end: all lose power at once, and everything
 committed must still be there once they have elected a leader.
 """
 
+from ottla.raft.core.voters import ReplicaKey, VoterSet
+from ottla.raft.driver import RaftDriver
 from ottla.sim.ledger import InvariantBroken
 
+LAG_RECORDS_MAX = 4
 Entry = tuple[int, int, tuple[str, ...]]
 """Next offset, epoch and values of one batch."""
 
@@ -25,6 +29,8 @@ class QuorumWatch:
         self.end = 0
         self.changes = 0
         self.loads = 0
+        self.replicas: dict[ReplicaKey, RaftDriver] = {}  # the last life of each
+        self.voters: set[ReplicaKey] = set()  # all that ever were, but for lost writes
         self._epochs: dict[str, int] = {}
 
     def led(self, node: str, epoch: int) -> None:
@@ -38,6 +44,18 @@ class QuorumWatch:
         if epoch < before:
             raise InvariantBroken(f"{replica} fell from epoch {before} to {epoch}")
         self._epochs[replica] = epoch
+
+    def wrote_voters(self, end: int, epoch: int, voters: VoterSet) -> None:
+        """A leader, whose log ends at ``end``, is about to append voters.
+
+        One that left the leader's epoch meanwhile may have cut its log since.
+        """
+        for key in sorted({voter.key for voter in voters} - self.voters):
+            replica = self.replicas[key].describe()
+            lag = end - replica.log_end_offset
+            if replica.epoch == epoch and lag > LAG_RECORDS_MAX:
+                raise InvariantBroken(f"{key} becomes a voter and is {lag} records behind")
+            self.voters.add(key)
 
     def applied(self, node: str, base: int, entry: Entry) -> None:
         """A replica was told that a batch is committed."""
