@@ -152,6 +152,7 @@ PURE = [
     "coordinators/ports.py",
     "coordinators/timers.py",
     "coordinators/topics.py",
+    "coordinators/transactions/late_ends.py",
     "coordinators/transactions/machine.py",
     "coordinators/transactions/rules.py",
     "coordinators/transactions/settings.py",
@@ -162,6 +163,7 @@ PURE = [
     "storage/compaction.py",
     "storage/retention.py",
     "storage/trusted_time.py",
+    "testing/history",
     "testing/layout.py",
 ]
 IMPURE = {"asyncio", "time", "random", "os", "socket", "threading", "pathlib", "datetime", "uuid"}

@@ -1,0 +1,105 @@
+"""Rules on one partition's log, as producers and consumers saw it."""
+
+from collections.abc import Iterator
+
+from ottla.testing.history.anomalies import Anomaly, Label
+from ottla.testing.history.events import Phase
+from ottla.testing.history.facts import Coverage, Facts, Reading, first_between
+from ottla.testing.history.transactions import Transactions
+
+
+def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
+    """One offset holds one value, whoever asks and whenever."""
+    for partition, places in facts.places.items():
+        for offset, values in places.items():
+            if len(values) > 1:
+                detail = f"offset {offset} held " + " and ".join(map(repr, values))
+                yield Anomaly(Label.INCONSISTENT_OFFSET, partition, detail)
+
+
+def duplicates(facts: Facts) -> Iterator[Anomaly]:
+    """A value of an idempotent producer stands once."""
+    for value, write in facts.writes.items():
+        offsets = facts.offsets.get(value, [])
+        if write.first.idempotent and len(offsets) > 1:
+            detail = f"value {value!r} stands at offsets {sorted(offsets)}"
+            yield Anomaly(Label.DUPLICATE, write.first.partition, detail)
+
+
+def strangers(facts: Facts) -> Iterator[Anomaly]:
+    """What was given to a consumer was sent to that partition, and not refused."""
+    told = set()
+    for reading, seen in facts.all_seen():
+        write, partition = facts.writes.get(seen.value), reading.assigned.partition
+        if (partition, seen.value) in told:
+            continue
+        if write is None or write.first.partition != partition:
+            detail = f"value {seen.value!r} at offset {seen.offset} was never sent there"
+            told.add((partition, seen.value))
+            yield Anomaly(Label.PHANTOM, partition, detail)
+        elif write.phase is Phase.FAIL:
+            detail = f"value {seen.value!r} at offset {seen.offset} had been refused"
+            told.add((partition, seen.value))
+            yield Anomaly(Label.FAILED_BUT_SEEN, partition, detail)
+
+
+def reordered(facts: Facts) -> Iterator[Anomaly]:
+    """Values of one idempotent producer stand in the order in which it sent them."""
+    last: dict[tuple[str, str], tuple[int, str]] = {}
+    for value, write in facts.writes.items():
+        sent, offsets = write.first, facts.offsets.get(value)
+        if not sent.idempotent or not offsets:
+            continue
+        before = last.get((sent.process, sent.partition))
+        if before is not None and offsets[0] < before[0]:
+            detail = f"{sent.process} sent {value!r} after {before[1]!r}, and it stands before"
+            yield Anomaly(Label.REORDER, sent.partition, detail)
+        else:
+            last[sent.process, sent.partition] = (offsets[0], value)
+
+
+def lost_writes(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
+    """What was acknowledged, and read past, was seen by somebody."""
+    coverage = {partition: Coverage(each) for partition, each in facts.readings.items()}
+    nothing = Coverage(())
+    for value, write in facts.writes.items():
+        sent = write.first
+        if (
+            write.is_acknowledged
+            and value not in facts.first_seen
+            and (sent.txn is None or sent.txn in transactions.committed)
+            and not facts.is_trimmed(sent.partition, sent.offset)
+            and coverage.get(sent.partition, nothing).is_due(write)
+        ):
+            detail = f"value {value!r} was acknowledged at offset {sent.offset} and is not there"
+            yield Anomaly(Label.LOST_WRITE, sent.partition, detail)
+
+
+def polls(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
+    """A consumer goes forward, and leaves nothing out that is known to stand there."""
+    for partition, readings in facts.readings.items():
+        places = facts.places.get(partition, {})
+        known = sorted(each for each in places if not facts.is_trimmed(partition, each))
+        visible = [
+            each
+            for each in known
+            if any(transactions.is_visible(facts.writes.get(value)) for value in places[each])
+        ]
+        for reading in readings:
+            yield from _poll(reading, visible if reading.is_committed else known)
+
+
+def _poll(reading: Reading, known: list[int]) -> Iterator[Anomaly]:
+    partition, process = reading.assigned.partition, reading.assigned.process
+    position = reading.assigned.position
+    last = None if position is None else position - 1
+    for seen in reading.seen:
+        if last is not None and seen.offset <= last:
+            detail = f"{process} was given offset {seen.offset} when it was past {last}"
+            yield Anomaly(Label.NONMONOTONIC_POLL, partition, detail)
+        elif last is not None:
+            skipped = first_between(known, last, seen.offset)
+            if skipped is not None:
+                detail = f"{process} was given offset {seen.offset} after {last}, and not {skipped}"
+                yield Anomaly(Label.POLL_SKIP, partition, detail)
+        last = seen.offset
