@@ -75,6 +75,9 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 ADDING_VERSION_FIRST: Final = 12
 """From here on a transactional produce adds its partition to the transaction (KIP-890)."""
 
+ABORTABLE_VERSION_FIRST: Final = 11
+"""Before it, a client knows a transaction that it has to abort by INVALID_TXN_STATE."""
+
 RULES_MAX: Final = 10_000
 """Topic configurations whose rules are kept worked out; then all are forgotten."""
 
@@ -336,7 +339,10 @@ class ProduceHandler:
         produce: ProduceBody,
         verified: Awaitable[Mapping[TopicPartition, ErrorCode]],
     ) -> Result:
-        reply = self._append_all(terms, produce, await verified)
+        refused = await verified
+        if terms.version < ABORTABLE_VERSION_FIRST:
+            refused = {at: _for_older(code) for at, code in refused.items()}
+        reply = self._append_all(terms, produce, refused)
         return await reply if isinstance(reply, Awaitable) else reply
 
     def _fail(self, terms: _Terms, produce: ProduceBody, code: ErrorCode) -> Result:
@@ -376,6 +382,10 @@ def _owned(produce: ProduceBody) -> ProduceBody:
         for topic, partitions in produce.topics
     ]
     return produce._replace(topics=topics)
+
+
+def _for_older(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
 
 
 def _unverified(index: int, error: ErrorCode) -> PartitionResult:

@@ -15,6 +15,7 @@ from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.routes import Caller, Route
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.topics import CONSUMER_OFFSETS
+from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
@@ -113,7 +114,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
             if wanted.verify_only:
                 return await self.coordinator.verify_partitions(transactional_id, producer, places)
             code = await self.coordinator.add_partitions(
-                transactional_id, producer, places, 0 if is_client else 2
+                transactional_id, producer, places, _client(caller, 0 if is_client else 2)
             )
         except Fault as fault:
             code = fault.code
@@ -147,7 +148,9 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
             return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
         place = TopicPartition(CONSUMER_OFFSETS, self.offsets_partition(request.group_id))
         producer = Producer(request.producer_id, request.producer_epoch)
-        code = await self.coordinator.add_partitions(request.transactional_id, producer, [place], 0)
+        code = await self.coordinator.add_partitions(
+            request.transactional_id, producer, [place], _client(caller, 0)
+        )
         return AddOffsetsToTxnResponse(error_code=_told(code, version))
 
     async def on_end(self, caller: Caller, request: EndTxnRequest, version: int) -> EndTxnResponse:
@@ -155,8 +158,8 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
         self._check_write(caller, request.transactional_id)
         if not request.transactional_id:
             return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-        client_version = 2 if version >= _EPOCH_BUMP_SINCE else 0
-        reply = await self.coordinator.end(request, client_version)
+        client = _client(caller, 2 if version >= _EPOCH_BUMP_SINCE else 0)
+        reply = await self.coordinator.end(request, client)
         reply.error_code = _told(ErrorCode(reply.error_code), version)
         return reply
 
@@ -165,6 +168,10 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
             raise TransactionalIdNotAuthorized(
                 f"{caller.principal} may not write as {transactional_id!r}"
             )
+
+
+def _client(caller: Caller, version: int) -> Client:
+    return Client(version, f"{caller.listener} {caller.peer.host} {caller.peer.port}")
 
 
 def _told(code: ErrorCode, version: int) -> ErrorCode:

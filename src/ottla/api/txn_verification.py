@@ -18,6 +18,7 @@ import msgspec
 from ottla.api.produce import InTransaction
 from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks
 from ottla.coordinators.topics import TRANSACTION_STATE
+from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -33,8 +34,8 @@ from ottla.replication.partitions import Partitions
 from ottla.storage.partition_names import TopicPartition
 from ottla.storage.producer_state import ProducerState
 
-CLIENT_VERSION: Final = 2
-"""The transaction version of clients whose partitions are added by brokers."""
+ADDED_BY_BROKERS: Final = Client(version=2)
+"""Clients whose partitions are added by brokers are of this transaction version."""
 
 
 class VerificationSettings(msgspec.Struct, frozen=True):
@@ -109,7 +110,7 @@ class Verification(msgspec.Struct, frozen=True):
                     wanted.transactional_id, producer, places
                 )
             code = await self.coordinator.add_partitions(
-                wanted.transactional_id, producer, places, CLIENT_VERSION
+                wanted.transactional_id, producer, places, ADDED_BY_BROKERS
             )
         except Fault as fault:
             code = fault.code

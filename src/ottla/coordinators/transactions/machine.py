@@ -13,6 +13,7 @@ from ottla.coordinators.decision import (
     Ticket,
     TimerKey,
 )
+from ottla.coordinators.transactions.late_ends import LateEnds
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.transaction import (
     EXPIRABLE,
@@ -63,7 +64,7 @@ class TransactionMachine:
 
     It is answered when the decision behind them is committed, never before: a marker cannot be
     taken back. ``initialised`` is not in the log: a producer whose answer was lost together with
-    its coordinator begins anew, as in Kafka.
+    its coordinator begins anew, as in Kafka. Neither is ``late_ends``.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class TransactionMachine:
         self.transactions: Map[str, Transaction] = Map()
         self.prepared: Map[str, Transaction] = Map()
         self.initialised: dict[str, Initialised] = {}
+        self.late_ends = LateEnds()
         self._on_prepared: Ticket = on_prepared or Nobody()
 
     # -- the log -----------------------------------------------------------------
@@ -96,6 +98,7 @@ class TransactionMachine:
 
     def _forget(self, transactional_id: str) -> None:
         self.initialised.pop(transactional_id, None)
+        self.late_ends.forget(transactional_id)
         if transactional_id in self.transactions:
             self.transactions = self.transactions.delete(transactional_id)
         if transactional_id in self.prepared:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.coordinators.decision import Decision
+from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.machine import Initialised, TransactionMachine
 from ottla.coordinators.transactions.transaction import (
     COMPLETE,
@@ -73,7 +74,7 @@ def decide_init(
         return _init_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if found.status is Status.ONGOING:
         fenced = found.fenced(machine.settings.server_version(), now)
-        return machine.write(fenced, _init_reply(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return machine.write(fenced, init_reply(ErrorCode.CONCURRENT_TRANSACTIONS))
     return _initialise(machine, found, request, fresh, now)
 
 
@@ -116,22 +117,23 @@ def _initialise(
         machine.initialised[found.transactional_id] = given
     else:
         machine.initialised.pop(found.transactional_id, None)
-    reply = _init_reply(ErrorCode.NONE, changed.producer_id, changed.producer_epoch)
+    reply = init_reply(ErrorCode.NONE, changed.producer_id, changed.producer_epoch)
     return machine.write(changed, reply)
 
 
-def _init_reply(
+def init_reply(
     code: ErrorCode,
     producer_id: ProducerId = NO_PRODUCER_ID,
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
 ) -> InitProducerIdResponse:
+    """Return an answer to InitProducerId; without an id where there is none to give."""
     return InitProducerIdResponse(
         error_code=code, producer_id=producer_id, producer_epoch=producer_epoch
     )
 
 
 def _init_refused(code: ErrorCode) -> Decision:
-    return Decision(reply=_init_reply(code))
+    return Decision(reply=init_reply(code))
 
 
 # -- AddPartitionsToTxn, AddOffsetsToTxn -----------------------------------------------------
@@ -142,23 +144,23 @@ def decide_add(
     transactional_id: str,
     producer: Producer,
     partitions: frozenset[TopicPartition],
-    version: int,
+    client: Client,
     now: Millis,
 ) -> Decision:
     """Make partitions part of the transaction; the reply is an error code.
 
-    ``version`` is the transaction version of the client. Nobody writes to a partition before it
-    is in the log that the transaction must end there.
+    Nobody writes to a partition before it is in the log that the transaction must end there.
     """
     found = machine.transactions.get(transactional_id)
     code = _objection(found, producer)
     if found is None or code is not ErrorCode.NONE:
         return Decision(reply=code)
+    machine.late_ends.heard(transactional_id, _of(found), client)
     if found.status in PREPARED:
         return Decision(reply=ErrorCode.CONCURRENT_TRANSACTIONS)
     if found.status is Status.ONGOING and partitions <= found.partitions:
         return Decision(reply=ErrorCode.NONE)
-    return machine.write(found.with_partitions(partitions, version, now), ErrorCode.NONE)
+    return machine.write(found.with_partitions(partitions, client.version, now), ErrorCode.NONE)
 
 
 def decide_verify(
@@ -195,29 +197,42 @@ def _objection(found: Transaction | None, producer: Producer) -> ErrorCode:
 def decide_end(
     machine: TransactionMachine,
     request: EndTxnRequest,
-    version: int,
+    client: Client,
     fresh: ProducerId | None,
     now: Millis,
 ) -> Decision:
-    """Commit or abort. ``version`` is the transaction version of the client.
+    """Commit or abort. Answered once the decision is committed; the markers follow.
 
-    Answered once the decision is committed; the markers follow. Under version 2 the answer has
-    the epoch for the next transaction, and a request that comes twice is known by the epoch it
-    was sent with. Before that, two ends of the same kind cannot be told from each other here.
+    Under version 2 the answer has the epoch for the next transaction, and a request that comes
+    twice is known by the epoch it was sent with. Before that, see `late_ends`.
     """
     found = machine.transactions.get(request.transactional_id)
     if found is None:
         return _end_refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    is_repeated = version >= EPOCH_BUMPING_VERSION and _is_repeated(found, request)
+    is_bumping = client.version >= EPOCH_BUMPING_VERSION
+    is_repeated = is_bumping and _is_repeated(found, request)
     code = ErrorCode.NONE if is_repeated else _end_objection(found, request)
     if code is not ErrorCode.NONE:
         return _end_refused(code)
-    is_bumping = version >= EPOCH_BUMPING_VERSION
     # A client of version 2 may abort what never began: it wants its next epoch.
     is_empty_abort = is_bumping and not is_repeated and not request.committed
     if found.status is Status.ONGOING or (found.status not in PREPARED and is_empty_abort):
-        return _prepare(machine, found, request.committed, (version, fresh), now)
+        if not is_bumping and _is_late(machine, found, client):
+            return _end_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return _prepare(machine, found, request.committed, (client.version, fresh), now)
     return _end_again(found, request.committed, is_known=is_repeated or not is_bumping)
+
+
+def _is_late(machine: TransactionMachine, found: Transaction, client: Client) -> bool:
+    """Whether an end is meant for an earlier transaction; one that comes again is not."""
+    if machine.late_ends.is_late(found.transactional_id, _of(found), client):
+        return True
+    machine.late_ends.heard(found.transactional_id, _of(found), client)
+    return False
+
+
+def _of(found: Transaction) -> tuple[int, int]:
+    return found.producer_id, found.producer_epoch
 
 
 def _end_again(found: Transaction, commit: bool, *, is_known: bool) -> Decision:

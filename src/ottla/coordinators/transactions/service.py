@@ -14,6 +14,7 @@ from ottla.coordinators.decision import Decision
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.tickets import Pending
 from ottla.coordinators.topics import partition_for
+from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.rules import (
     NEEDS_PRODUCER_ID,
@@ -21,9 +22,11 @@ from ottla.coordinators.transactions.rules import (
     decide_end,
     decide_init,
     decide_verify,
+    init_reply,
 )
 from ottla.coordinators.transactions.transaction import Transaction
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.records.writer import Producer
@@ -74,11 +77,14 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
             fresh = await self.ids.next()
 
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        """InitProducerId with a transactional id."""
-        reply: InitProducerIdResponse = await self._decided(
-            request.transactional_id or "",
-            lambda machine, fresh, now: decide_init(machine, request, fresh, now),
-        )
+        """InitProducerId with a transactional id. What fails as a whole is in the reply, too."""
+        try:
+            reply: InitProducerIdResponse = await self._decided(
+                request.transactional_id or "",
+                lambda machine, fresh, now: decide_init(machine, request, fresh, now),
+            )
+        except Fault as fault:
+            return init_reply(fault.code)
         return reply
 
     async def add_partitions(
@@ -86,14 +92,14 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
         transactional_id: str,
         producer: Producer,
         partitions: Iterable[TopicPartition],
-        version: int,
+        client: Client,
     ) -> ErrorCode:
-        """Make partitions part of a transaction; ``version`` is the client's."""
+        """Make partitions part of a transaction."""
         wanted = frozenset(partitions)
         code: ErrorCode = await self._decided(
             transactional_id,
             lambda machine, fresh, now: decide_add(
-                machine, transactional_id, producer, wanted, version, now
+                machine, transactional_id, producer, wanted, client, now
             ),
         )
         return code
@@ -109,11 +115,11 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
         )
         return codes
 
-    async def end(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        """EndTxn; ``version`` is the client's transaction version."""
+    async def end(self, request: EndTxnRequest, client: Client) -> EndTxnResponse:
+        """EndTxn."""
         reply: EndTxnResponse = await self._decided(
             request.transactional_id,
-            lambda machine, fresh, now: decide_end(machine, request, version, fresh, now),
+            lambda machine, fresh, now: decide_end(machine, request, client, fresh, now),
         )
         return reply
 
