@@ -8,7 +8,8 @@ incarnation before. Everything a broker asks carries it, and what carries an old
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.decision import Decision, Refusal
@@ -44,8 +45,7 @@ UNFENCE = -1
 IN_CONTROLLED_SHUTDOWN = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationContext:
+class RegistrationContext(msgspec.Struct, frozen=True):
     """What a registration is judged by beside the image.
 
     ``next_offset`` is where its first record will stand; ``has_session`` whether the registered
@@ -66,27 +66,21 @@ def decide_broker_registration(
     context: RegistrationContext,
     settings: DecisionSettings,
 ) -> Decision[BrokerRegistrationResponse]:
-    """Register a broker, or amend the registration of the same incarnation.
+    """Register a broker: under a new epoch, fenced and in no ISR, whoever it was before.
 
-    A new incarnation starts fenced and in no ISR: what it holds is not known to be complete.
-    One that did not shut down cleanly may have lost what it had written, and is not eligible to
-    lead by history either (KIP-966).
+    What it holds is not known to be complete. An incarnation outlives its process here, so that
+    a broker need not wait for its own old session; the same incarnation may therefore be a
+    restart that lost what was not synced, and is never taken for a repeated request. One that
+    did not shut down cleanly is not eligible to lead by history either (KIP-966).
     """
     refusal = _refuse_registration(image, request, context)
     if refusal is not None:
         return Decision([], BrokerRegistrationResponse(error_code=int(refusal.code)))
     existing = image.cluster.brokers.get(request.broker_id)
+    is_clean = existing is not None and existing.epoch == request.previous_broker_epoch
+    records = _restarted(image, request.broker_id, is_clean, settings)
     record = _registration(image, request)
-    records: list[Versioned] = []
-    if existing is not None and existing.incarnation_id == request.incarnation_id:
-        record.broker_epoch = existing.epoch
-        record.fenced = existing.fenced
-        # Ours survives a restart, so one that went and was fenced has come back.
-        record.in_controlled_shutdown = existing.in_controlled_shutdown and not existing.fenced
-    else:
-        is_clean = existing is not None and existing.epoch == request.previous_broker_epoch
-        records = _restarted(image, request.broker_id, is_clean, settings)
-        record.broker_epoch = context.next_offset
+    record.broker_epoch = context.next_offset
     version = image.metadata_version().register_broker_record_version()
     records.append(Versioned(record, version))
     return Decision(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
