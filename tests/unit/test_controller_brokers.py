@@ -28,7 +28,7 @@ def test_a_new_broker_is_fenced_and_its_epoch_is_where_its_record_stands() -> No
 
 
 def test_the_same_incarnation_need_not_wait_and_starts_anew() -> None:
-    """It may be a restart that lost what was not synced: never led or trusted under its old epoch."""
+    """It may be a restart that lost what was not synced: it leads nothing by its old epoch."""
     world = World(2)
     world.create("t", [0, 1])
     epoch, leader_epoch = world.image.cluster.broker_epoch(0), world.partition().leader_epoch
