@@ -1,6 +1,8 @@
 """A small compacted log for tests: produce, end transactions, roll, clean, look."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from ottla.protocol.records.batch import BatchHeader, Compression, batches
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker

@@ -1,13 +1,13 @@
 """Compaction against a model, and a crash at every disk operation of a round."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from compaction_world import CONFIG, SECRET, Pair, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record

@@ -1,9 +1,8 @@
 """Rounds of cleaning over a directory's logs, and retention carried out on real logs."""
 
-from dataclasses import replace
-
 import pytest
 from compaction_world import CONFIG, FixedClock, World
+from msgspec.structs import replace
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed
 from ottla.protocol.types import Millis, Offset

@@ -1,9 +1,9 @@
 """A shard of groups over a log in memory, and members that speak the classic protocol to it."""
 
-from dataclasses import replace
 from typing import Any
 
 from coordinator_world import FakeClock, FakeLog
+from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.groups.classic_group import ClassicGroup

@@ -5,8 +5,7 @@ timeout: election 100 ms, fetch 200 ms, request 150 ms. Effects are carried out 
 memory; flushes and snapshots wait until the story says so.
 """
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from raft_world import CLUSTER, NOBODY, Entry, MemoryLog, settings, voter
 
 from ottla.protocol.errors import ErrorCode

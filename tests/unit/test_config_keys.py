@@ -1,8 +1,8 @@
 """The table of keys is Kafka's, and what is generated from it is current."""
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ottla.config import generate, generated
@@ -138,11 +138,11 @@ def test_the_generated_page_is_current() -> None:
 @pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
 def test_the_generated_classes_have_the_defaults_of_the_table(scope: Scope) -> None:
     cls = getattr(generated, generate.CLASSES[scope][0])
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    fields = {field.name: field for field in msgspec.structs.fields(cls)}
     assert set(fields) == {key.field for key in fields_of(scope)}
     for key in fields_of(scope):
         if isinstance(key.default, Required):
-            assert fields[key.field].default is dataclasses.MISSING
+            assert fields[key.field].default is msgspec.NODEFAULT
         else:
             assert fields[key.field].default == key.default
 

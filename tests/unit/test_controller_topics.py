@@ -1,11 +1,10 @@
 """Creation and deletion of topics, and more partitions for them."""
 
-from dataclasses import replace
-
 import pytest
 from controller_world import World, directory
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ottla.controller.decision import Refusal
 from ottla.controller.topic_changes import decide_create_partitions, decide_delete_topics

@@ -6,8 +6,9 @@ by name. An unknown one may be on its way when the client asks again: see `auto_
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.api.routes import Caller, Route
@@ -57,8 +58,7 @@ def create_nothing(caller: Caller, topics: Iterable[str]) -> None:
     """Have no topic made by asking for it: the default of `ClusterHandlers`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterHandlers:
+class ClusterHandlers(msgspec.Struct, frozen=True):
     """``controller_id`` names any broker that forwards, as Kafka does since it has a quorum."""
 
     cluster_id: str
@@ -177,8 +177,7 @@ def _controllers(image: Image, listener: str) -> Iterable[DescribeClusterBroker]
 # -- topics ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicView(msgspec.Struct, frozen=True):
     """Topics as a client sees them that came in by ``listener`` and speaks ``version``."""
 
     image: Image

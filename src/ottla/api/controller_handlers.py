@@ -1,8 +1,9 @@
 """The controller listener's own requests: each is submitted as a decision of the one table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from ottla.api.controller_table import DECISIONS, Ask, Desk
 from ottla.api.routes import Caller, Route
@@ -41,8 +42,7 @@ class KRaftVersion(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerHandlers:
+class ControllerHandlers(msgspec.Struct, frozen=True):
     """The handlers; ``table`` is which decision answers what."""
 
     controller: ActiveController

@@ -6,9 +6,11 @@ made exactly once, in its turn.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec
 
 from ottla.api.routes import Caller
 from ottla.config.values import Password
@@ -42,8 +44,7 @@ from ottla.protocol.types import Offset
 from ottla.runtime.ports import Random
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSettings:
+class TokenSettings(msgspec.Struct, frozen=True):
     """The ``delegation.token.*`` keys; without a secret there are no tokens."""
 
     secret: Password | None = None
@@ -51,8 +52,7 @@ class TokenSettings:
     renewal_ms: int = 86_400_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
     """What the active controller knows beside the image. Voters come and go, so they are asked."""
 
     cluster_id: str
@@ -69,8 +69,7 @@ class Desk:
         return replace(self.settings.configs, controller_ids=frozenset(self.voter_ids()))
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One request in its turn. ``request`` is of the class that its row is for."""
 
     desk: Desk

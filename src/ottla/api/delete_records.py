@@ -4,8 +4,9 @@ A partition is answered with its low watermark: the smallest log start among the
 are alive. The records go when their segments do; no reader sees them from now on.
 """
 
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.partition_wait import PartitionWait, Subscribe
@@ -27,8 +28,7 @@ from ottla.replication.partitions import Partitions
 NO_LOW_WATERMARK = -1
 
 
-@dataclass(slots=True)
-class _Deletion:
+class _Deletion(msgspec.Struct):
     """One partition's part of a request; without ``partition`` it has failed."""
 
     result: DeleteRecordsPartitionResult
@@ -44,8 +44,7 @@ class _Deletion:
             self.result.low_watermark = NO_LOW_WATERMARK
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsHandler:
+class DeleteRecordsHandler(msgspec.Struct, frozen=True):
     """Serves DeleteRecords."""
 
     partitions: Partitions

@@ -1,8 +1,9 @@
 """What brokers answer about the cluster's settings from the image alone: Describe*."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.routes import Caller, Route
 from ottla.config.describe import (
@@ -52,8 +53,7 @@ class NotDescribed(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeHandlers:
+class DescribeHandlers(msgspec.Struct, frozen=True):
     """The handlers of one broker. ``static`` is its own configuration as written."""
 
     node_id: int

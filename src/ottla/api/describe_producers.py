@@ -4,7 +4,7 @@ Any replica answers, not only the leader: an operator who looks for a transactio
 wants to see what each of them believes.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.api.routes import Caller, Route
 from ottla.protocol.api_keys import ApiKey
@@ -21,8 +21,7 @@ from ottla.storage.partition_names import is_topic_name
 from ottla.storage.producer_state import ProducerEntry
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeProducersHandler:
+class DescribeProducersHandler(msgspec.Struct, frozen=True):
     """Serves DescribeProducers."""
 
     partitions: Partitions

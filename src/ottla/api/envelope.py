@@ -15,10 +15,11 @@ new one. What the request itself came to is in the response inside.
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from inspect import isawaitable
 from types import MappingProxyType
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import Body, Result
@@ -86,8 +87,7 @@ _NOT_LEADING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWE
 # -- the controller's side ---------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeHandler:
+class EnvelopeHandler(msgspec.Struct, frozen=True):
     """Opens envelopes and answers what is inside by the controller listener's own routes."""
 
     routes: Callable[[], Routes]
@@ -182,8 +182,7 @@ class ActiveController(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarder:
+class Forwarder(msgspec.Struct, frozen=True):
     """Hands requests to the active controller as they are."""
 
     controller: ActiveController

@@ -9,8 +9,9 @@ to the receive buffer while it waits.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
+
+import msgspec
 
 from ottla.api.fetch_read import Pass, Reading, ReadSources
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
@@ -26,15 +27,14 @@ from ottla.protocol.frames import Request
 from ottla.runtime.ports import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class FetchHandlers:
+class FetchHandlers(msgspec.Struct, frozen=True):
     """The handler of a broker's listeners. ``bytes_max`` is ``fetch.max.bytes``."""
 
     sources: ReadSources
     sessions: Sessions
     clock: Clock
     bytes_max: int
-    events: TopicEvents = field(default_factory=NoTopicEvents)
+    events: TopicEvents = msgspec.field(default_factory=NoTopicEvents)
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a route table."""

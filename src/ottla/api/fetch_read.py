@@ -10,8 +10,9 @@ diverging epoch or a better replica, since waiting would not change them.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint, current_leader, endpoint_of
 from ottla.api.fetch_reply import Row
@@ -46,8 +47,7 @@ def anybody(caller: Caller) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSources:
+class ReadSources(msgspec.Struct, frozen=True):
     """Where reads go, and who may. ``is_rack_aware``: consumers are sent to their rack."""
 
     partitions: Partitions
@@ -57,16 +57,15 @@ class ReadSources:
     may_replicate: Callable[[Caller], bool] = anybody
 
 
-@dataclass(slots=True)
-class Pass:
+class Pass(msgspec.Struct):
     """What one pass came to.
 
     ``watched`` are the partitions that may have more later; ``is_due`` says that some answer
     will not get better by waiting.
     """
 
-    told: list[Told] = field(default_factory=list)
-    watched: list[tuple[Followed, Partition]] = field(default_factory=list)
+    told: list[Told] = msgspec.field(default_factory=list)
+    watched: list[tuple[Followed, Partition]] = msgspec.field(default_factory=list)
     size: int = 0
     is_due: bool = False
 

@@ -18,9 +18,10 @@ A reply is a list of chunks, a run of bytes up to the next file slice each.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
+
+import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_request import FLEXIBLE_SINCE, SESSIONS_SINCE, Topic
@@ -48,8 +49,7 @@ _LEADER: Final = Struct(">iiB")
 _NULL_ARRAY: Final = _INT32.pack(-1)
 
 
-@dataclass(slots=True)
-class Row:
+class Row(msgspec.Struct):
     """What one partition is told. ``records`` is None or empty where there is nothing to read."""
 
     index: int
@@ -69,8 +69,7 @@ class Row:
         return 0 if self.records is None else self.records.length
 
 
-@dataclass(slots=True)
-class FetchReply:
+class FetchReply(msgspec.Struct):
     """A reply. ``topics`` are in the order of reading; a topic may come more than once."""
 
     error: ErrorCode = ErrorCode.NONE

@@ -26,8 +26,9 @@ it was old enough at its last use, and in ``_by_followers`` then or if it is a c
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from ottla.api.fetch_reply import NO_REPLICA, NO_SESSION, Row
 from ottla.api.fetch_request import IDS_SINCE, Asked, FetchAsk, Topic
@@ -46,8 +47,7 @@ _UNKNOWN: Final = Offset(-1)
 Key = tuple[Topic, int]
 
 
-@dataclass(slots=True, eq=False)
-class Followed:
+class Followed(msgspec.Struct, eq=False):
     """A partition that is fetched, with what its fetcher was told last.
 
     ``name`` is None for a topic id that nobody knew so far.
@@ -84,8 +84,7 @@ class _Value(NamedTuple):
     session_id: int
 
 
-@dataclass(slots=True, eq=False)
-class Session:
+class Session(msgspec.Struct, eq=False):
     """One session. ``partitions`` are in the order in which they are read."""
 
     id: int
@@ -94,7 +93,7 @@ class Session:
     created: Millis
     used: Millis
     epoch: int
-    partitions: dict[Key, Followed] = field(default_factory=dict)
+    partitions: dict[Key, Followed] = msgspec.field(default_factory=dict)
     value: _Value | None = None  # as of the last use; None before the first
 
     def update(self, ask: FetchAsk) -> None:
@@ -129,8 +128,7 @@ class Finished(NamedTuple):
     told: Sequence[Told]
 
 
-@dataclass(frozen=True, slots=True)
-class Sessionless:
+class Sessionless(msgspec.Struct, frozen=True):
     """A request that stands alone."""
 
     followed: Iterable[Followed]
@@ -140,8 +138,7 @@ class Sessionless:
         return Finished(ErrorCode.NONE, NO_SESSION, told)
 
 
-@dataclass(frozen=True, slots=True)
-class Full:
+class Full(msgspec.Struct, frozen=True):
     """A request that begins a session, if there is room for one when it is answered."""
 
     followed: Iterable[Followed]
@@ -154,8 +151,7 @@ class Full:
         return Finished(ErrorCode.NONE, session_id, told)
 
 
-@dataclass(frozen=True, slots=True)
-class Incremental:
+class Incremental(msgspec.Struct, frozen=True):
     """A request within a session."""
 
     session: Session

@@ -5,8 +5,9 @@ is created by the first who asks, in the broker's own name; meanwhile nobody coo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
@@ -39,8 +40,7 @@ _SHARE_SINCE: Final = 6
 _NOBODY: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorHandler:
+class FindCoordinatorHandler(msgspec.Struct, frozen=True):
     """The handler of one broker. ``create`` has an internal topic made, and does not wait."""
 
     image: Callable[[], Image]

@@ -1,8 +1,9 @@
 """Who may do what to groups and to the topics they read. Without an authorizer: everybody."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from ottla.api.routes import Caller
 
@@ -15,8 +16,7 @@ def everybody(caller: Caller, name: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class GroupAccess:
+class GroupAccess(msgspec.Struct, frozen=True):
     """The questions, by Kafka's operations and resources."""
 
     read_group: May = everybody

@@ -7,8 +7,9 @@ and placed in the response by `error_reply` as Kafka's own request classes do.
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
@@ -47,8 +48,7 @@ Reply = TypeVar("Reply")
 Changed = TypeVar("Changed")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupHandlers:
+class GroupHandlers(msgspec.Struct, frozen=True):
     """The handlers of one broker."""
 
     groups: GroupCoordinator

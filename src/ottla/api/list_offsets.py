@@ -15,8 +15,9 @@ is never an offset: its row says -1 beside the code.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.fetch_read import everybody
 from ottla.api.routes import Caller, Route
@@ -57,8 +58,7 @@ _NOT_AVAILABLE_SINCE: Final = 5
 _NOTHING: Final = TimestampedOffset(NO_TIMESTAMP, Offset(-1), NO_EPOCH)
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsHandlers:
+class ListOffsetsHandlers(msgspec.Struct, frozen=True):
     """The handler of a broker's listeners."""
 
     partitions: Partitions

@@ -6,8 +6,9 @@ being moved is a second row of its partition, in the directory it moves to, with
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.fetch_read import anybody
 from ottla.api.routes import Caller, Route
@@ -29,8 +30,7 @@ VERSIONS: Final = (1, 4)
 _LAG_UNKNOWN: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirsHandler:
+class LogDirsHandler(msgspec.Struct, frozen=True):
     """The handler of a broker's listeners.
 
     ``paths`` are all of ``log.dirs``; one without a directory could not be opened at the start.

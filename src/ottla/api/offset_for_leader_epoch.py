@@ -4,7 +4,8 @@ Only the leader answers: any other replica's history may itself be cut back.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.api.fetch_read import everybody
 from ottla.api.routes import Caller, Route
@@ -22,8 +23,7 @@ from ottla.protocol.types import LeaderEpoch
 from ottla.replication.partitions import Partitions
 
 
-@dataclass(frozen=True, slots=True)
-class EpochHandlers:
+class EpochHandlers(msgspec.Struct, frozen=True):
     """The handler of a broker's listeners."""
 
     partitions: Partitions

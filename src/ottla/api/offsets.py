@@ -7,8 +7,9 @@ there, or that the caller may not see, are answered here and never reach it.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
@@ -54,8 +55,7 @@ _TOP_LEVEL_ERROR_SINCE: Final = 2
 _NO_OFFSET: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetHandlers:
+class OffsetHandlers(msgspec.Struct, frozen=True):
     """The handlers of one broker."""
 
     groups: GroupCoordinator

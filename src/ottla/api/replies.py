@@ -8,8 +8,9 @@ the length of the frame has been announced by then.
 
 import enum
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Buffer
@@ -35,8 +36,7 @@ class FileSlice(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FileRange:
+class FileRange(msgspec.Struct, frozen=True):
     """The plainest `FileSlice`."""
 
     file: File
@@ -58,8 +58,7 @@ NO_REPLY: Final = NoReply.NO_REPLY
 """The request wants no answer: Produce with acks=0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A body with a wish to the connection.
 
     ``throttle_ms`` mutes the connection for so long once the reply is on its way (KIP-219);

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from ottla.api.replies import Reply
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.schema import Versions, covers
@@ -38,8 +40,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 UNSTABLE: Final[Mapping[ApiKey, int]] = MappingProxyType({ApiKey.INIT_PRODUCER_ID: 6})
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asks, and by which way. One object serves all requests that agree in it."""
 
     principal: str
@@ -50,8 +51,7 @@ class Caller:
     software_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """One API and its handler. ``versions`` narrows what the codec speaks; None takes all."""
 
     api_key: ApiKey

@@ -6,7 +6,8 @@ where ``next_cursor`` says. A topic of which not even one partition fits is left
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.api.cluster import (
     InvalidRequest,
@@ -29,8 +30,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
 from ottla.protocol.types import NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitionsHandlers:
+class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
     """The handler of one broker. ``partitions_max`` bounds a page whatever is asked for."""
 
     image: Callable[[], Image]

@@ -13,7 +13,8 @@ is what lets a broker see that it has it already (KIP-98).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.records.batch import HEADER_BYTES, SEQUENCE_MAX
@@ -26,8 +27,7 @@ _RECORD_OVERHEAD_BYTES = 21
 _HEADER_OVERHEAD_BYTES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """Where a record ended up. ``offset`` is -1 where nobody was asked (acks=0) or it is unknown.
 
     ``timestamp`` is the broker's where the topic has LogAppendTime, else the record's.
@@ -42,8 +42,7 @@ Outcome = Delivered | Exception
 Report = Callable[[Outcome], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Unsent:
+class Unsent(msgspec.Struct, frozen=True):
     """A record that is not sent yet, and who is told how it went."""
 
     key: bytes | None
@@ -62,13 +61,12 @@ class Unsent:
         return len(self.key or b"") + len(self.value or b"") + headers + _RECORD_OVERHEAD_BYTES
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """Records of one partition that travel together. Times are monotonic."""
 
     partition: TopicPartition
     born: Millis
-    unsent: list[Unsent] = field(default_factory=list)
+    unsent: list[Unsent] = msgspec.field(default_factory=list)
     size: int = HEADER_BYTES
     producer: Producer | None = None
     attempts: int = 0
@@ -94,8 +92,7 @@ class Batch:
             each.report(error)
 
 
-@dataclass(slots=True)
-class Limits:
+class Limits(msgspec.Struct):
     """Sizes are bytes before compression."""
 
     batch_bytes_max: int = 1_000_000

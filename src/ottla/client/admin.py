@@ -6,7 +6,8 @@ of them, and the caller is told so instead of a second try.
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.errors import ErrorCode
@@ -94,18 +95,16 @@ class ConfigChange(enum.IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A topic to be made."""
 
     name: str
     partitions: int = DEFAULT
     replication_factor: int = DEFAULT
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One key of a configuration, and what to do with it."""
 
     name: str

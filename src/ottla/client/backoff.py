@@ -1,10 +1,9 @@
 """How long to wait before trying again: longer each time, and not all clients at once."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Kafka's ``retry.backoff.ms`` and ``retry.backoff.max.ms`` (KIP-580)."""
 
     first_ms: int = 100

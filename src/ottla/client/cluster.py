@@ -10,9 +10,10 @@ like calls `forget` and asks again. Nothing is refreshed behind anybody's back.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, TypeVar
+
+import msgspec
 
 from ottla.client.backoff import Backoff
 from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options
@@ -50,8 +51,7 @@ class NoBroker(ConnectionError):
     """No address that is known answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientWorld:
+class ClientWorld(msgspec.Struct, frozen=True):
     """What a client needs of the outside."""
 
     network: Network
@@ -59,26 +59,23 @@ class ClientWorld:
     random: Random
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientOptions:
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a client behaves."""
 
     client_id: str = "ottla"
-    connection: Options = field(default_factory=Options)
-    backoff: Backoff = field(default_factory=Backoff)
+    connection: Options = msgspec.field(default_factory=Options)
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
     timeout_ms: int = TIMEOUT_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(msgspec.Struct, frozen=True):
     """Who leads a partition. ``epoch`` is sent along, so that a stale leader is noticed."""
 
     node_id: NodeId
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTopic:
+class KnownTopic(msgspec.Struct, frozen=True):
     """A topic as metadata has it; partitions without a leader have none here."""
 
     name: str

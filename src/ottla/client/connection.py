@@ -16,8 +16,9 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, cast
+
+import msgspec
 
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
@@ -41,8 +42,7 @@ class ConnectionLost(ConnectionError):
     """The connection ended before the reply came; whether the request was served is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How a connection behaves. Sizes are bytes."""
 
     connect_timeout_ms: int = 10_000
@@ -53,8 +53,7 @@ class Options:
     tls: ssl.SSLContext | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _Sent:
+class _Sent(msgspec.Struct, eq=False):
     """A request under way. Its future is cancelled when nobody waits for the reply any more."""
 
     correlation_id: int

@@ -13,8 +13,9 @@ the others up. Positions move past markers and aborted transactions too.
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
@@ -38,8 +39,7 @@ _SLACK_MS: Final = 30_000
 """What a fetch may take beyond the wait it asks for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderOptions:
+class ReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to fetch. Sizes are bytes. ``failures_max``: fetches in a row that bring nothing but
     errors before `poll` raises.
     """
@@ -52,8 +52,7 @@ class ReaderOptions:
     failures_max: int = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
+class _Answered(msgspec.Struct, frozen=True):
     """How a fetch ended: with a reply, or without one."""
 
     leader: NodeId

@@ -7,8 +7,9 @@ skips that producer's batches from there until the abort marker.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.faults import CorruptBatch, RecordTooLarge
@@ -32,8 +33,7 @@ class FetchedBatch(NamedTuple):
     header: BatchHeader
 
 
-@dataclass(slots=True)
-class Fetched:
+class Fetched(msgspec.Struct):
     """What one partition answered. ``next_offset`` is where to fetch on: markers and aborted
     records move it too. ``end_offset`` is where reading ends for now.
     """
@@ -43,7 +43,7 @@ class Fetched:
     offset: Offset
     next_offset: Offset
     end_offset: Offset
-    batches: list[FetchedBatch] = field(default_factory=list)
+    batches: list[FetchedBatch] = msgspec.field(default_factory=list)
 
     def records(self) -> Iterator[Record]:
         """Yield the records from the offset that was asked for.

@@ -8,8 +8,9 @@ N                      the offset
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -23,22 +24,19 @@ class BadOffset(ValueError):
     """A text that is no offset; the message says which forms there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtOffset:
+class AtOffset(msgspec.Struct, frozen=True):
     """Exactly this offset; nobody has to be asked."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(msgspec.Struct, frozen=True):
     """What ListOffsets answers for this time, or for one of its special numbers."""
 
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeEnd:
+class BeforeEnd(msgspec.Struct, frozen=True):
     """So many offsets before the end, but never before the beginning."""
 
     count: int

@@ -12,8 +12,9 @@ those of one leader together; each partition has one batch under way. A batch is
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Outcome, Unsent
 from ottla.client.cluster import Cluster, KnownTopic, NoBroker, Refused
@@ -51,8 +52,7 @@ _LOST: Final = (ConnectionLost, RequestTimedOut)
 Report = asyncio.Future[Delivered]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How records are sent. An idempotent producer waits for all in-sync replicas."""
 
     acks: int = ACKS_ALL
@@ -60,7 +60,7 @@ class ProducerOptions:
     compression: Compression = Compression.NONE
     request_timeout_ms: int = 30_000
     may_create_topics: bool = True
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
 
 
 class Producer:

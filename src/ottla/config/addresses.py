@@ -8,7 +8,8 @@ EXTERNAL://host:port        a listener; an empty host means every interface
 
 import enum
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.types import NodeId
 
@@ -44,8 +45,7 @@ class SecurityProtocol(enum.Enum):
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-@dataclass(frozen=True, slots=True)
-class HostPort:
+class HostPort(msgspec.Struct, frozen=True):
     """Where something listens. An IPv6 host has no brackets; an empty one means everywhere."""
 
     host: str
@@ -55,16 +55,14 @@ class HostPort:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(msgspec.Struct, frozen=True):
     """A member of a fixed quorum and where its controller listener is."""
 
     id: NodeId
     address: HostPort
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerAddress:
+class ListenerAddress(msgspec.Struct, frozen=True):
     """A listener's name, in upper case, and its address."""
 
     name: str

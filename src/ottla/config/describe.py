@@ -7,7 +7,8 @@ nobody knows are marked sensitive and have no value.
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.config.key import Key, Scope, Update
 from ottla.config.keys import DYNAMIC_ONLY, KEYS, TOPIC_FALLBACK, base_of_listener_key, synonyms_of
@@ -34,8 +35,7 @@ class Source(enum.IntEnum):
 UNKNOWN_TYPE = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(msgspec.Struct, frozen=True):
     """One place that gives the key a value."""
 
     name: str
@@ -43,8 +43,7 @@ class Synonym:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One key as described."""
 
     name: str

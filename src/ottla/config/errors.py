@@ -1,11 +1,11 @@
 """What is wrong with a configuration, all of it at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One bad setting. ``value`` is None where it is absent or must not be shown."""
 
     key: str
@@ -27,8 +27,7 @@ class ConfigError(Exception):
         self.problems = tuple(problems)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigWarning:
+class ConfigWarning(msgspec.Struct, frozen=True):
     """A setting that is carried along and does not do what its author may expect."""
 
     key: str

@@ -1,7 +1,8 @@
 """What is known about one configuration key."""
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.config.rules import Rule
 from ottla.config.values import Type, Value
@@ -44,8 +45,7 @@ class Required(enum.Enum):
 REQUIRED = Required.REQUIRED
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One key. ``default`` is already parsed; None means that the key is not set.
 
     An ``internal`` key works and is not listed by DescribeConfigs.

@@ -5,7 +5,8 @@ advertised listener may be empty, and then stands for the name of the machine.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.config.addresses import (
     BadAddress,
@@ -19,8 +20,7 @@ from ottla.config.errors import ConfigError, Problem
 from ottla.config.generated import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """One listener of this node."""
 
     name: str
@@ -31,8 +31,7 @@ class Listener:
     is_controller: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
+class Listeners(msgspec.Struct, frozen=True):
     """All listeners of this node, in the order they were given."""
 
     all: tuple[Listener, ...]

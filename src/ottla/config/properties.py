@@ -11,7 +11,8 @@ The file is in the format of Java's Properties:
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 _LINE = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
@@ -46,8 +47,7 @@ ENVIRONMENT_ALIASES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """A raw value and where it was given, as an operator would name the place."""
 
     key: str

@@ -5,8 +5,9 @@ as the one line that ``docs/config.md`` and error messages show.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from ottla.config.addresses import BadAddress, parse_host_port, parse_voter
 from ottla.config.values import Value
@@ -19,8 +20,7 @@ class Rule(Protocol):
         """Return what was expected when ``value`` breaks the rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """A number within bounds, both included. NaN passes, as in Kafka."""
 
     low: int | float
@@ -43,8 +43,7 @@ class Range:
         return f"between {self.low} and {self.high}{also}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """A string out of a closed set."""
 
     allowed: tuple[str, ...]
@@ -63,8 +62,7 @@ class OneOf:
         return "one of " + ", ".join(self.allowed) + (" in any case" if self.any_case else "")
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     """A list without empty items, perhaps of a closed set, perhaps not empty itself."""
 
     allowed: tuple[str, ...] = ()
@@ -87,8 +85,7 @@ class ListOf:
         return items + ("" if self.may_be_empty else ", at least one")
 
 
-@dataclass(frozen=True, slots=True)
-class NonEmpty:
+class NonEmpty(msgspec.Struct, frozen=True):
     """A string with something in it."""
 
     def broken_by(self, value: Value) -> str | None:
@@ -99,8 +96,7 @@ class NonEmpty:
         return "not empty"
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottledReplicas:
+class ThrottledReplicas(msgspec.Struct, frozen=True):
     """``*`` alone, or any number of ``partition:broker``."""
 
     def broken_by(self, value: Value) -> str | None:
@@ -114,8 +110,7 @@ class ThrottledReplicas:
         return "* or partition:broker,..."
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetReset:
+class OffsetReset(msgspec.Struct, frozen=True):
     """``latest``, ``earliest``, or ``by_duration:`` and an ISO 8601 duration, not negative."""
 
     def broken_by(self, value: Value) -> str | None:
@@ -150,8 +145,7 @@ def duration_ms(text: str) -> int | None:
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + millis
 
 
-@dataclass(frozen=True, slots=True)
-class Voters:
+class Voters(msgspec.Struct, frozen=True):
     """Any number of ``id@host:port``."""
 
     def broken_by(self, value: Value) -> str | None:
@@ -168,8 +162,7 @@ class Voters:
         return "id@host:port,..."
 
 
-@dataclass(frozen=True, slots=True)
-class HostPorts:
+class HostPorts(msgspec.Struct, frozen=True):
     """Any number of ``host:port``; of a string exactly one."""
 
     def broken_by(self, value: Value) -> str | None:
@@ -196,8 +189,7 @@ CLIENT_SELECTORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientMatch:
+class ClientMatch(msgspec.Struct, frozen=True):
     """Any number of ``selector=regular expression`` over what is known of a client."""
 
     def broken_by(self, value: Value) -> str | None:

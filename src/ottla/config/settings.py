@@ -6,8 +6,10 @@ key is carried along and warned about, naming the nearest known one: it may be a
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from ottla.config.checks import broker_problems
 from ottla.config.errors import ConfigError, ConfigWarning, Problem
@@ -186,7 +188,7 @@ def for_listener(loaded: Loaded, listener: str, mechanism: str | None = None) ->
             key = _BROKER.get(name.removeprefix(prefix))
             if name.startswith(prefix) and key is not None and key.name in fields:
                 changes[key.field] = parse_checked(key, text)
-    return replace(loaded.broker, **changes)  # type: ignore[arg-type]
+    return replace(loaded.broker, **changes)
 
 
 def layers_of(loaded: Loaded) -> Layers:

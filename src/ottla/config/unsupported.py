@@ -5,7 +5,7 @@ warning. Where ignoring would weaken what the operator asked for, as with a poli
 credential check, the value is refused instead.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 _POOL = "one event loop serves a node; there is no such pool"
 _JMX = "there is no JMX; see ottla.metrics.listener"
@@ -14,8 +14,7 @@ _JAVA_TLS = "TLS comes from OpenSSL, not from Java"
 _CLASS = "Java classes cannot be loaded"
 
 
-@dataclass(frozen=True, slots=True)
-class Unsupported:
+class Unsupported(msgspec.Struct, frozen=True):
     """Why a key has no effect. ``accepted`` values mean something all the same.
 
     A ``refused`` key given any other value stops the node; else there is a warning.

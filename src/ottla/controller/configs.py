@@ -9,8 +9,9 @@ change of min.insync.replicas makes all of those ineligible (KIP-966), in the sa
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from ottla.config.values import to_text
 from ottla.controller.config_rules import (
@@ -57,8 +58,7 @@ class Operation(enum.IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What becomes of one resource: the records, or why there are none."""
 
     resource: ConfigResource

@@ -14,8 +14,9 @@ cuts it, and each part by itself leaves a valid state.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from ottla.controller.index import PartitionIndex, follow, index_of
 from ottla.metadata.delta import Delta
@@ -33,8 +34,7 @@ BATCH_RECORDS_MAX = 20_000
 Reply = TypeVar("Reply", bound=Message | None, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[Reply]):
+class Decision(msgspec.Struct, Generic[Reply], frozen=True):
     """What to write, in this order, and what to answer when it is committed.
 
     ``reply`` is None where nobody asked: the controller's own periodic work.
@@ -51,12 +51,11 @@ class Refusal(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerState:
+class ControllerState(msgspec.Struct, frozen=True):
     """The newest image, with records that are not committed, and the index that belongs to it."""
 
     image: Image = EMPTY
-    index: PartitionIndex = field(default_factory=PartitionIndex)
+    index: PartitionIndex = msgspec.field(default_factory=PartitionIndex)
 
     @classmethod
     def of(cls, image: Image) -> "ControllerState":

@@ -4,8 +4,9 @@ Each duty is one decision, made again and again while a reign lasts. Pure apart 
 of who was heard when, which dies with a reign.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.controller.brokers import decide_fence
 from ottla.controller.decision import Decision
@@ -21,8 +22,7 @@ TICK_MS: Final = 1_000
 NOTHING: Final[Decision[None]] = Decision([], None)
 
 
-@dataclass(frozen=True, slots=True)
-class FenceSilentBrokers:
+class FenceSilentBrokers(msgspec.Struct, frozen=True):
     """Every second, and at once while there is more to do: fences brokers whose session ended.
 
     On becoming active every broker of the image is taken for just heard: one that
@@ -55,8 +55,7 @@ class FenceSilentBrokers:
         return NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(msgspec.Struct, frozen=True):
     """Gives leadership back to preferred replicas where too much of it has drifted (KIP-460)."""
 
     interval_ms: int
@@ -72,8 +71,7 @@ class Rebalance:
         return decide_rebalance(moment.state, self.imbalance_percent_max, self.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class ElectUnclean:
+class ElectUnclean(msgspec.Struct, frozen=True):
     """Finds leaders for partitions without one, where a topic prefers any leader to none."""
 
     interval_ms: int
@@ -88,8 +86,7 @@ class ElectUnclean:
         return decide_unclean_elections(moment.state, self.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetEndedTokens:
+class ForgetEndedTokens(msgspec.Struct, frozen=True):
     """Removes delegation tokens that have ended."""
 
     interval_ms: int

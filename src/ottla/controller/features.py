@@ -12,7 +12,8 @@ that the reply waits for its place in the log.
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.config.layers import Layers, effective_broker_value
 from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS, ConfigContext
@@ -54,8 +55,7 @@ class UpgradeType(enum.IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FeaturesDecision(Decision[UpdateFeaturesResponse]):
+class FeaturesDecision(Decision[UpdateFeaturesResponse], frozen=True):
     """A decision that may also ask the voters for another kraft.version.
 
     So it does for a request that only validates: the voters know more that speaks against it.
@@ -64,8 +64,7 @@ class FeaturesDecision(Decision[UpdateFeaturesResponse]):
     kraft_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureContext:
+class FeatureContext(msgspec.Struct, frozen=True):
     """What the active controller knows of features beside the image.
 
     ``configs`` names the quorum's nodes, all of which must be able to run a new level.

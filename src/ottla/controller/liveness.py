@@ -8,7 +8,8 @@ Pure: whoever calls says what time it is, by a clock that does not jump.
 """
 
 import enum
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ottla.metadata.image import Image
 from ottla.protocol.types import Millis, Offset
@@ -25,8 +26,7 @@ class Transition(enum.Enum):
     DEAD_TO_ALIVE = "dead to alive"
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """A broker that died or came back since the last tick."""
 
     broker_id: int
@@ -34,8 +34,7 @@ class Turn:
     transition: Transition
 
 
-@dataclass(slots=True)
-class ChangeCounter:
+class ChangeCounter(msgspec.Struct):
     """Counts how often a watched value really changed; the first one seen is no change."""
 
     count: int = 0
@@ -50,8 +49,7 @@ class ChangeCounter:
         return is_changed
 
 
-@dataclass(slots=True)
-class _Session:
+class _Session(msgspec.Struct):
     epoch: int
     contact: Millis
     is_alive: bool = True
@@ -60,8 +58,7 @@ class _Session:
     shutdown_offset: Offset = UNKNOWN_OFFSET
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """What a heartbeat is judged by, beside the image.
 
     ``shutdown_offset`` is where the broker's leaderships were moved away, -1 while it has not
@@ -72,15 +69,14 @@ class Standing:
     lowest_active_offset: Offset = OFFSET_MAX
 
 
-@dataclass(slots=True)
-class Liveness:
+class Liveness(msgspec.Struct):
     """The registry of one reign. ``session_timeout_ms`` is broker.session.timeout.ms."""
 
     session_timeout_ms: int
     heartbeats: int = 0
     deaths: int = 0
     returns: int = 0
-    _sessions: dict[int, _Session] = field(default_factory=dict)
+    _sessions: dict[int, _Session] = msgspec.field(default_factory=dict)
 
     def seed(self, image: Image, now: Millis) -> None:
         """Start over with every broker of the image, all just heard but for those fenced.

@@ -15,8 +15,9 @@ the partition epoch by one.
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay_topics import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
@@ -35,8 +36,7 @@ class Election(enum.Enum):
     UNCLEAN = "unclean"  # if nobody of those is there, any replica: records may be lost
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """How a partition shall differ; None leaves as it is.
 
     ``directories`` are for single replicas. ``lost`` is a replica, -1 for none, that may have
@@ -48,13 +48,12 @@ class Wanted:
     adding: Replicas | None = None
     removing: Replicas | None = None
     recovery_state: LeaderRecoveryState | None = None
-    directories: Mapping[int, Uuid] = field(default_factory=dict)
+    directories: Mapping[int, Uuid] = msgspec.field(default_factory=dict)
     lost: int = NO_LEADER
     election: Election = Election.ONLINE
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What holds for the partition: ``min_isr`` of its topic, who may lead, where replicas go."""
 
     level: MetadataVersion
@@ -71,8 +70,7 @@ class Elected(NamedTuple):
     is_unclean: bool
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(msgspec.Struct):
     """The partition as it shall be, while that is worked out."""
 
     isr: Replicas

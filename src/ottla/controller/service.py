@@ -16,8 +16,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from ottla.controller.decision import ControllerState, Decision, parts
 from ottla.metadata.image import Image
@@ -82,8 +83,7 @@ class Committed(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """What a decision is made upon. ``now`` is the deadlines' clock, ``wall`` that of records."""
 
     state: ControllerState
@@ -123,24 +123,21 @@ class Duty(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
+class ControllerSettings(msgspec.Struct, frozen=True):
     """Bounds of the controller. ``idle_ms`` 0 writes no NoOpRecord."""
 
     idle_ms: int = 500
     pending_max: int = PENDING_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True):
     """A reply that waits until everything up to ``offset`` is applied."""
 
     offset: Offset
     done: "asyncio.Future[None]"
 
 
-@dataclass(slots=True, eq=False)
-class _Reign:
+class _Reign(msgspec.Struct, eq=False):
     """One leadership of this node. ``state`` is None until it may decide."""
 
     epoch: LeaderEpoch
@@ -148,14 +145,13 @@ class _Reign:
     state: ControllerState | None = None
     last_offset: Offset = NOTHING
     written_at: Millis = LONG_AGO
-    pending: deque[_Pending] = field(default_factory=deque)
+    pending: deque[_Pending] = msgspec.field(default_factory=deque)
     # Decisions follow one another even where appending takes a while.
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    due: dict[str, Millis] = field(default_factory=dict)
+    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    due: dict[str, Millis] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerParts:
+class ControllerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a controller is made of. ``bootstrap`` are the first records of a log without any."""
 
     quorum: Quorum

@@ -1,6 +1,6 @@
 """What configuration says about topics and brokers, as far as decisions need it."""
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.config.key import Scope
 from ottla.config.layers import Layers, effective_broker_value, effective_value
@@ -12,8 +12,7 @@ from ottla.metadata.topics import Topic
 from ottla.protocol.types import Uuid
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionSettings:
+class DecisionSettings(msgspec.Struct, frozen=True):
     """What the controller's own configuration says; topics inherit from ``configs``."""
 
     configs: ConfigContext

@@ -7,7 +7,8 @@ from the start, and the first of them leads.
 
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.config.describe import describe_topic
 from ottla.controller.config_rules import refuse_long_value, refuse_topic_configs
@@ -55,8 +56,7 @@ def unlimited(changes: int) -> Refusal | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicContext:
+class TopicContext(msgspec.Struct, frozen=True):
     """What decisions about topics need beside the state.
 
     ``describable`` are the topics whose configurations the asker may see, None for all.
@@ -68,8 +68,7 @@ class TopicContext:
     describable: Container[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Created:
+class _Created(msgspec.Struct, frozen=True):
     """A topic that can be created: its records, and what to tell about it."""
 
     records: list[Versioned]

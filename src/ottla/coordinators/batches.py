@@ -6,8 +6,9 @@ record   key and value as in `protocol.internal.framing`, timestamp of the decis
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from ottla.coordinators.decision import Decision, Origin
 from ottla.protocol.faults import CorruptBatch
@@ -42,8 +43,7 @@ Decode: TypeAlias = Callable[[Buffer | None, Buffer | None], CoordinatorRecord]
 _RECORD_OVERHEAD: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerFound:
+class MarkerFound(msgspec.Struct, frozen=True):
     """A control batch: the end of a producer's transaction."""
 
     producer: Producer
@@ -51,16 +51,14 @@ class MarkerFound:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFound:
+class RecordFound(msgspec.Struct, frozen=True):
     """A record of a coordinator and where it stands."""
 
     record: CoordinatorRecord
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBatch:
+class ReadBatch(msgspec.Struct, frozen=True):
     """What one batch says, and the offset behind it."""
 
     found: list[MarkerFound | RecordFound]

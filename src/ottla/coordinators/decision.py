@@ -13,8 +13,9 @@ committed is asked of a `StateMachine.view` instead, which the shard keeps for t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.framing import CoordinatorRecord
@@ -79,8 +80,7 @@ LATER = Later()
 """In place of a reply: the machine has kept the ticket and will answer it by an `Answer`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What to write, whom to answer when it is committed, and which timers change.
 
     ``records`` go into one batch and hold or fall together, unless ``may_split``. With

@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from ottla.coordinators.decision import Answer, Ticket
 from ottla.protocol.faults import Fault
@@ -12,8 +13,7 @@ from ottla.protocol.types import Millis, Offset
 View = TypeVar("View")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parked:
+class _Parked(msgspec.Struct, frozen=True):
     end: Offset  # leaves when everything below is committed
     deadline: Millis
     answers: Sequence[Answer]

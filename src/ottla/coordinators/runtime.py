@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic
+
+import msgspec
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.ports import ShardLog
@@ -24,8 +25,7 @@ from ottla.protocol.types import LeaderEpoch, Millis
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeParts(Generic[Machine]):
+class RuntimeParts(msgspec.Struct, Generic[Machine], frozen=True):
     """What a runtime is made of. ``open_log`` is None where the partition is not led any more."""
 
     name: str

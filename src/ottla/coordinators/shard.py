@@ -15,8 +15,9 @@ NOT_COORDINATOR, and its machine is thrown away: what was not committed cannot b
 import enum
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from ottla.coordinators.batches import (
     Decode,
@@ -77,8 +78,7 @@ class ShardState(enum.Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSettings:
+class ShardSettings(msgspec.Struct, frozen=True):
     """``write_timeout_ms``: how long a reply waits for its commit (``offsets.commit.timeout.ms``).
 
     ``load_bytes`` are read, decoded and replayed in one step of a load.

@@ -6,8 +6,9 @@ was released with.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from ottla.metadata.cluster import VersionRange
 from ottla.metadata.metadata_versions import (
@@ -25,8 +26,7 @@ SHARE_VERSION = "share.version"
 STREAMS_VERSION = "streams.version"
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureVersion:
+class FeatureVersion(msgspec.Struct, frozen=True):
     """One level of a feature.
 
     ``since`` is the metadata.version from which on a new cluster starts with the level;

@@ -6,7 +6,8 @@ operator asked. Never for an image that the last snapshot already holds.
 """
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.types import Millis
 
@@ -20,8 +21,7 @@ class Reason(enum.Enum):
     TIME = "time since the last one"
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotLimits:
+class SnapshotLimits(msgspec.Struct, frozen=True):
     """After how much of the log a snapshot is due. 0 turns a limit of time or records off."""
 
     bytes_max: int
@@ -29,8 +29,7 @@ class SnapshotLimits:
     records_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SinceSnapshot:
+class SinceSnapshot(msgspec.Struct, frozen=True):
     """What came into the image since the last snapshot was written or loaded, at ``when``."""
 
     when: Millis

@@ -3,29 +3,28 @@
 Ordered by first touch, so that what follows from it has one order.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from ottla.metadata.access import ScramUser
 from ottla.metadata.configs import ConfigResource, QuotaEntity
 from ottla.protocol.types import Uuid
 
 
-@dataclass(slots=True)
-class Touched:
+class Touched(msgspec.Struct):
     """Keys that records named. The dictionaries are ordered sets; values of ``topics`` too.
 
     A key here may turn out unchanged: a record can set what was set before.
     """
 
-    features: dict[str, None] = field(default_factory=dict)
-    brokers: dict[int, None] = field(default_factory=dict)
-    controllers: dict[int, None] = field(default_factory=dict)
-    topics: dict[Uuid, dict[int, None]] = field(default_factory=dict)
-    configs: dict[ConfigResource, None] = field(default_factory=dict)
-    client_quotas: dict[QuotaEntity, None] = field(default_factory=dict)
-    acls: dict[Uuid, None] = field(default_factory=dict)
-    scram: dict[ScramUser, None] = field(default_factory=dict)
-    delegation_tokens: dict[str, None] = field(default_factory=dict)
+    features: dict[str, None] = msgspec.field(default_factory=dict)
+    brokers: dict[int, None] = msgspec.field(default_factory=dict)
+    controllers: dict[int, None] = msgspec.field(default_factory=dict)
+    topics: dict[Uuid, dict[int, None]] = msgspec.field(default_factory=dict)
+    configs: dict[ConfigResource, None] = msgspec.field(default_factory=dict)
+    client_quotas: dict[QuotaEntity, None] = msgspec.field(default_factory=dict)
+    acls: dict[Uuid, None] = msgspec.field(default_factory=dict)
+    scram: dict[ScramUser, None] = msgspec.field(default_factory=dict)
+    delegation_tokens: dict[str, None] = msgspec.field(default_factory=dict)
 
     def include(self, other: "Touched") -> None:
         """Note all that ``other`` noted, after what is noted here."""

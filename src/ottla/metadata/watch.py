@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
@@ -11,8 +12,7 @@ from ottla.protocol.types import Offset
 Condition = Callable[[Image], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+class _Waiter(msgspec.Struct, frozen=True):
     condition: Condition
     found: asyncio.Future[Image]
 

@@ -10,9 +10,9 @@ another incarnation, makes it register again.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from ottla.protocol.errors import ErrorCode
@@ -43,8 +43,7 @@ class Controller(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Milliseconds: between heartbeats, and until one of them has failed."""
 
     heartbeat_ms: int = 2_000
@@ -192,8 +191,7 @@ class BrokerLifecycle:
         return response.is_caught_up
 
 
-@dataclass(frozen=True, slots=True)
-class Unfencing:
+class Unfencing(msgspec.Struct, frozen=True):
     """Service: says that the node serves clients, behind everything that has to be up for it."""
 
     lifecycle: BrokerLifecycle

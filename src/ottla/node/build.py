@@ -7,8 +7,9 @@ runs. Which parts there are follows from the roles:
     broker       quorum replica (observer unless combined), lifecycle, client listeners
 """
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from ottla.api.auto_create import TopicCreation, creatable_topic
 from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers, create_nothing
@@ -79,8 +80,7 @@ from ottla.storage.log_dir import LogDirectory
 CLIENT_ID: Final = "ottla-node-{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """What a node stands on: its settings, its world, its directories, its bound sockets.
 
     ``directories`` begins with that of the metadata log.
@@ -91,7 +91,7 @@ class Ground:
     directories: list[LogDirectory]
     bound: Bound
     committer: Committer
-    meters: Meters = field(default_factory=Meters)
+    meters: Meters = msgspec.field(default_factory=Meters)
     offline_paths: tuple[str, ...] = ()
     """Directories that could not be opened."""
 
@@ -121,8 +121,7 @@ class Ground:
         return role in self.loaded.broker.process_roles
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeParts:
+class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that runs in a node; None for what its roles do not have."""
 
     quorum: NodeQuorum
@@ -404,8 +403,7 @@ def _client_specs(
     return listener_specs(ground.loaded, ground.bound, routes, features, is_controller=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(msgspec.Struct, frozen=True):
     """The parts of a broker that its clients' requests reach."""
 
     hosting: Hosting

@@ -14,8 +14,9 @@ listeners together do not bind the listeners that nodes use among themselves.
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.config.errors import ConfigError, Problem
 from ottla.config.key import Scope
@@ -158,8 +159,7 @@ def _bound(value: object) -> int | None:
     return value if isinstance(value, int) and value < NO_BOUND else None
 
 
-@dataclass(slots=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct):
     """Publisher: keeps the limits of the node's servers as the cluster was told."""
 
     loaded: Loaded

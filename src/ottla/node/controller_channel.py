@@ -8,8 +8,9 @@ up; it may then have been served more than once, or once without an answer, as w
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.client.connection import Connection, Options
 from ottla.metadata.image import Image
@@ -49,8 +50,7 @@ def leader_address(
     return static(view.leader_id) if at is None else Address(at.host, at.port)
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct):
     address: Address
     connection: Connection
 

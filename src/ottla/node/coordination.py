@@ -1,8 +1,9 @@
 """The coordinators of a broker, put together: their runtimes follow the partitions led here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ottla.api.find_coordinator import FindCoordinatorHandler
 from ottla.api.groups import GroupHandlers
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from ottla.node.build import Ground
 
 
-@dataclass(frozen=True, slots=True)
-class Coordination:
+class Coordination(msgspec.Struct, frozen=True):
     """What `build_coordination` made. ``services`` start when the partitions are there."""
 
     groups: GroupCoordinator

@@ -1,6 +1,6 @@
 """From the options of ``ottla format`` to what is to be written: which voters, which records."""
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.config.addresses import BadAddress, parse_voter
 from ottla.config.settings import Loaded
@@ -35,8 +35,7 @@ class BadFormatOptions(Exception):
     """The options do not fit each other or the configuration; the text says what to change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quorum:
+class Quorum(msgspec.Struct, frozen=True):
     """Where the first voters come from; at most one of the three."""
 
     is_standalone: bool = False
@@ -54,8 +53,7 @@ class Quorum:
         return [name for name, is_given in named.items() if is_given]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormatOptions:
+class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for. ``features`` are ``name=level``."""
 
     cluster_id: str

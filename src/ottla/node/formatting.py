@@ -10,8 +10,9 @@ belongs to somebody else is never touched, and then nothing is written anywhere.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.types import Millis, NodeId, Offset, Uuid
@@ -37,8 +38,7 @@ class FormatRefused(Exception):
     """Formatting would harm something, or make no sense; nothing was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormatPlan:
+class FormatPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to make. ``directories`` begins with that of the metadata log, whose id is
     ``metadata_directory_id``; ``voters`` is None unless the quorum's first voters are written.
     """
@@ -52,8 +52,7 @@ class FormatPlan:
     is_formatted_ignored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Formatted:
+class Formatted(msgspec.Struct, frozen=True):
     """What was done: which directories were made, and which were so already."""
 
     made: tuple[str, ...]

@@ -6,8 +6,9 @@ them, and the cluster's only where this node is the active controller.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from ottla.metadata.image import Image
 from ottla.observability.exposition import Family, Kind, Labels, Sample, counter, gauge
@@ -56,8 +57,7 @@ class Hosted(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class BrokerCounts:
+class BrokerCounts(msgspec.Struct):
     """What one walk over the partitions hosted here found."""
 
     total: int = 0

@@ -1,8 +1,9 @@
 """The part of a broker that keeps partitions: logs, replicas and what looks after them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ottla.client.connection import Connection
 from ottla.config.generated import BrokerConfig
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 FETCHER_ID: Final = "broker-{}-fetcher"
 
 
-@dataclass(frozen=True, slots=True)
-class Hosting:
+class Hosting(msgspec.Struct, frozen=True):
     """What `build_hosting` made. ``services`` are in the order they start."""
 
     host: Host
@@ -109,8 +109,7 @@ class AllDirectoriesFailed(Exception):
     """No log directory is left: there is nothing this broker could do."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoriesWatch:
+class DirectoriesWatch(msgspec.Struct, frozen=True):
     """Service: ends the node, in order, when its last log directory has failed (KIP-112)."""
 
     host: Host

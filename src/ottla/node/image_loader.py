@@ -9,8 +9,9 @@ or the loader raises ends the node: it can no longer know the cluster's state.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from ottla.metadata.image import Image, Provenance
 from ottla.metadata.publishing import Publication, Publisher
@@ -38,8 +39,7 @@ class LoadEvents(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Followers:
+class Followers(msgspec.Struct, frozen=True):
     """Who hears of what. ``on_applied`` gets the last offset read, behind all publishers."""
 
     publishers: Sequence[Publisher] = ()

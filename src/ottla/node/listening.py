@@ -3,8 +3,9 @@
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from ottla.api.routes import Routes
 from ottla.config.listeners import Listener
@@ -17,11 +18,10 @@ from ottla.server.api_versions import Features
 from ottla.server.listener import ListenerSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """The sockets of a node by listener name; none where ports need no resolving."""
 
-    sockets: Mapping[str, socket.socket] = field(default_factory=dict)
+    sockets: Mapping[str, socket.socket] = msgspec.field(default_factory=dict)
 
     def port(self, listener: Listener) -> int:
         """Return the port really bound."""
@@ -104,8 +104,7 @@ async def bind_listeners(loaded: Loaded, ports: NodePorts) -> Bound:
     return Bound(sockets)
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """Where others are told that a listener is. ``protocol`` is Kafka's number."""
 
     name: str

@@ -6,8 +6,9 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ottla.config.addresses import parse_host_port
 from ottla.metadata.delta import Delta
@@ -42,13 +43,12 @@ _STARTING: Final = 1
 _RUNNING: Final = 3
 
 
-@dataclass(slots=True)
-class Meters:
+class Meters(msgspec.Struct):
     """What is counted as it happens. Made before everything that counts."""
 
-    requests: RequestMeter = field(default_factory=RequestMeter)
-    topics: TopicMeter = field(default_factory=TopicMeter)
-    loop: LoopWatch = field(default_factory=LoopWatch)
+    requests: RequestMeter = msgspec.field(default_factory=RequestMeter)
+    topics: TopicMeter = msgspec.field(default_factory=TopicMeter)
+    loop: LoopWatch = msgspec.field(default_factory=LoopWatch)
     name: str = "metrics"
     leader_changes: int = 0
     _leader: NodeId | None = None
@@ -65,8 +65,7 @@ class Meters:
             self._leader = changed.leader_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Where a node's gauges look. None for what its roles do not have."""
 
     node_id: NodeId
@@ -78,8 +77,7 @@ class NodeView:
     has_failed_disk: Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMetrics:
+class NodeMetrics(msgspec.Struct, frozen=True):
     """The sources of a node and their pages."""
 
     meters: Meters

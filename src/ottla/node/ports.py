@@ -2,7 +2,8 @@
 
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.clock import SystemClock
@@ -15,8 +16,7 @@ from ottla.runtime.randomness import SystemRandom
 Bind = Callable[[Address], Awaitable[socket.socket]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePorts:
+class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is given. ``bind`` is None where ports are known before they are bound."""
 
     disk: Disk
@@ -25,7 +25,7 @@ class NodePorts:
     network: Network
     committer: Callable[[str], Committer]
     bind: Bind | None = None
-    sockets: dict[str, socket.socket] = field(default_factory=dict)
+    sockets: dict[str, socket.socket] = msgspec.field(default_factory=dict)
     """Sockets that somebody else has bound, by listener name; the node takes them over."""
 
 

@@ -1,8 +1,9 @@
 """This node's replica of the metadata quorum: a voter, or an observer on a broker."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ottla.config.addresses import parse_host_port, parse_voter
 from ottla.config.settings import Loaded
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from ottla.node.build import Ground
 
 
-@dataclass(frozen=True, slots=True)
-class NodeQuorum:
+class NodeQuorum(msgspec.Struct, frozen=True):
     """The replica as the rest of the node sees it."""
 
     driver: RaftDriver

@@ -11,7 +11,8 @@ counter on the hot path is a plain integer of its owner.
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,8 +29,7 @@ class Kind(enum.Enum):
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """One number. ``suffix`` is ``_count`` or ``_sum`` of a summary, else empty."""
 
     labels: Labels
@@ -37,8 +37,7 @@ class Sample:
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """All samples of one name."""
 
     name: str
@@ -60,8 +59,7 @@ def counter(name: str, help_text: str, value: float, labels: Labels = ()) -> Fam
     return Family(name, Kind.COUNTER, help_text, (Sample(labels, value),))
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(msgspec.Struct, frozen=True):
     """The sources of one node. Two nodes of a process have one each."""
 
     sources: Sequence[Source]

@@ -7,8 +7,9 @@ not taken: a request that announces one is refused and its connection closed, so
 it can be read as a request of its own.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 HEAD_BYTES_MAX: Final = 8192
 END: Final = b"\r\n\r\n"
@@ -22,8 +23,7 @@ _REASONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(msgspec.Struct, frozen=True):
     """A request that can be answered. ``is_head`` wants the headers only."""
 
     path: str
@@ -31,15 +31,13 @@ class Get:
     is_head: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A request that cannot, with the status that says why; its connection ends."""
 
     status: int
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """What is at a path."""
 
     status: int

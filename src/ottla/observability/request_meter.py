@@ -6,7 +6,8 @@ whether requests take 1 ms or 100 ms. Kafka's own quantiles are samples, too.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ottla.observability.exposition import Family, Kind, Labels, Sample
 from ottla.protocol.api_keys import ApiKey
@@ -19,13 +20,12 @@ REASONS_MAX = 64
 """Reasons of ended connections that are told apart; the others are one."""
 
 
-@dataclass(slots=True)
-class Latency:
+class Latency(msgspec.Struct):
     """How long something took, in microseconds: count, sum and a histogram by doubling."""
 
     count: int = 0
     total: int = 0
-    buckets: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
 
     def add(self, micros: int) -> None:
         """Count one; a clock that went back counts as no time at all."""
@@ -44,12 +44,11 @@ class Latency:
         return 0.0
 
 
-@dataclass(slots=True)
-class _Listener:
+class _Listener(msgspec.Struct):
     connections: int = 0
     opened: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    closed: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = msgspec.field(default_factory=dict)
+    closed: dict[str, int] = msgspec.field(default_factory=dict)
     bad_bytes: int = 0
 
 

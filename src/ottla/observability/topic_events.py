@@ -8,8 +8,10 @@ strangers choose names, and must not fill memory with them.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import fields
 
 from ottla.observability.exposition import Family, Kind, Sample
 
@@ -66,8 +68,7 @@ class NoTopicEvents:
         """Ignore it."""
 
 
-@dataclass(slots=True)
-class TopicCounts:
+class TopicCounts(msgspec.Struct):
     """One topic's counters. Each field is a metric of Kafka's: its name without ``PerSec``."""
 
     messagesin: int = 0

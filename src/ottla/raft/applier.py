@@ -8,8 +8,9 @@ with another state than all others.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_records import decode_metadata_record
@@ -25,8 +26,7 @@ from ottla.raft.snapshots import SnapshotReader
 STEP_BYTES: Final = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedBatch:
+class CommittedBatch(msgspec.Struct, frozen=True):
     """One batch of the log, committed; without records where it is the quorum's own.
 
     ``size`` is its length in the log, in bytes.

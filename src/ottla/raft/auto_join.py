@@ -14,8 +14,9 @@ import asyncio
 import enum
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.client.connection import Connection, Options
 from ottla.protocol.errors import ErrorCode
@@ -78,8 +79,7 @@ class JoinMark:
         replace_file(self._disk, self._path, self._text)
 
 
-@dataclass
-class AutoJoin:
+class AutoJoin(msgspec.Struct):
     """`Service`: joins the voters, then watches whether the node is still one of them.
 
     ``servers`` are the bootstrap servers; with none there is nobody to ask, which is said once.
@@ -90,7 +90,7 @@ class AutoJoin:
     mark: JoinMark
     network: Network
     servers: Sequence[Address]
-    options: Callable[[Address], Options] = field(default=lambda address: Options())
+    options: Callable[[Address], Options] = msgspec.field(default=lambda address: Options())
     name: str = "auto join"
 
     async def run(self, ready: Callable[[], None]) -> None:

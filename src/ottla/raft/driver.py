@@ -19,8 +19,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, assert_never
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotController, OffsetOutOfRange, RecordTooLarge
@@ -74,8 +76,7 @@ class QuorumBusy(NotController):
     """Too many requests wait; ask again later."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaftParts:
+class RaftParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver is made of. ``static`` are the configured voters, for a log without any."""
 
     settings: RaftSettings
@@ -91,8 +92,7 @@ class RaftParts:
     shutdown_ms_max: int = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposal:
+class _Proposal(msgspec.Struct, frozen=True):
     """Encoded records on their way into the log, and who waits for their offset."""
 
     values: tuple[bytes, ...]

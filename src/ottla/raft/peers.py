@@ -9,8 +9,10 @@ timeout.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.client.connection import Connection, Options
 from ottla.protocol.faults import Fault
@@ -35,8 +37,7 @@ class Peers(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct):
     """One peer. The lock keeps two requests from opening two connections."""
 
     opening: asyncio.Lock

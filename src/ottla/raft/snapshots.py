@@ -15,8 +15,9 @@ layout; it holds the records a first leader begins with and is no snapshot of th
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.protocol.faults import CorruptBatch, Fault
 from ottla.protocol.internal.framing import Versioned
@@ -63,8 +64,7 @@ def parse_snapshot_name(name: str) -> LogPosition | None:
     return LogPosition(LeaderEpoch(int(match[2])), Offset(int(match[1])))
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotHead:
+class SnapshotHead(msgspec.Struct, frozen=True):
     """What the first batch of a snapshot says. ``voters`` is None where it names none."""
 
     last_timestamp: Millis
@@ -72,8 +72,7 @@ class SnapshotHead:
     voters: VoterSet | None
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotBatch:
+class SnapshotBatch(msgspec.Struct, frozen=True):
     """Metadata records of a snapshot, decoded."""
 
     records: tuple[Versioned, ...]

@@ -12,8 +12,9 @@ within `Fetchers`, which ends with them.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, StorageFailed
@@ -63,8 +64,7 @@ class Line(Protocol):
 Dial = Callable[[int], Awaitable[Line]]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
+class FetchSettings(msgspec.Struct, frozen=True):
     """Kafka's ``replica.fetch.*`` and ``replica.socket.timeout.ms``; bytes and milliseconds."""
 
     bytes_max: int = 1_048_576

@@ -5,8 +5,9 @@ fetch if it asks for the leader's end, or for what was the end when it fetched b
 has all that there was at that earlier moment, and under a steady load no more can be had.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.protocol.types import Millis, Offset
 
@@ -16,8 +17,7 @@ NO_BROKER_EPOCH: Final = -1
 NEVER: Final = Millis(-(2**62))
 
 
-@dataclass(slots=True)
-class FollowerProgress:
+class FollowerProgress(msgspec.Struct):
     """Of one follower, since this node leads.
 
     ``log_end`` is the offset it asked for last: it has everything below. ``broker_epoch`` is by

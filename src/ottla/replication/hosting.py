@@ -7,8 +7,9 @@ last one has failed there is nothing left to do here: `wait_all_failed` tells.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import EMPTY, Image
@@ -42,8 +43,7 @@ class DirectoryReports(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of one broker. ``static`` are the texts of its configuration file."""
 
     node_id: NodeId
@@ -52,8 +52,7 @@ class HostSettings:
     has_offline_directories: bool = False  # at start
 
 
-@dataclass(frozen=True, slots=True)
-class HostPorts:
+class HostPorts(msgspec.Struct, frozen=True):
     """The outside world of a host. ``committer`` makes that of a directory, by its path."""
 
     clock: Clock

@@ -7,8 +7,9 @@ A directory that fails is taken offline and the work goes on with the others.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.faults import StorageFailed
@@ -28,8 +29,7 @@ LOOK_MS: Final = 1000
 LOGS_PER_TURN: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(msgspec.Struct, frozen=True):
     """Service: does ``work`` every ``interval_ms``, first after ``delay_ms``."""
 
     name: str

@@ -14,7 +14,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.ports import Syncable
@@ -26,8 +27,7 @@ log = logging.getLogger(__name__)
 WAITERS_MAX = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+class _Waiter(msgspec.Struct, frozen=True):
     """One commit: what to sync, and whom to tell on which loop."""
 
     files: tuple[Syncable, ...]

@@ -14,8 +14,9 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.runtime.ports import Address, Listener
 from ottla.runtime.supervisor import Running, start
@@ -32,8 +33,7 @@ RETRY_S_MAX: Final = 1.0
 _SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-@dataclass(frozen=True, slots=True)
-class TcpSettings:
+class TcpSettings(msgspec.Struct, frozen=True):
     """When a silent peer is given up. A half-open connection must end before a session does.
 
     Idle: after ``keepalive_idle_s``, then ``keepalive_count`` probes ``keepalive_interval_s``

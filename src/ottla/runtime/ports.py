@@ -11,8 +11,9 @@ Sleeping and timers belong to the running event loop, which the simulator replac
 import asyncio
 import enum
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from ottla.protocol.types import Buffer, Millis, Uuid
 
@@ -220,8 +221,7 @@ class Committer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where to listen or dial. ``host`` is a name or an address of either family, no brackets."""
 
     host: str
@@ -268,8 +268,7 @@ class Network(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectMeta:
+class ObjectMeta(msgspec.Struct, frozen=True):
     """What a store says of an object. ``etag`` is whatever the store calls it, or empty."""
 
     key: str

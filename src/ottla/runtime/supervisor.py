@@ -11,8 +11,9 @@ listeners before its replicas and its replicas before its log.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from ottla.protocol.faults import Fault
 from ottla.runtime.ports import Random
@@ -218,8 +219,7 @@ class _Supervision:
             self.first_error = ServiceStuck(task.get_name())
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """How long to wait before the n-th attempt: doubling, bounded, spread by chance.
 
     ``jitter`` 0.2 means plus or minus a fifth, as in Kafka's clients, so that nodes that
@@ -237,8 +237,7 @@ class Backoff:
         return plain * (1 + self.jitter * (2 * fraction - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Restarting:
+class Restarting(msgspec.Struct, frozen=True):
     """Service: runs another again after an expected failure, a bounded number of times in a row.
 
     Expected is an ``OSError`` or a `Fault`; anything else is a bug and passes through, as

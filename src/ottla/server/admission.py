@@ -12,7 +12,8 @@ and is told how long to wait. Nobody else waits for it, and since the wait is bo
 import enum
 import ipaddress
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ottla.protocol.types import Millis
 
@@ -36,8 +37,7 @@ def unlimited(name: str) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The bounds, as configured. None is no bound.
 
     ``per_ip_overrides`` names addresses with a count of their own, in their plainest text.
@@ -49,16 +49,15 @@ class Limits:
 
     connections_max: int | None = None
     per_ip_max: int | None = None
-    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    per_listener_max: Mapping[str, int] = field(default_factory=dict)
+    per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
+    per_listener_max: Mapping[str, int] = msgspec.field(default_factory=dict)
     rate_of_ip: Callable[[str], int | None] = unlimited
     rate_of_listener: Callable[[str], int | None] = unlimited
     rate_max: int | None = None
     protected: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """A place, to be given back by `Admission.release`, and how long to wait before serving."""
 
     ip: str
@@ -66,8 +65,7 @@ class Admitted:
     delay_ms: int = 0
 
 
-@dataclass(slots=True)
-class TokenBucket:
+class TokenBucket(msgspec.Struct):
     """Tokens of connections: ``rate`` per second, at most ``max(1, rate)`` saved up.
 
     ``tokens`` below zero is debt of those who wait, never more than `DELAY_MS_MAX` pays off.
@@ -104,15 +102,14 @@ def plain_ip(host: str) -> str:
     return str(mapped or address)
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(msgspec.Struct):
     """The connections of a node, counted. No count is kept for an address that has none."""
 
     limits: Limits
     _total: int = 0
-    _by_listener: dict[str, int] = field(default_factory=dict)
-    _by_ip: dict[str, int] = field(default_factory=dict)
-    _buckets: dict[str, TokenBucket] = field(default_factory=dict)
+    _by_listener: dict[str, int] = msgspec.field(default_factory=dict)
+    _by_ip: dict[str, int] = msgspec.field(default_factory=dict)
+    _buckets: dict[str, TokenBucket] = msgspec.field(default_factory=dict)
 
     def admit(self, host: str, listener: str, now: Millis) -> Admitted | Refusal:
         """Decide on a connection from ``host``; ``now`` is monotonic."""

@@ -10,8 +10,9 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.api.routes import Caller, Routes
 from ottla.protocol.api_keys import APIS, ApiKey
@@ -28,8 +29,7 @@ SOFTWARE_LENGTH_MAX: Final = 256
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(msgspec.Struct, frozen=True):
     """Levels of features: supported here (first, last), and finalised in the cluster."""
 
     supported: tuple[tuple[str, int, int], ...] = ()
@@ -42,8 +42,7 @@ def no_features() -> Features:
     return Features()
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersions:
+class ApiVersions(msgspec.Struct, frozen=True):
     """Answers ApiVersions for one listener."""
 
     routes: Routes

@@ -13,9 +13,11 @@ may not, the socket is not read either, so TCP holds the client back and memory 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final, Protocol, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
 from ottla.api.routes import ANONYMOUS, Caller
@@ -45,8 +47,7 @@ _KEY_AND_VERSION: Final = Struct(">hh")
 _RESULTS: Final = (Message, list, tuple, Answer, NoReply)
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True):
     """What one connection may hold before it is not read any more.
 
     ``in_flight_max`` requests whose replies have not left, ``in_flight_bytes_max`` of memory
@@ -68,8 +69,7 @@ class Tasks(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """What all connections of one listener share."""
 
     dispatcher: Dispatcher
@@ -89,8 +89,7 @@ class Serving:
 _NOTHING: Final = memoryview(b"")
 
 
-@dataclass(slots=True, eq=False)
-class _Parked:
+class _Parked(msgspec.Struct, eq=False):
     """A request whose handler has not finished. ``granted`` is memory to be given back.
 
     ``since`` is when it was read, in the loop's time.

@@ -5,7 +5,8 @@ connection and none per request, so a deadline is kept to within one sweep.
 """
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.types import Millis
 
@@ -18,8 +19,7 @@ class Expiry(enum.Enum):
     STALLED = "takes no replies"
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
+class Deadlines(msgspec.Struct, frozen=True):
     """How long is too long, in milliseconds.
 
     A frame has ``frame_ms`` from its first byte and more the longer it is: whoever sends at
@@ -35,8 +35,7 @@ class Deadlines:
         return self.frame_ms + size * 1000 // self.frame_bytes_per_second
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True):
     """What a connection last did. Times are monotonic.
 
     ``frame_since`` is when the first byte of an unfinished frame came, None between frames and

@@ -5,10 +5,12 @@ closing is left; `Dispatcher.call` runs the handler; `Dispatcher.settle` builds 
 """
 
 import logging
-from dataclasses import dataclass, replace
 from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import Answer, Body, Chunk, NoReply, Reply, Result, length_of
@@ -42,8 +44,7 @@ _HEADS: Final = (Struct(">ii"), Struct(">iiB"))
 _TEXT_MAX: Final = 200
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """A request on its way: its header, its route, and its message once decoded."""
 
     request: Request
@@ -61,8 +62,7 @@ class Outgoing(NamedTuple):
     close: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatcher:
+class Dispatcher(msgspec.Struct, frozen=True):
     """The routes of one listener, in use."""
 
     listener: str

@@ -15,8 +15,9 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, cast
+
+import msgspec
 
 from ottla.runtime.ports import Address
 from ottla.server.admission import Admission, Admitted, Refusal
@@ -29,8 +30,7 @@ TLS_HANDSHAKE_S: Final = 30.0
 TLS_SHUTDOWN_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Entrance:
+class Entrance(msgspec.Struct, frozen=True):
     """What all doors of one listener share. ``came`` and ``left`` keep the list of who is there."""
 
     serving: Serving

@@ -11,8 +11,9 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.api.routes import Routes
 from ottla.protocol.types import Millis
@@ -47,8 +48,7 @@ class SocketNetwork(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSpec:
+class ListenerSpec(msgspec.Struct, frozen=True):
     """One listener: a name, where, and what is served there.
 
     ``address`` may have port 0. Where ``handed_over`` is given, a socket that somebody else has
@@ -64,25 +64,23 @@ class ListenerSpec:
     handed_over: socket.socket | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerSettings(msgspec.Struct, frozen=True):
     """Bounds of a server. A drain lasts at most ``drain_ms``; deadlines are checked every
     ``sweep_ms``.
     """
 
-    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    connection: ConnectionLimits = msgspec.field(default_factory=ConnectionLimits)
+    deadlines: Deadlines = msgspec.field(default_factory=Deadlines)
     sweep_ms: int = 1000
     drain_ms: int = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True):
     """What the servers of one node share: places, memory for large requests, who counts."""
 
-    admission: Admission = field(default_factory=lambda: Admission(Limits()))
-    memory: RequestMemory = field(default_factory=RequestMemory)
-    events: ServerEvents = field(default_factory=NoEvents)
+    admission: Admission = msgspec.field(default_factory=lambda: Admission(Limits()))
+    memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
+    events: ServerEvents = msgspec.field(default_factory=NoEvents)
 
 
 class Server:

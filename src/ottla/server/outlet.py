@@ -13,8 +13,9 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from ottla.api.replies import Chunk, FileSlice, length_of
 from ottla.protocol.types import Buffer
@@ -31,8 +32,7 @@ class FileShort(OSError):
     """A file ended, or was closed, before the slice that was announced had been sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutletEvents:
+class OutletEvents(msgspec.Struct, frozen=True):
     """Whom an outlet tells: of bytes that left, and of an error that ends the connection."""
 
     progress: Callable[[], None]
@@ -73,8 +73,7 @@ class Outlet(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Range:
+class _Range(msgspec.Struct):
     """A file slice of which a part may have been sent."""
 
     slice: FileSlice

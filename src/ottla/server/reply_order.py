@@ -6,14 +6,14 @@ request holds back any more. A request without a reply has its turn end empty.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
-class Turn(Generic[T]):
+class Turn(msgspec.Struct, Generic[T], eq=False):
     """One request's place in the line. ``size`` is the memory held for it, in bytes."""
 
     size: int
@@ -21,15 +21,14 @@ class Turn(Generic[T]):
     reply: T | None = None
 
 
-@dataclass(slots=True)
-class ReplyOrder(Generic[T]):
+class ReplyOrder(msgspec.Struct, Generic[T]):
     """The requests of a connection whose replies have not left yet, oldest first.
 
     ``bytes`` is the sum over all turns: of requests being worked on, and of replies that wait.
     """
 
     bytes: int = 0
-    turns: deque[Turn[T]] = field(default_factory=deque)
+    turns: deque[Turn[T]] = msgspec.field(default_factory=deque)
 
     def __len__(self) -> int:
         return len(self.turns)

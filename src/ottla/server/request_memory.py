@@ -6,11 +6,11 @@ must be servable), and the next ones wait, first come first served.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(slots=True)
-class RequestMemory:
+class RequestMemory(msgspec.Struct):
     """Bytes granted to requests. ``bytes_max`` None is no bound.
 
     A ``wake`` asks again later, not from within the call: it stands for its connection here.
@@ -19,7 +19,7 @@ class RequestMemory:
     bytes_max: int | None = None
     used: int = 0
     # Insertion-ordered, and a waiter that goes away is found at once.
-    _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
+    _waiting: dict[Callable[[], None], None] = msgspec.field(default_factory=dict)
 
     def take(self, size: int, wake: Callable[[], None]) -> bool:
         """Grant ``size`` bytes, or have ``wake`` called when asking again makes sense.

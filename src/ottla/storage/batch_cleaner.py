@@ -5,7 +5,7 @@ its codec; its offsets, producer, sequence and leader epoch stay. A batch whose 
 stops the cleaning: rewritten it would get a right one, and the damage would pass for data.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import (
@@ -30,8 +30,7 @@ from ottla.storage.record_filter import (
 from ottla.storage.scan import Whole
 
 
-@dataclass(slots=True)
-class CleanStats:
+class CleanStats(msgspec.Struct):
     """What a round has done so far; bytes are of batches, packed."""
 
     map_bytes_read: int = 0

@@ -5,8 +5,9 @@ logs are cleaned again from their start, which changes nothing that was clean.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.protocol.faults import Fault, StorageFailed
 from ottla.protocol.types import Millis, Offset
@@ -26,8 +27,7 @@ class CleanerSettings(NamedTuple):
     load_factor: float = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """A log to clean, and what of it."""
 
     partition: TopicPartition

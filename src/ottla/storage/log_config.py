@@ -4,14 +4,14 @@ Names are Kafka's topic keys with ``_`` for ``.``; sizes are bytes, times millis
 ``-1`` means without limit where Kafka says so. Changing a log's settings replaces the whole.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 INT64_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(msgspec.Struct, frozen=True):
     """Defaults are Kafka's."""
 
     segment_bytes: int = 1 << 30

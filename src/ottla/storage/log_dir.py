@@ -15,8 +15,9 @@ become durable. Other directories go on.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.protocol.faults import Fault, InconsistentTopicId, StorageFailed
 from ottla.protocol.types import NodeId, Offset, Uuid
@@ -68,8 +69,7 @@ class World(NamedTuple):
     random: Random
 
 
-@dataclass(slots=True)
-class HostedLog:
+class HostedLog(msgspec.Struct):
     """An open log, the name of its directory, and its topic's id where one was noted."""
 
     log: Log
@@ -77,14 +77,13 @@ class HostedLog:
     topic_id: Uuid | None
 
 
-@dataclass(slots=True)
-class OpenReport:
+class OpenReport(msgspec.Struct):
     """What opening a directory's logs came to, for the operator's log."""
 
-    failed: dict[str, str] = field(default_factory=dict)  # directory name -> why
-    strangers: list[str] = field(default_factory=list)  # directories that are not ours
-    strays: list[str] = field(default_factory=list)
-    corrupt_checkpoints: list[str] = field(default_factory=list)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)  # directory name -> why
+    strangers: list[str] = msgspec.field(default_factory=list)  # directories that are not ours
+    strays: list[str] = msgspec.field(default_factory=list)
+    corrupt_checkpoints: list[str] = msgspec.field(default_factory=list)
 
 
 class Checkpoints(NamedTuple):

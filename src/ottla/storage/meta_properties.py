@@ -11,7 +11,9 @@ is minted and written at the next start (KIP-858).
 """
 
 import re
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.config.properties import BadProperties, from_text
 from ottla.protocol.types import Buffer, NodeId, Uuid
@@ -30,8 +32,7 @@ class MetaPropertiesRefused(Exception):
     """This log directory is not, or not provably, ours. The node must not start on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(msgspec.Struct, frozen=True):
     """Who owns a log directory. ``directory_id`` is None until one is minted."""
 
     node_id: NodeId

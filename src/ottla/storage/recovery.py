@@ -12,8 +12,9 @@ Before either, files on their way are dealt with: ``.deleted`` goes, ``.cleaned`
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
 from ottla.protocol.records.batch import BatchHeader, is_crc_valid
@@ -34,8 +35,7 @@ from ottla.storage.snapshots import Snapshots
 _NOTHING: Final = Offset(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(msgspec.Struct, frozen=True):
     """What the log directory knows of a log from its last run.
 
     ``is_clean``: it was closed, and the directory marked so after. ``recovery_point``:
@@ -56,15 +56,14 @@ class Cut(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(msgspec.Struct):
     """What opening a log found and changed, for the operator's log."""
 
-    cuts: list[Cut] = field(default_factory=list)
-    segments_checked: list[Offset] = field(default_factory=list)
-    segments_dropped: list[Offset] = field(default_factory=list)
-    files_removed: list[str] = field(default_factory=list)
-    swaps_completed: list[Offset] = field(default_factory=list)
+    cuts: list[Cut] = msgspec.field(default_factory=list)
+    segments_checked: list[Offset] = msgspec.field(default_factory=list)
+    segments_dropped: list[Offset] = msgspec.field(default_factory=list)
+    files_removed: list[str] = msgspec.field(default_factory=list)
+    swaps_completed: list[Offset] = msgspec.field(default_factory=list)
     are_epochs_rebuilt: bool = False
 
     @property

@@ -10,8 +10,9 @@ deletes nothing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from ottla.protocol.types import Millis, Offset
 
@@ -49,8 +50,7 @@ class Policy(NamedTuple):
     retention_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPlan:
+class RetentionPlan(msgspec.Struct, frozen=True):
     """Delete the segments with these base offsets; the log then starts at ``log_start``.
 
     ``is_roll_needed``: the active segment is among them, so a new one must be there first.

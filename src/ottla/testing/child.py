@@ -14,8 +14,10 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ottla.config.settings import Loaded, load
 from ottla.node.handle import Node, ShutdownTimeout, start_node

@@ -16,8 +16,9 @@ answered once.
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import msgspec
 
 from ottla.coordinators.decision import Ticket
 from ottla.coordinators.groups.kinds import Committer, GroupType
@@ -51,8 +52,7 @@ class ClassicState(enum.Enum):
     DEAD = "Dead"
 
 
-@dataclass(slots=True)
-class ClassicMember:
+class ClassicMember(msgspec.Struct):
     """A member. ``is_new`` until its first generation: it cannot send heartbeats before that."""
 
     member_id: str
@@ -78,16 +78,14 @@ class ClassicMember:
         )
 
 
-@dataclass(slots=True)
-class InitialDelay:
+class InitialDelay(msgspec.Struct):
     """How long a first rebalance waits for more members (KIP-134)."""
 
     delay_ms: int
     remaining_ms: int
 
 
-@dataclass(slots=True)
-class ClassicGroup:
+class ClassicGroup(msgspec.Struct):
     """One classic group. `transition` and the methods below keep the invariants."""
 
     group_id: str
@@ -98,16 +96,16 @@ class ClassicGroup:
     protocol: str | None = None
     leader_id: str | None = None
     state_since: Millis = NO_TIMESTAMP
-    members: dict[str, ClassicMember] = field(default_factory=dict)
-    static: dict[str, str] = field(default_factory=dict)
-    pending_join: set[str] = field(default_factory=set)
-    pending_sync: set[str] = field(default_factory=set)
+    members: dict[str, ClassicMember] = msgspec.field(default_factory=dict)
+    static: dict[str, str] = msgspec.field(default_factory=dict)
+    pending_join: set[str] = msgspec.field(default_factory=set)
+    pending_sync: set[str] = msgspec.field(default_factory=set)
     has_new_member: bool = False
     initial_delay: InitialDelay | None = None
     subscribed: frozenset[str] | None = None
     reason: str = ""
     durable: GroupMetadataValue | None = None
-    _supported: dict[str, int] = field(default_factory=dict)
+    _supported: dict[str, int] = msgspec.field(default_factory=dict)
 
     # -- as any group --------------------------------------------------------
 

@@ -5,8 +5,9 @@ a client that gives up and tries again does not leave a ghost each time. A stati
 by its instance id: joining again under it fences the old one (KIP-345).
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ottla.coordinators.decision import Decision, Ticket
 from ottla.coordinators.groups.classic_group import (
@@ -37,8 +38,7 @@ _MEMBER_ID_REQUIRED_FROM: Final = 4
 _SKIP_ASSIGNMENT_FROM: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Joining:
+class Joining(msgspec.Struct, frozen=True):
     """A JoinGroup request and who sent it. ``fresh_id`` is for a member that has no id yet."""
 
     request: JoinGroupRequest

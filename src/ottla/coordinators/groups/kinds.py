@@ -5,8 +5,9 @@ A group id belongs to one kind at a time; an empty group may give way to another
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import CoordinatorRecord
@@ -26,8 +27,7 @@ PartitionCheck: TypeAlias = Callable[[str, Uuid, int], ErrorCode]
 """Whether a member may commit for this one partition: topic, topic id, partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(msgspec.Struct, frozen=True):
     """Who wants to commit offsets, as the request says. ``epoch`` is a generation or an epoch."""
 
     member_id: str

@@ -8,9 +8,9 @@ that a JoinGroup is about to begin waits in ``born`` for its record to be writte
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
 from immutables import Map
 
 from ottla.coordinators.decision import (
@@ -90,17 +90,16 @@ class Kind(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class GroupMachine:
+class GroupMachine(msgspec.Struct):
     """The groups of one shard."""
 
-    settings: GroupSettings = field(default_factory=GroupSettings)
+    settings: GroupSettings = msgspec.field(default_factory=GroupSettings)
     kinds: tuple[Kind, ...] = ()
-    groups: Map[str, Group] = field(default_factory=Map)
-    offsets: Offsets = field(default_factory=Offsets)
-    born: dict[str, ClassicGroup] = field(default_factory=dict)
+    groups: Map[str, Group] = msgspec.field(default_factory=Map)
+    offsets: Offsets = msgspec.field(default_factory=Offsets)
+    born: dict[str, ClassicGroup] = msgspec.field(default_factory=dict)
     is_live: bool = False
-    _replays: dict[type[Message], ReplayKind] = field(default_factory=dict)
+    _replays: dict[type[Message], ReplayKind] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for kind in self.kinds:

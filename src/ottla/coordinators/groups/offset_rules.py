@@ -1,7 +1,8 @@
 """Committing, reading, deleting and expiring offsets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.coordinators.groups.kinds import Committer, Group, PartitionCheck
 from ottla.coordinators.groups.offsets import (
@@ -47,8 +48,7 @@ _GROUP_ID_NOT_FOUND_FROM = 9
 _NO_OFFSET = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """What a commit came to: the records to write and the codes by partition, as it asked."""
 
     records: list[CoordinatorRecord]

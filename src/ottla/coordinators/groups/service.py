@@ -5,8 +5,9 @@ group whose shard is not here raises `NotCoordinator`, one still being read `Coo
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from ottla.coordinators.groups.classic_join import Joining
 from ottla.coordinators.groups.classic_rebalance import join_refused
@@ -55,16 +56,14 @@ Reply = TypeVar("Reply")
 Answered: TypeAlias = Reply | Awaitable[Reply]
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """Who asks: the name it gives itself and where it connects from, as Kafka records them."""
 
     client_id: str
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCoordinator:
+class GroupCoordinator(msgspec.Struct, frozen=True):
     """All groups that this broker coordinates. ``partition_count`` is that of their topic."""
 
     runtime: CoordinatorRuntime[GroupMachine]

@@ -1,15 +1,15 @@
 """The settings of groups that their rules need."""
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 # A member that joins for the first time has this long until its first generation; it does not
 # know its id before and cannot be heard of. Kafka's number.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(msgspec.Struct, frozen=True):
     """Times are milliseconds. Field by field the broker's ``group.*`` and ``offset*`` keys."""
 
     max_size: int = 2**31 - 1

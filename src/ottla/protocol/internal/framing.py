@@ -17,7 +17,8 @@ an `UnknownRecordType` when the type itself is not known.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.codec import decode, decode_prefix, encode, encode_into
 from ottla.protocol.codec.primitives import read_uvarint, uvarint
@@ -42,8 +43,7 @@ class UnknownRecordType(ProtocolFault):
         self.record_type = record_type
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned:
+class Versioned(msgspec.Struct, frozen=True):
     """A record and the version it was, or shall be, written in."""
 
     message: Message
@@ -85,16 +85,14 @@ def _read_number(buffer: Buffer, position: int, what: str) -> tuple[int, int]:
     return number, position
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """The types of key and value that belong to one record type."""
 
     key: type[Message]
     value: type[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(msgspec.Struct, frozen=True):
     """A key and its value; without value it is a tombstone and unsets the key."""
 
     key: Message

@@ -11,7 +11,8 @@ the same epoch.
 """
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.types import NO_LEADER, ZERO_UUID, NodeId, Uuid
@@ -20,8 +21,7 @@ from ottla.protocol.uuids import parse_uuid, uuid_text
 VERSIONS = (0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(msgspec.Struct, frozen=True):
     """What a member of the quorum must not forget. -1 stands for nobody.
 
     ``voted_directory_id`` exists since version 1, ``current_voters`` only in version 0, where

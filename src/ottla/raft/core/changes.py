@@ -6,7 +6,7 @@ committed, nor before the leader has committed a record of its own epoch (which 
 earlier leaders left). Everything refused here leaves no trace.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, NodeId
@@ -29,8 +29,7 @@ from ottla.raft.core.voters import Endpoints, ReplicaKey, Voter, find_endpoint
 RECONFIGURATION_LEVEL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a change is not made: Kafka's code, and words for the operator."""
 
     error: ErrorCode

@@ -6,7 +6,8 @@ the core already counts on it.
 """
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
@@ -26,8 +27,7 @@ class Role(enum.Enum):
     RESIGNED = "resigned"
 
 
-@dataclass(frozen=True, slots=True)
-class PersistElection:
+class PersistElection(msgspec.Struct, frozen=True):
     """Write the quorum state. **Durable before the next effect**: a vote or an epoch that
     others hear of must survive a crash, or it could be given twice.
     """
@@ -37,8 +37,7 @@ class PersistElection:
     leader_id: NodeId | None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChange:
+class LeaderChange(msgspec.Struct, frozen=True):
     """The LeaderChangeMessage that opens a reign."""
 
     leader_id: NodeId
@@ -46,15 +45,13 @@ class LeaderChange:
     granting: tuple[NodeId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VotersRecord:
+class VotersRecord(msgspec.Struct, frozen=True):
     """The voter set from here on."""
 
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersionRecord:
+class KRaftVersionRecord(msgspec.Struct, frozen=True):
     """The finalised ``kraft.version`` from here on."""
 
     level: int
@@ -63,8 +60,7 @@ class KRaftVersionRecord:
 ControlRecord = LeaderChange | VotersRecord | KRaftVersionRecord
 
 
-@dataclass(frozen=True, slots=True)
-class AppendControl:
+class AppendControl(msgspec.Struct, frozen=True):
     """Append one control batch, a record per entry, at exactly ``base_offset``.
 
     In the log (not yet durable) before the next effect.
@@ -75,8 +71,7 @@ class AppendControl:
     records: tuple[ControlRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRecords:
+class AppendRecords(msgspec.Struct, frozen=True):
     """Append a proposal as one batch at exactly ``base_offset``, in ``epoch``.
 
     In the log (not yet durable) before the next effect.
@@ -88,15 +83,13 @@ class AppendRecords:
     payload: object
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFetched:
+class AppendFetched(msgspec.Struct, frozen=True):
     """Append a leader's batches as they are. In the log (not yet durable) before the next."""
 
     batches: Batches
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateTo:
+class TruncateTo(msgspec.Struct, frozen=True):
     """Cut the log so that it ends at ``offset``, before the next effect.
 
     It need not be durable: an old tail that comes back diverges again and is cut again. A
@@ -106,8 +99,7 @@ class TruncateTo:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(msgspec.Struct, frozen=True):
     """Make the log durable in the background; `Flushed` with the ticket follows.
 
     Flushes may be merged; telling the newest ticket tells the older ones.
@@ -116,8 +108,7 @@ class Flush:
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSnapshotChunk:
+class WriteSnapshotChunk(msgspec.Struct, frozen=True):
     """Add a piece to a snapshot that is being downloaded; position 0 starts it anew."""
 
     snapshot: LogPosition
@@ -125,8 +116,7 @@ class WriteSnapshotChunk:
     payload: object
 
 
-@dataclass(frozen=True, slots=True)
-class InstallSnapshot:
+class InstallSnapshot(msgspec.Struct, frozen=True):
     """The download is whole: check it, make it durable, then replace the whole log by it.
 
     In the background; `SnapshotInstalled` or `SnapshotRejected` follows. Until then the core
@@ -136,8 +126,7 @@ class InstallSnapshot:
     snapshot: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send a request; `Replied` or `Unanswered` with the ticket may follow, or nothing.
 
     ``to`` is below -1 for a bootstrap server, whose node id is not known.
@@ -149,24 +138,21 @@ class Send:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Answer the request of that token."""
 
     token: int
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseProposal:
+class RefuseProposal(msgspec.Struct, frozen=True):
     """A proposal was not appended and never will be."""
 
     payload: object
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChanged:
+class RoleChanged(msgspec.Struct, frozen=True):
     """Role, epoch or leader changed.
 
     With role LEADER, records from ``reign_start`` on are this reign's; everything below must
@@ -180,8 +166,7 @@ class RoleChanged:
     reign_start: Offset | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermark:
+class HighWatermark(msgspec.Struct, frozen=True):
     """Everything below ``offset`` is committed: durable on a majority. It never falls.
 
     A leader's own disk may be behind: flush before writing a snapshot up to it.
@@ -190,22 +175,19 @@ class HighWatermark:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class VotersChanged:
+class VotersChanged(msgspec.Struct, frozen=True):
     """The voter set in force changed, by an append, a truncation or a snapshot."""
 
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(msgspec.Struct, frozen=True):
     """Send `Tick` at that time; replaces the timer before. None: no timer."""
 
     at: Millis | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownReady:
+class ShutdownReady(msgspec.Struct, frozen=True):
     """This node may stop: it leads nothing, or others know."""
 
 

@@ -5,7 +5,7 @@ next. ``token`` and ``ticket`` are opaque numbers: the driver's for a request th
 the core's for a request that went out or a flush it asked for.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.types import LeaderEpoch, Millis
 from ottla.raft.core.log_view import LogPosition
@@ -13,22 +13,19 @@ from ottla.raft.core.messages import Reply, Request
 from ottla.raft.core.voters import VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """The first event, once the log is recovered."""
 
     now: Millis
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time passed: at the latest at the last `SetTimer`. Early or repeated ticks do no harm."""
 
     now: Millis
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(msgspec.Struct, frozen=True):
     """Somebody asks; exactly one `Answer` with the same token follows, now or later."""
 
     now: Millis
@@ -36,8 +33,7 @@ class Requested:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Replied:
+class Replied(msgspec.Struct, frozen=True):
     """The answer to a `Send`. One that is no longer waited for is ignored."""
 
     now: Millis
@@ -45,24 +41,21 @@ class Replied:
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(msgspec.Struct, frozen=True):
     """A `Send` failed: no connection, or none any more."""
 
     now: Millis
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(msgspec.Struct, frozen=True):
     """The `Flush` of that ticket is done: what it covered survives power loss."""
 
     now: Millis
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(msgspec.Struct, frozen=True):
     """A batch of ``records_count`` records to append as leader of ``epoch``, whole or not at all.
 
     Accepted when `AppendRecords` with this payload comes out, else `RefuseProposal`.
@@ -74,8 +67,7 @@ class Propose:
     payload: object
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotInstalled:
+class SnapshotInstalled(msgspec.Struct, frozen=True):
     """`InstallSnapshot` was carried out: durable, and the log starts at its end.
 
     ``voters`` is None for a snapshot without a VotersRecord (``kraft.version`` 0).
@@ -87,32 +79,28 @@ class SnapshotInstalled:
     voters: VoterSet | None
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRejected:
+class SnapshotRejected(msgspec.Struct, frozen=True):
     """A downloaded snapshot did not pass its checks and was thrown away."""
 
     now: Millis
     snapshot: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+class SnapshotTaken(msgspec.Struct, frozen=True):
     """This node wrote a snapshot of its own, durably."""
 
     now: Millis
     snapshot: LogPosition
 
 
-@dataclass(frozen=True, slots=True)
-class Resign:
+class Resign(msgspec.Struct, frozen=True):
     """Give leadership of ``epoch`` up; ignored where this node does not lead it."""
 
     now: Millis
     epoch: LeaderEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeKRaftVersion:
+class UpgradeKRaftVersion(msgspec.Struct, frozen=True):
     """Raise the finalised ``kraft.version``; answered like a voter change."""
 
     now: Millis
@@ -121,8 +109,7 @@ class UpgradeKRaftVersion:
     is_validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shutdown:
+class Shutdown(msgspec.Struct, frozen=True):
     """Stop taking part: a leader resigns, nobody here is nominated again.
 
     `ShutdownReady` follows when leaving disturbs nobody; the driver bounds the wait.

@@ -5,7 +5,7 @@ messages and back. Every reply carries whom its sender takes for the leader: tha
 leaders are found.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, NodeId, Offset
@@ -21,8 +21,7 @@ from ottla.raft.core.voters import (
 # -- parts -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderHint:
+class LeaderHint(msgspec.Struct, frozen=True):
     """The sender's epoch, and the leader of it where known."""
 
     epoch: LeaderEpoch
@@ -30,16 +29,14 @@ class LeaderHint:
     endpoints: Endpoints = ()
 
 
-@dataclass(frozen=True, slots=True)
-class VotersAt:
+class VotersAt(msgspec.Struct, frozen=True):
     """A VotersRecord found at ``offset``."""
 
     offset: Offset
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersionAt:
+class KRaftVersionAt(msgspec.Struct, frozen=True):
     """A KRaftVersionRecord found at ``offset``."""
 
     offset: Offset
@@ -49,8 +46,7 @@ class KRaftVersionAt:
 Control = VotersAt | KRaftVersionAt
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
+class Batches(msgspec.Struct, frozen=True):
     """A run of whole batches from a leader, checked (CRC, framing) by whoever made this.
 
     ``controls`` are the records among them that the core must know, in offset order.
@@ -62,8 +58,7 @@ class Batches:
     controls: tuple[Control, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLog:
+class ReadLog(msgspec.Struct, frozen=True):
     """In a reply that leaves: the sender reads the log from ``offset``, up to ``bytes_max``.
 
     At least one batch is sent, however large. Uncommitted and unflushed records count.
@@ -73,16 +68,14 @@ class ReadLog:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSnapshot:
+class ReadSnapshot(msgspec.Struct, frozen=True):
     """In a reply that leaves: the sender reads the snapshot from ``position``."""
 
     position: int
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """In a reply that came: a piece of a snapshot."""
 
     length: int
@@ -92,8 +85,7 @@ class Chunk:
 # -- requests ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(msgspec.Struct, frozen=True):
     """Vote, or with ``is_pre_vote`` the question whether a vote would be given (KIP-996).
 
     A pre-vote names the asker's present epoch, a vote the new one.
@@ -107,8 +99,7 @@ class VoteRequest:
     is_pre_vote: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEpochRequest:
+class BeginEpochRequest(msgspec.Struct, frozen=True):
     """BeginQuorumEpoch: a new leader makes itself known to a voter that does not fetch yet."""
 
     cluster_id: str | None
@@ -118,8 +109,7 @@ class BeginEpochRequest:
     voter: ReplicaKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EndEpochRequest:
+class EndEpochRequest(msgspec.Struct, frozen=True):
     """EndQuorumEpoch: a leader leaves; ``successors`` are best first."""
 
     cluster_id: str | None
@@ -129,8 +119,7 @@ class EndEpochRequest:
     successors: tuple[ReplicaKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(msgspec.Struct, frozen=True):
     """Fetch of the metadata log. ``log_end`` promises that all before it is durable here.
 
     A leader that knows a greater ``high_watermark`` than the asker answers without waiting;
@@ -146,8 +135,7 @@ class FetchRequest:
     bytes_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshotRequest:
+class FetchSnapshotRequest(msgspec.Struct, frozen=True):
     """FetchSnapshot: a piece of a snapshot, from ``position``."""
 
     cluster_id: str | None
@@ -158,13 +146,11 @@ class FetchSnapshotRequest:
     bytes_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsRequest:
+class ApiVersionsRequest(msgspec.Struct, frozen=True):
     """ApiVersions: which levels of ``kraft.version`` does a would-be voter support?"""
 
 
-@dataclass(frozen=True, slots=True)
-class AddVoterRequest:
+class AddVoterRequest(msgspec.Struct, frozen=True):
     """AddRaftVoter. Answered after commit, or once appended where the asker does not wait."""
 
     cluster_id: str | None
@@ -173,16 +159,14 @@ class AddVoterRequest:
     is_ack_when_committed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveVoterRequest:
+class RemoveVoterRequest(msgspec.Struct, frozen=True):
     """RemoveRaftVoter. Answered after commit."""
 
     cluster_id: str | None
     voter: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateVoterRequest:
+class UpdateVoterRequest(msgspec.Struct, frozen=True):
     """UpdateRaftVoter: a voter's endpoints or supported versions changed. Answered at once."""
 
     cluster_id: str | None
@@ -207,8 +191,7 @@ Request = (
 # -- replies -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class VoteReply:
+class VoteReply(msgspec.Struct, frozen=True):
     """The answer to a vote or pre-vote."""
 
     error: ErrorCode
@@ -216,24 +199,21 @@ class VoteReply:
     is_granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEpochReply:
+class BeginEpochReply(msgspec.Struct, frozen=True):
     """The answer to BeginQuorumEpoch."""
 
     error: ErrorCode
     leader: LeaderHint
 
 
-@dataclass(frozen=True, slots=True)
-class EndEpochReply:
+class EndEpochReply(msgspec.Struct, frozen=True):
     """The answer to EndQuorumEpoch."""
 
     error: ErrorCode
     leader: LeaderHint
 
 
-@dataclass(frozen=True, slots=True)
-class FetchReply:
+class FetchReply(msgspec.Struct, frozen=True):
     """The answer to a fetch: records, or the point to cut back to, or the snapshot to load.
 
     ``high_watermark`` is None as long as the leader has committed nothing of its own epoch.
@@ -248,8 +228,7 @@ class FetchReply:
     records: Batches | ReadLog | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshotReply:
+class FetchSnapshotReply(msgspec.Struct, frozen=True):
     """The answer to FetchSnapshot; ``size`` is that of the whole snapshot in bytes."""
 
     error: ErrorCode
@@ -260,16 +239,14 @@ class FetchSnapshotReply:
     chunk: Chunk | ReadSnapshot | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsReply:
+class ApiVersionsReply(msgspec.Struct, frozen=True):
     """The answer to ApiVersions, of which only ``kraft.version`` matters here."""
 
     error: ErrorCode
     kraft_versions: VersionRange = NO_RECONFIGURATION
 
 
-@dataclass(frozen=True, slots=True)
-class VoterChangeReply:
+class VoterChangeReply(msgspec.Struct, frozen=True):
     """The answer to AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter."""
 
     error: ErrorCode

@@ -4,14 +4,13 @@ Changing the role forgets them all: a late answer then finds nobody waiting, so 
 never meets another epoch's question.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.types import Millis, NodeId
 from ottla.raft.core.messages import Request
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True):
     """A request that was sent and not yet answered."""
 
     ticket: int

@@ -6,7 +6,7 @@ up. A leader counts itself as any other voter: for what it has flushed, and only
 a voter.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.types import Millis, Offset
 from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
@@ -16,8 +16,7 @@ OBSERVER_SESSION_MS = 300_000
 OBSERVERS_MAX = 10_000
 
 
-@dataclass(slots=True)
-class ReplicaProgress:
+class ReplicaProgress(msgspec.Struct):
     """One replica. Times are monotonic; None means never in this reign."""
 
     key: ReplicaKey

@@ -10,7 +10,7 @@ A greater epoch, or news of the epoch's leader, leads from any role to Unattache
 Only becoming a candidate raises the epoch on its own account.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.raft.core.effects import Role
@@ -20,13 +20,12 @@ from ottla.raft.core.progress import Progress
 from ottla.raft.core.voters import Endpoints, ReplicaKey, VoterSet
 
 
-@dataclass(slots=True)
-class Ballot:
+class Ballot(msgspec.Struct):
     """The count of one election, among the voters at its start."""
 
     voters: VoterSet
-    granted: set[NodeId] = field(default_factory=set)
-    rejected: set[NodeId] = field(default_factory=set)
+    granted: set[NodeId] = msgspec.field(default_factory=set)
+    rejected: set[NodeId] = msgspec.field(default_factory=set)
 
     def record(self, node_id: NodeId, is_granted: bool) -> None:
         """Count a voter's answer. What was granted stays granted; a refusal may be taken back."""
@@ -60,8 +59,7 @@ class Ballot:
         return [v.key for v in self.voters if v.key.node_id not in self.granted]
 
 
-@dataclass(slots=True)
-class Unattached:
+class Unattached(msgspec.Struct):
     """Knows the epoch, perhaps its leader's id, and nobody to fetch from."""
 
     epoch: LeaderEpoch
@@ -71,16 +69,14 @@ class Unattached:
     name = Role.UNATTACHED
 
 
-@dataclass(slots=True)
-class Download:
+class Download(msgspec.Struct):
     """A snapshot on its way from the leader; ``position`` is how much has come."""
 
     snapshot: LogPosition
     position: int = 0
 
 
-@dataclass(slots=True)
-class Follower:
+class Follower(msgspec.Struct):
     """Fetches from the leader of its epoch; an observer does so all its life."""
 
     epoch: LeaderEpoch
@@ -96,8 +92,7 @@ class Follower:
     name = Role.FOLLOWER
 
 
-@dataclass(slots=True)
-class Prospective:
+class Prospective(msgspec.Struct):
     """Asks whether it would be elected, without disturbing the epoch."""
 
     epoch: LeaderEpoch
@@ -109,8 +104,7 @@ class Prospective:
     name = Role.PROSPECTIVE
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(msgspec.Struct):
     """Asks for votes in an epoch of its own."""
 
     epoch: LeaderEpoch
@@ -121,8 +115,7 @@ class Candidate:
     name = Role.CANDIDATE
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedFetch:
+class ParkedFetch(msgspec.Struct, frozen=True):
     """A fetch that found nothing new and waits."""
 
     token: int
@@ -130,8 +123,7 @@ class ParkedFetch:
     deadline: Millis
 
 
-@dataclass(slots=True)
-class PendingChange:
+class PendingChange(msgspec.Struct):
     """A voter change that somebody waits for. ``offset`` is None until it is appended."""
 
     token: int
@@ -142,8 +134,7 @@ class PendingChange:
     offset: Offset | None = None
 
 
-@dataclass(slots=True)
-class Leader:
+class Leader(msgspec.Struct):
     """Takes proposals, serves fetches, counts the high watermark."""
 
     epoch: LeaderEpoch
@@ -154,13 +145,12 @@ class Leader:
     announce_at: Millis
     # Set once a record of this epoch is committed: only then is the high watermark known.
     has_committed: bool = False
-    parked: dict[int, ParkedFetch] = field(default_factory=dict)
+    parked: dict[int, ParkedFetch] = msgspec.field(default_factory=dict)
     change: PendingChange | None = None
     name = Role.LEADER
 
 
-@dataclass(slots=True)
-class Resigned:
+class Resigned(msgspec.Struct):
     """Led this epoch and leads it no more; tells the others until the election timeout."""
 
     epoch: LeaderEpoch

@@ -1,6 +1,6 @@
 """What a replica is told once: who it is, and how long it waits. Times are milliseconds."""
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.types import NodeId, Uuid
 from ottla.raft.core.voters import (
@@ -13,8 +13,7 @@ from ottla.raft.core.voters import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaftSettings:
+class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One replica's settings, with the defaults of Kafka's ``controller.quorum.*`` keys."""
 
     node_id: NodeId

@@ -1,6 +1,6 @@
 """The quorum as one replica sees it: what DescribeQuorum answers and operators look at."""
 
-from dataclasses import dataclass
+import msgspec
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.raft.core.effects import Role
@@ -10,8 +10,7 @@ from ottla.raft.core.roles import Leader
 from ottla.raft.core.voters import ReplicaKey, VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaView:
+class ReplicaView(msgspec.Struct, frozen=True):
     """How far a replica is. Times are ages in milliseconds; None where never."""
 
     key: ReplicaKey
@@ -20,8 +19,7 @@ class ReplicaView:
     last_caught_up_age_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumView:
+class QuorumView(msgspec.Struct, frozen=True):
     """Everything worth knowing; ``replicas`` and ``observers`` are filled on the leader only."""
 
     role: Role

@@ -5,13 +5,14 @@ with the same set walk it in the same order.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import force_setattr, replace
 
 from ottla.protocol.types import ZERO_UUID, NodeId, Uuid
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ReplicaKey:
+class ReplicaKey(msgspec.Struct, frozen=True, order=True):
     """A node together with the directory that holds its log.
 
     A node that lost its disk comes back with another directory id: it is another replica,
@@ -28,8 +29,7 @@ class ReplicaKey:
         return self.directory_id != ZERO_UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """Where a listener of a node can be reached."""
 
     listener: str
@@ -40,8 +40,7 @@ class Endpoint:
 Endpoints = tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRange:
+class VersionRange(msgspec.Struct, frozen=True):
     """The levels of ``kraft.version`` that a node can run, both ends included."""
 
     lowest: int
@@ -57,8 +56,7 @@ NO_RECONFIGURATION = VersionRange(0, 0)
 ALL_KRAFT_VERSIONS = VersionRange(0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(msgspec.Struct, frozen=True):
     """One member of the quorum, as a VotersRecord has it."""
 
     key: ReplicaKey
@@ -82,8 +80,7 @@ def find_endpoint(endpoints: Endpoints, listener: str) -> Endpoint | None:
     return next((e for e in endpoints if e.listener.upper() == wanted), None)
 
 
-@dataclass(frozen=True, slots=True)
-class VoterSet:
+class VoterSet(msgspec.Struct, frozen=True):
     """The voters at one point of the log. At most one per node id."""
 
     voters: tuple[Voter, ...] = ()
@@ -91,7 +88,7 @@ class VoterSet:
     def __post_init__(self) -> None:
         ids = [voter.key.node_id for voter in self.voters]
         assert len(set(ids)) == len(ids), "one voter per node id"
-        object.__setattr__(
+        force_setattr(
             self, "voters", tuple(sorted(self.voters, key=lambda voter: voter.key.node_id))
         )
 
