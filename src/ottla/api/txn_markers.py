@@ -11,13 +11,11 @@ from ottla.api.routes import Caller, Route
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ClusterNotAuthorized
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopic,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -73,21 +71,6 @@ def places_of(marker: WritableTxnMarker) -> list[TopicPartition]:
     return list(dict.fromkeys(places))
 
 
-def marker_of(ending: Ending, places: list[TopicPartition]) -> WritableTxnMarker:
-    """Return the marker as it is sent."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in places:
-        topics.setdefault(topic, []).append(index)
-    return WritableTxnMarker(
-        producer_id=ending.producer.id,
-        producer_epoch=ending.producer.epoch,
-        transaction_result=ending.marker.is_commit,
-        topics=[WritableTxnMarkerTopic(topic, indexes) for topic, indexes in topics.items()],
-        coordinator_epoch=ending.marker.coordinator_epoch,
-        transaction_version=ending.version,
-    )
-
-
 def result_of(producer_id: int, codes: Codes) -> WritableTxnMarkerResult:
     """Return what became of one marker, as it is answered."""
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
@@ -98,12 +81,3 @@ def result_of(producer_id: int, codes: Codes) -> WritableTxnMarkerResult:
         producer_id,
         [WritableTxnMarkerTopicResult(topic, results) for topic, results in topics.items()],
     )
-
-
-def codes_of(result: WritableTxnMarkerResult) -> Codes:
-    """Return what an answer says became of one marker."""
-    return {
-        TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
-        for topic in result.topics
-        for each in topic.partitions
-    }

@@ -10,19 +10,20 @@ from ottla.api.describe_transactions import DescribeTransactionsHandlers
 from ottla.api.producer_ids import ProducerIds
 from ottla.api.routes import Route
 from ottla.api.transactions import TransactionHandlers
-from ottla.api.txn_markers import TxnMarkersHandler, codes_of, marker_of
+from ottla.api.txn_markers import TxnMarkersHandler
 from ottla.api.txn_offsets import TxnOffsetHandler
 from ottla.api.txn_verification import Verification, VerificationSettings
 from ottla.client.connection import Connection
 from ottla.config.generated import BrokerConfig
-from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks, Dial
+from ottla.coordinators.broker_links import BrokerLinks, Dial
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import TRANSACTION_STATE
 from ottla.coordinators.transactions.machine import TransactionMachine
-from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter, Written
+from ottla.coordinators.transactions.marker_sender import MarkerSender
+from ottla.coordinators.transactions.marker_writer import Ending, MarkerWriter, Written
 from ottla.coordinators.transactions.markers import GONE, Markers
 from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.coordinators.transactions.settings import TransactionSettings
@@ -31,13 +32,8 @@ from ottla.metadata.image import Image
 from ottla.metadata.watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.transaction_records import decode_transaction_record
-from ottla.protocol.messages.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Service
 from ottla.storage.partition_names import TopicPartition
@@ -113,7 +109,7 @@ def build_transacting(
     writer = MarkerWriter(
         partitions, ground.ports.clock, end_group_transaction, config.request_timeout_ms
     )
-    markers = Markers(runtime, _leader_of(watch), _sender(ground, writer, links))
+    markers = Markers(runtime, _leader_of(watch), MarkerSender(int(ground.node_id), writer, links))
     waker.wake = markers.wake
     verification = Verification(
         _verification_settings(config), coordinator, links, partitions, lambda: watch.image
@@ -172,34 +168,6 @@ def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
         return GONE if found is None else found.leader
 
     return leader_of
-
-
-class _Sender:
-    """The way to the leaders of partitions, this broker among them."""
-
-    def __init__(self, node_id: int, writer: MarkerWriter, links: BrokerLinks) -> None:
-        self._node_id = node_id
-        self._writer = writer
-        self._links = links
-
-    async def __call__(self, broker: int, ending: Ending, places: list[TopicPartition]) -> Codes:
-        """Have markers written; whatever goes wrong on the way is tried again."""
-        if broker == self._node_id:
-            return await self._writer.write(ending, places)
-        try:
-            request = WriteTxnMarkersRequest([marker_of(ending, places)])
-            response = await self._links.ask(broker, request)
-        except UNREACHABLE:
-            return dict.fromkeys(places, ErrorCode.NETWORK_EXCEPTION)
-        assert isinstance(response, WriteTxnMarkersResponse)
-        codes: Codes = {}
-        for result in response.markers:
-            codes |= codes_of(result)
-        return codes
-
-
-def _sender(ground: "Ground", writer: MarkerWriter, links: BrokerLinks) -> _Sender:
-    return _Sender(int(ground.node_id), writer, links)
 
 
 def _dial(ground: "Ground", watch: ImageWatch) -> Dial:

@@ -1,0 +1,110 @@
+"""Carries markers to the leaders of partitions: written here, or sent as WriteTxnMarkers.
+
+To each broker one request is under way at a time; the markers that come up meanwhile go together
+in the next. Whoever brought the first of them sends it, so no task of its own is needed.
+"""
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks
+from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.storage.partition_names import TopicPartition
+
+MARKERS_MAX: Final = 500
+"""Markers in one request: it stays small against what a broker lets in."""
+
+_LEAD: Final = object()
+
+
+class _Waiting(NamedTuple):
+    """A marker that waits for its request; the future gets its codes, or `_LEAD`: send it."""
+
+    marker: WritableTxnMarker
+    outcome: "asyncio.Future[Any]"
+
+
+class MarkerSender:
+    """The way to all brokers, this one among them."""
+
+    def __init__(self, node_id: int, writer: MarkerWriter, links: BrokerLinks) -> None:
+        self._node_id = node_id
+        self._writer = writer
+        self._links = links
+        # Markers that wait, by broker; there while a request is under way.
+        self._lanes: dict[int, list[_Waiting]] = {}
+
+    async def __call__(self, broker: int, ending: Ending, places: list[TopicPartition]) -> Codes:
+        """Have markers written; partitions without an answer count as not written."""
+        if broker == self._node_id:
+            return await self._writer.write(ending, places)
+        mine = _Waiting(_marker(ending, places), asyncio.get_running_loop().create_future())
+        lane = self._lanes.get(broker)
+        if lane is None:
+            lane = self._lanes[broker] = [mine]
+        else:
+            lane.append(mine)
+            found = await mine.outcome
+            if found is not _LEAD:
+                codes: Codes = found
+                return codes
+        return await self._lead(broker, lane)
+
+    async def _lead(self, broker: int, lane: list[_Waiting]) -> Codes:
+        """Send what waits, the caller's first, and leave the rest to the next in line."""
+        taken = lane[:MARKERS_MAX]
+        del lane[:MARKERS_MAX]
+        answers: dict[int, Codes] = {}
+        try:
+            answers = await self._ask(broker, [each.marker for each in taken])
+        finally:
+            for each in taken[1:]:
+                if not each.outcome.done():
+                    each.outcome.set_result(answers.get(each.marker.producer_id, {}))
+            self._pass_on(broker, lane)
+        return answers.get(taken[0].marker.producer_id, {})
+
+    def _pass_on(self, broker: int, lane: list[_Waiting]) -> None:
+        while lane and lane[0].outcome.done():  # nobody waits for it any more
+            del lane[0]
+        if lane:
+            lane[0].outcome.set_result(_LEAD)
+        else:
+            del self._lanes[broker]
+
+    async def _ask(self, broker: int, markers: list[WritableTxnMarker]) -> dict[int, Codes]:
+        """Return the codes by producer id; nothing where the broker cannot be reached."""
+        try:
+            response = await self._links.ask(broker, WriteTxnMarkersRequest(markers))
+        except UNREACHABLE:
+            return {}
+        assert isinstance(response, WriteTxnMarkersResponse)
+        found: dict[int, Codes] = {}
+        for result in response.markers:
+            codes = found.setdefault(result.producer_id, {})
+            for topic in result.topics:
+                for each in topic.partitions:
+                    place = TopicPartition(topic.name, each.partition_index)
+                    codes[place] = ErrorCode(each.error_code)
+        return found
+
+
+def _marker(ending: Ending, places: list[TopicPartition]) -> WritableTxnMarker:
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    return WritableTxnMarker(
+        producer_id=ending.producer.id,
+        producer_epoch=ending.producer.epoch,
+        transaction_result=ending.marker.is_commit,
+        topics=[WritableTxnMarkerTopic(topic, indexes) for topic, indexes in topics.items()],
+        coordinator_epoch=ending.marker.coordinator_epoch,
+        transaction_version=ending.version,
+    )
