@@ -6,7 +6,7 @@ PLAIN  := build/plain
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: setup run test test-compiled test-plain check fmt gen sim fuzz mutants bench conformance docs clean
+.PHONY: setup run test test-compiled test-plain check fmt gen sim nemesis fuzz mutants bench conformance docs clean
 
 setup: $(STAMP)
 
@@ -51,6 +51,9 @@ gen: setup ## write the generated modules anew
 
 sim: setup ## make sim SEED=n replays one world; without SEED, many
 	$(BIN)/python -m ottla.sim $(if $(SEED),--seed $(SEED),)
+
+nemesis: setup ## real processes killed, paused and cut off under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b
+	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 fuzz: setup ## mutated frames at every codec; FUZZ_SECONDS=n
 	$(BIN)/python -m tests.fuzz $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS),)

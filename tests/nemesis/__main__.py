@@ -1,0 +1,55 @@
+"""Breaks real clusters: python -m tests.nemesis [--seconds N] [--nodes N] [--seed N] [--faults A,B]
+
+Round after round of all faults, in an order by the seed, until the time is up; then the history
+is judged. A failed run keeps its directory: the history, and what every node wrote.
+"""
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from tests.nemesis.faults import FAULTS, plan
+from tests.nemesis.trial import Shape, run_trial
+
+
+def endless(names: list[str], seed: int, seconds: float) -> Iterator[str]:
+    """Faults until the time is up, at least one."""
+    chance, deadline = Random(seed), time.monotonic() + seconds
+    while True:
+        for name in plan(names, chance):
+            yield name
+            if time.monotonic() > deadline:
+                return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(31))
+    parser.add_argument("--faults", default=",".join(FAULTS))
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--hold", type=float, default=6.0)
+    parser.add_argument("--directory", type=Path)
+    arguments = parser.parse_args()
+    root = arguments.directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
+    root.mkdir(parents=True, exist_ok=True)
+    print(f"seed {arguments.seed}, {arguments.nodes} nodes, in {root}", flush=True)
+    shape = Shape(nodes=arguments.nodes, rate=arguments.rate, hold_s=arguments.hold)
+    names = arguments.faults.split(",")
+    faults = endless(names, arguments.seed, arguments.seconds)
+    verdict = run_trial(shape, faults, seed=arguments.seed, directory=root)
+    print(verdict)
+    if verdict.is_good:
+        shutil.rmtree(root)
+    return 0 if verdict.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

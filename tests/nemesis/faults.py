@@ -1,0 +1,205 @@
+"""What is done to a cluster, by name. Each breaks something, holds it, and makes it whole again.
+
+A fault chooses its victim by the stage's seeded chance; ``leader`` and ``controller`` are asked of
+the cluster at that moment.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.nemesis.watch import Watcher, controller_of, wait_until
+
+from ottla.testing import Cluster
+
+ASK_S_MAX = 30.0
+FLAP_S = 1.0
+STUTTER_STOPPED_S = 0.12
+STUTTER_RUNNING_S = 0.03
+
+
+@dataclass
+class Stage:
+    """A cluster under load. ``hold_s``: for how long a fault lasts."""
+
+    cluster: Cluster
+    watcher: Watcher
+    chance: Random
+    hold_s: float
+    wait_whole: Callable[[], None]
+
+    def hold(self) -> None:
+        time.sleep(self.hold_s)
+
+    def any_node(self) -> int:
+        return self.chance.choice(self.cluster.node_ids)
+
+    def leader(self) -> int:
+        """Who leads a partition, any."""
+        index = self.chance.choice(sorted(self.watcher.leaders))
+        return self.watcher.leaders[index]
+
+    def controller(self) -> int:
+        return wait_until(lambda: controller_of(self.cluster), ASK_S_MAX, "a controller") or 0
+
+    def others(self, node_id: int) -> list[int]:
+        return [each for each in self.cluster.node_ids if each != node_id]
+
+    def split(self) -> tuple[list[int], list[int]]:
+        """All nodes in two sides, the first one smaller."""
+        nodes = list(self.cluster.node_ids)
+        self.chance.shuffle(nodes)
+        middle = len(nodes) // 2
+        return nodes[:middle], nodes[middle:]
+
+
+def _kill(stage: Stage, *nodes: int) -> None:
+    stage.cluster.kill(*nodes)
+    stage.hold()
+    stage.cluster.start(*nodes)
+
+
+def kill_leader(stage: Stage) -> None:
+    _kill(stage, stage.leader())
+
+
+def kill_controller(stage: Stage) -> None:
+    _kill(stage, stage.controller())
+
+
+def kill_all(stage: Stage) -> None:
+    _kill(stage, *stage.cluster.node_ids)
+
+
+def kill_and_back(stage: Stage) -> None:
+    """Dead and back at once, before anybody can have noticed by time."""
+    victim = stage.leader()
+    stage.cluster.kill(victim)
+    stage.cluster.start(victim)
+
+
+def pause_leader(stage: Stage) -> None:
+    """A zombie: it comes back believing that it leads."""
+    victim = stage.leader()
+    stage.cluster.pause(victim)
+    stage.hold()
+    stage.cluster.resume(victim)
+
+
+def pause_controller(stage: Stage) -> None:
+    victim = stage.controller()
+    stage.cluster.pause(victim)
+    stage.hold()
+    stage.cluster.resume(victim)
+
+
+def pause_most(stage: Stage) -> None:
+    """Nobody has a majority."""
+    _, most = stage.split()
+    stage.cluster.pause(*most)
+    stage.hold()
+    stage.cluster.resume(*most)
+
+
+def isolate_leader(stage: Stage) -> None:
+    """It sees clients, and nobody else."""
+    stage.cluster.isolate(stage.leader())
+    stage.hold()
+    stage.cluster.heal()
+
+
+def split(stage: Stage) -> None:
+    stage.cluster.partition(*stage.split())
+    stage.hold()
+    stage.cluster.heal()
+
+
+def mute_leader(stage: Stage) -> None:
+    """It hears the others, who do not hear it."""
+    victim = stage.leader()
+    stage.cluster.partition(victim, stage.others(victim), one_way=True)
+    stage.hold()
+    stage.cluster.heal()
+
+
+def deaf_leader(stage: Stage) -> None:
+    """It hears nobody, and all hear it."""
+    victim = stage.leader()
+    stage.cluster.partition(stage.others(victim), victim, one_way=True)
+    stage.hold()
+    stage.cluster.heal()
+
+
+def one_way(stage: Stage) -> None:
+    """One node does not hear one other."""
+    speaker = stage.any_node()
+    stage.cluster.partition(speaker, stage.chance.choice(stage.others(speaker)), one_way=True)
+    stage.hold()
+    stage.cluster.heal()
+
+
+def bridge(stage: Stage) -> None:
+    """Two nodes cannot see each other; the others see both."""
+    one = stage.any_node()
+    stage.cluster.partition(one, stage.chance.choice(stage.others(one)))
+    stage.hold()
+    stage.cluster.heal()
+
+
+def flapping(stage: Stage) -> None:
+    victim = stage.leader()
+    end = time.monotonic() + stage.hold_s
+    while time.monotonic() < end:
+        stage.cluster.isolate(victim)
+        time.sleep(FLAP_S)
+        stage.cluster.heal()
+        time.sleep(FLAP_S)
+
+
+def slow_node(stage: Stage) -> None:
+    """A fifth of a machine: stopped most of the time, in short pieces."""
+    victim = stage.any_node()
+    end = time.monotonic() + stage.hold_s
+    while time.monotonic() < end:
+        stage.cluster.pause(victim)
+        time.sleep(STUTTER_STOPPED_S)
+        stage.cluster.resume(victim)
+        time.sleep(STUTTER_RUNNING_S)
+
+
+def rolling_restart(stage: Stage) -> None:
+    """Node after node, each in order and each only when all replicas are back in sync."""
+    for node_id in stage.cluster.node_ids:
+        stage.cluster.restart(node_id)
+        stage.wait_whole()
+
+
+FAULTS: Mapping[str, Callable[[Stage], None]] = {
+    each.__name__.replace("_", "-"): each
+    for each in (
+        kill_leader,
+        kill_controller,
+        kill_all,
+        kill_and_back,
+        pause_leader,
+        pause_controller,
+        pause_most,
+        isolate_leader,
+        split,
+        mute_leader,
+        deaf_leader,
+        one_way,
+        bridge,
+        flapping,
+        slow_node,
+        rolling_restart,
+    )
+}
+
+
+def plan(names: list[str], chance: Random) -> list[str]:
+    """Every fault once, in an order by chance."""
+    order = list(names)
+    chance.shuffle(order)
+    return order

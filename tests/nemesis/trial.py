@@ -1,0 +1,215 @@
+"""One run: a cluster under load, faults one after the other, and a verdict.
+
+load begins - fault, heal, rest - ... - load ends - all replicas in sync - final read - verdict
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests.nemesis.faults import FAULTS, Stage
+from tests.nemesis.load import LOGGER, Member, PacedProducer, Reader, Worker, title
+from tests.nemesis.recorder import Recorder, now
+from tests.nemesis.replicas import dump
+from tests.nemesis.watch import Watcher, partitions_of, wait_until
+
+from ottla.testing import Cluster, run_cluster
+from ottla.testing.history.anomalies import Anomaly
+from ottla.testing.history.check import check
+from ottla.testing.history.events import Fault, Final, Heal, Phase, Poll, Send
+from ottla.testing.history.liveness import Liveness
+
+TOPIC = "nemesis"
+GROUP = "readers"
+WHOLE_S_MAX = 60.0
+READ_S_MAX = 60.0
+GROUP_S_MAX = 30.0
+RECOVER_S_MAX = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is run. ``rate`` is records a second, of all producers together."""
+
+    nodes: int = 3
+    partitions: int = 3
+    producers: int = 2
+    members: int = 2
+    rate: float = 100.0
+    warm_up_s: float = 2.0
+    hold_s: float = 5.0
+    rest_s: float = 3.0
+    config: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a run. It is good when there is neither anomaly nor problem."""
+
+    anomalies: list[Anomaly]
+    problems: list[str]
+    acknowledged: int
+    seen: int
+    slowest_s: float
+
+    @property
+    def is_good(self) -> bool:
+        return not self.anomalies and not self.problems
+
+    def __str__(self) -> str:
+        lines = [str(each) for each in self.anomalies] + self.problems
+        told = (
+            f"{self.acknowledged} acknowledged, {self.seen} seen, "
+            f"slowest acknowledgement {self.slowest_s:.1f} s"
+        )
+        return "\n".join([told, *lines])
+
+
+def _end(workers: Sequence[Worker]) -> None:
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join()
+
+
+class Trial:
+    """A cluster under load, to which things are done."""
+
+    def __init__(self, cluster: Cluster, shape: Shape, recorder: Recorder, seed: int) -> None:
+        self.cluster, self.shape, self.recorder = cluster, shape, recorder
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=LOGGER)
+        self._watcher = Watcher(recorder, cluster, TOPIC, shape.partitions)
+        self.producers: list[PacedProducer] = []
+        self.members: list[Member] = []
+        self.readers: list[Worker] = []
+        self.stage = Stage(cluster, self._watcher, Random(seed), shape.hold_s, self.wait_whole)
+
+    @property
+    def _at(self) -> list[TopicPartition]:
+        return [TopicPartition(TOPIC, index) for index in range(self.shape.partitions)]
+
+    def create_topic(self) -> None:
+        new = NewTopic(TOPIC, self.shape.partitions, 3, config={"min.insync.replicas": "2"})
+        self._admin.create_topics([new])[TOPIC].result(30)
+        self.wait_whole()
+
+    def _make_workers(self) -> None:
+        shape, recorder, where = self.shape, self.recorder, self.cluster.bootstrap
+        rate = shape.rate / shape.producers
+        self.producers = [
+            PacedProducer(f"p{each}", recorder, where, TOPIC, shape.partitions, rate)
+            for each in range(shape.producers)
+        ]
+        self.members = [
+            Member(f"m{each}", recorder, where, GROUP, TOPIC) for each in range(shape.members)
+        ]
+        self.readers = [Reader("reader", recorder, where, self._at), self._watcher, *self.members]
+
+    def run(self, faults: Iterable[str]) -> None:
+        """Let the faults happen under load, and everything come to rest behind them."""
+        self.create_topic()
+        self._make_workers()
+        for worker in (*self.producers, *self.readers):
+            worker.start()
+        try:
+            wait_until(lambda: len(self._watcher.leaders) == self.shape.partitions, 30, "leaders")
+            time.sleep(self.shape.warm_up_s)
+            for name in faults:
+                self._suffer(name)
+        finally:
+            _end(self.producers)
+            self._wait_group()
+            _end(self.readers)
+        self._finish()
+
+    def _wait_group(self) -> None:
+        """A group reads everything at least once, whatever happened to it."""
+        wanted = set[str]().union(*(each.acknowledged for each in self.producers))
+
+        def is_read() -> bool:
+            return wanted <= set[str]().union(*(each.seen for each in self.members))
+
+        try:
+            wait_until(is_read, GROUP_S_MAX, "the group")
+        except TimeoutError:
+            left = wanted - set[str]().union(*(each.seen for each in self.members))
+            self.recorder.complain(f"the group never read {len(left)} values, as {min(left)}")
+
+    def _suffer(self, name: str) -> None:
+        began = time.monotonic()
+        self.recorder.add(Fault(time=now(), process="nemesis", name=name))
+        FAULTS[name](self.stage)
+        self.recorder.add(Heal(time=now(), process="nemesis"))
+        self.wait_whole()
+        print(f"{name}: {time.monotonic() - began:.1f} s until whole", flush=True)
+        time.sleep(self.shape.rest_s)
+
+    def wait_whole(self) -> None:
+        """Wait until every node knows every replica to be in sync. Raises TimeoutError."""
+        wait_until(self._is_whole, WHOLE_S_MAX, "all replicas in sync")
+
+    def _is_whole(self) -> bool:
+        for node_id in self.cluster.node_ids:
+            found = partitions_of(self.cluster, node_id, TOPIC)
+            if len(found) != self.shape.partitions:
+                return False
+            if any(len(each.isr_nodes) != len(each.replica_nodes) for each in found):
+                return False
+        return True
+
+    def _finish(self) -> None:
+        self.wait_whole()
+        reader = Reader("final", self.recorder, self.cluster.bootstrap, self._at)
+        reader.begin()
+        asked = now()
+        ends = self._ends()
+        for index in ends:
+            self.recorder.add(Final(time=asked, process="final", partition=title(TOPIC, index)))
+        if not reader.read_to({(TOPIC, index): end for index, end in ends.items()}, READ_S_MAX):
+            self.recorder.complain("the final read did not come to its end")
+        for event in dump(self.cluster, TOPIC, ends):
+            self.recorder.add(event)
+
+    def _ends(self) -> dict[int, int]:
+        wanted = {at: OffsetSpec.latest() for at in self._at}
+        found = self._admin.list_offsets(wanted)
+        return {at.partition: each.result(30).offset for at, each in found.items()}
+
+
+def judge(recorder: Recorder) -> Verdict:
+    """Check what was written down."""
+    events = recorder.events
+    liveness = Liveness(within_ns=int(RECOVER_S_MAX * 1e9), rate_share=0.0)
+    begun: dict[str, int] = {}
+    slowest, acknowledged = 0, 0
+    seen: set[str] = set()
+    for event in events:
+        if isinstance(event, Send) and event.phase is Phase.INVOKE:
+            begun[event.value] = event.time
+        elif isinstance(event, Send) and event.phase is Phase.OK:
+            acknowledged += 1
+            slowest = max(slowest, event.time - begun[event.value])
+        elif isinstance(event, Poll):
+            seen.update(value for _, value in event.records)
+    anomalies = check(events, liveness)
+    return Verdict(anomalies, list(recorder.problems), acknowledged, len(seen), slowest / 1e9)
+
+
+def run_trial(
+    shape: Shape, faults: Iterable[str], *, seed: int, directory: Path | None = None
+) -> Verdict:
+    """Start a cluster, break it, and judge."""
+    with ExitStack() as stack:
+        recorder = Recorder(directory and directory / "history.jsonl")
+        stack.callback(recorder.close)
+        data = directory and directory / "cluster"
+        cluster = stack.enter_context(
+            run_cluster(shape.nodes, processes=True, config=shape.config, directory=data)
+        )
+        Trial(cluster, shape, recorder, seed).run(faults)
+        return judge(recorder)

@@ -1,0 +1,180 @@
+"""Asks every node all the time what it leads, and up to where; as a client that knows epochs.
+
+Each node is asked by itself for the end of each partition, under the newest leader epoch that any
+node has spoken of: a node that answers has acted as leader in that epoch (so two answers from two
+nodes are two leaders), and what it answers is the high watermark as a client may know it. A stale
+leader must refuse, because it does not know the epoch.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tests.nemesis.load import Worker, title
+from tests.nemesis.recorder import Recorder, now
+
+from ottla.client.connection import Connection, Options
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponsePartition,
+)
+from ottla.protocol.schema import Message
+from ottla.runtime.network import TcpNetwork
+from ottla.runtime.ports import Address
+from ottla.testing import Cluster
+from ottla.testing.history.events import Leader, Phase, Watermark
+
+T = TypeVar("T")
+
+LATEST = -1
+EVERY_S = 0.2
+ASK_MS_MAX = 1500
+QUORUM = DescribeQuorumRequest(
+    topics=[RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])]
+)
+
+
+def address_of(cluster: Cluster, node_id: int) -> Address:
+    host, _, port = cluster.address(node_id).rpartition(":")
+    return Address(host, int(port))
+
+
+async def _ask(address: Address, request: Message) -> Message | None:
+    options = Options(connect_timeout_ms=ASK_MS_MAX)
+    try:
+        connection = await Connection.open(TcpNetwork(), address, options=options)
+        try:
+            return await connection.send(request, timeout_ms=ASK_MS_MAX)
+        finally:
+            await connection.close()
+    except (OSError, Fault):
+        return None
+
+
+def ask(cluster: Cluster, node_id: int, request: Message) -> Message | None:
+    """Ask one node; None when it does not answer."""
+    return asyncio.run(_ask(address_of(cluster, node_id), request))
+
+
+def partitions_of(cluster: Cluster, node_id: int, topic: str) -> list[MetadataResponsePartition]:
+    """What one node knows of a topic's partitions; empty when it does not answer."""
+    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    reply = ask(cluster, node_id, request)
+    return [] if reply is None or not reply.topics else list(reply.topics[0].partitions)
+
+
+def controller_of(cluster: Cluster) -> int | None:
+    """Who leads the metadata quorum, as the first node says that knows."""
+    for node_id in cluster.running:
+        reply = ask(cluster, node_id, QUORUM)
+        if reply is not None and reply.error_code == 0 and reply.topics:
+            leader = int(reply.topics[0].partitions[0].leader_id)
+            if leader > 0:
+                return leader
+    return None
+
+
+class Watcher(Worker):
+    """Asks; ``leaders`` has who answered last for each partition."""
+
+    def __init__(self, recorder: Recorder, cluster: Cluster, topic: str, partitions: int) -> None:
+        super().__init__("watcher", recorder)
+        self._cluster, self._topic, self._partitions = cluster, topic, partitions
+        self._epochs = dict.fromkeys(range(partitions), -1)
+        self.leaders: dict[int, int] = {}
+
+    def run(self) -> None:
+        asyncio.run(self._watch())
+
+    async def _watch(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for node_id in self._cluster.node_ids:
+                tasks.create_task(self._watch_node(node_id))
+
+    async def _watch_node(self, node_id: int) -> None:
+        connection: Connection | None = None
+        options = Options(connect_timeout_ms=ASK_MS_MAX)
+        while not self.stopping.is_set():
+            try:
+                if connection is None or not connection.is_open:
+                    connection = await Connection.open(
+                        TcpNetwork(), address_of(self._cluster, node_id), options=options
+                    )
+                if -1 in self._epochs.values():
+                    await self._learn(connection)
+                else:
+                    await self._look(node_id, connection)
+            except (OSError, Fault):
+                pass
+            await asyncio.sleep(EVERY_S)
+        if connection is not None:
+            with contextlib.suppress(OSError, Fault):
+                await connection.close()
+
+    async def _look(self, node_id: int, connection: Connection) -> None:
+        process = f"watcher-{node_id}"
+        for index in self._epochs:
+            where = title(self._topic, index)
+            self.recorder.add(
+                Watermark(time=now(), process=process, phase=Phase.INVOKE, partition=where)
+            )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    self._topic,
+                    [ListOffsetsPartition(at, epoch, LATEST) for at, epoch in self._epochs.items()],
+                )
+            ],
+        )
+        asked = dict(self._epochs)
+        reply = await connection.send(request, timeout_ms=ASK_MS_MAX)
+        is_behind = False
+        for each in reply.topics[0].partitions:
+            is_behind |= each.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            if each.error_code == ErrorCode.NONE:
+                epoch = asked[each.partition_index]
+                self._led(node_id, each.partition_index, epoch, each.offset)
+        if is_behind:
+            await self._learn(connection)
+
+    def _led(self, node_id: int, index: int, epoch: int, end: int) -> None:
+        process, where = f"watcher-{node_id}", title(self._topic, index)
+        self.recorder.add(Watermark(time=now(), process=process, partition=where, high=end))
+        self.recorder.add(
+            Leader(time=now(), process=process, partition=where, epoch=epoch, node=node_id)
+        )
+        self.leaders[index] = node_id
+
+    async def _learn(self, connection: Connection) -> None:
+        """Take in the epochs that a node knows and we did not."""
+        request = MetadataRequest([MetadataRequestTopic(name=self._topic)])
+        reply = await connection.send(request, timeout_ms=ASK_MS_MAX)
+        for each in reply.topics[0].partitions if reply.topics else ():
+            index = each.partition_index
+            self._epochs[index] = max(self._epochs[index], each.leader_epoch)
+
+
+def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:
+    """Ask again and again until the answer is true. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+    return found
