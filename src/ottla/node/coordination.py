@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ottla.api.consumer_groups import ConsumerGroupHandlers
 from ottla.api.find_coordinator import FindCoordinatorHandler
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import Route
 from ottla.config.generated import BrokerConfig
+from ottla.coordinators.groups.consumer_context import ConsumerContext
+from ottla.coordinators.groups.consumer_kind import ConsumerKind
+from ottla.coordinators.groups.consumer_service import ConsumerGroups
+from ottla.coordinators.groups.consumer_settings import (
+    ConsumerSettings,
+    MigrationPolicy,
+    assignor_names,
+)
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
@@ -35,6 +44,7 @@ class Coordination(msgspec.Struct, frozen=True):
     """What `build_coordination` made. ``services`` start when the partitions are there."""
 
     groups: GroupCoordinator
+    consumers: ConsumerGroups
     transacting: Transacting
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
@@ -45,6 +55,7 @@ class Coordination(msgspec.Struct, frozen=True):
         """Return the routes of what is coordinated; ``create`` has an internal topic made."""
         return (
             *GroupHandlers(self.groups).routes(),
+            *ConsumerGroupHandlers(self.consumers).routes(),
             *OffsetHandlers(self.groups, image).routes(),
             *FindCoordinatorHandler(image, create).routes(),
         )
@@ -61,7 +72,7 @@ def build_coordination(
             "group-coordinator",
             CONSUMER_OFFSETS,
             log_opener(partitions, CONSUMER_OFFSETS),
-            lambda index: GroupMachine(settings),
+            lambda index: group_machine(settings, consumer_settings(config), watch),
             ShardSettings(
                 ports.clock,
                 decode_group_record,
@@ -79,7 +90,28 @@ def build_coordination(
 
     groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
     transacting = build_transacting(ground, watch, channel, hosting, groups)
-    return Coordination(groups, transacting, (runtime, *transacting.services), (groups,))
+    consumers = ConsumerGroups(groups, consumer_settings(config), lambda: watch.image)
+    return Coordination(groups, consumers, transacting, (runtime, *transacting.services), (groups,))
+
+
+def group_machine(
+    settings: GroupSettings, consumer: ConsumerSettings, watch: ImageWatch
+) -> GroupMachine:
+    """Return the machine of a shard, with all kinds of groups."""
+    consumers = ConsumerKind(ConsumerContext(consumer, lambda: watch.image))
+    return GroupMachine(settings, kinds=(consumers,), guests=consumers)
+
+
+def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
+    """Return what the rules of consumer groups need of a broker's settings."""
+    return ConsumerSettings(
+        assignors=assignor_names(config.group_consumer_assignors),
+        session_timeout_ms=config.group_consumer_session_timeout_ms,
+        heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        max_size=config.group_consumer_max_size,
+        migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
+        regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+    )
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:

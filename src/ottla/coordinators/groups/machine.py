@@ -50,6 +50,9 @@ from ottla.protocol.internal.offset_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.schema import Message
@@ -90,11 +93,36 @@ class Kind(Protocol):
         ...
 
 
+class ClassicGuests(Protocol):
+    """Who answers members that speak the classic protocol in groups of another kind."""
+
+    def hosts(self, machine: "GroupMachine", group_id: str) -> bool:
+        """Whether requests of the classic protocol to this group are answered here."""
+        ...
+
+    def join(self, machine: "GroupMachine", joining: Joining, now: Millis) -> Decision:
+        """JoinGroup."""
+        ...
+
+    def sync(self, machine: "GroupMachine", request: SyncGroupRequest) -> Decision:
+        """SyncGroup."""
+        ...
+
+    def heartbeat(self, machine: "GroupMachine", request: HeartbeatRequest) -> Decision:
+        """Heartbeat."""
+        ...
+
+    def leave(self, machine: "GroupMachine", request: LeaveGroupRequest, now: Millis) -> Decision:
+        """LeaveGroup."""
+        ...
+
+
 class GroupMachine(msgspec.Struct):
     """The groups of one shard."""
 
     settings: GroupSettings = msgspec.field(default_factory=GroupSettings)
     kinds: tuple[Kind, ...] = ()
+    guests: ClassicGuests | None = None
     groups: Map[str, Group] = msgspec.field(default_factory=Map)
     offsets: Offsets = msgspec.field(default_factory=Offsets)
     born: dict[str, ClassicGroup] = msgspec.field(default_factory=dict)
@@ -241,12 +269,20 @@ class GroupMachine(msgspec.Struct):
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
+    def host_of(self, group_id: str) -> ClassicGuests | None:
+        """Return who answers classic members of a group of another kind."""
+        guests = self.guests
+        return guests if guests is not None and guests.hosts(self, group_id) else None
+
     def join_classic(self, joining: Joining, now: Millis) -> Decision:
         """Let a member join a classic group, which begins with its first member.
 
         A group of another kind that is empty gives way: its tombstones go before the record.
         """
         request, group_id = joining.request, joining.request.group_id
+        host = self.host_of(group_id)
+        if host is not None:
+            return host.join(self, joining, now)
         present = self.groups.get(group_id)
         effects = Effects(self.settings, now)
         if present is not None and not isinstance(present, ClassicGroup):

@@ -60,6 +60,9 @@ def decide_sync(
     machine: GroupMachine, request: SyncGroupRequest, ticket: Ticket, now: Millis
 ) -> Decision:
     """SyncGroup."""
+    host = machine.host_of(request.group_id)
+    if host is not None:
+        return host.sync(machine, request)
     effects = Effects(machine.settings, now)
     group = machine.classic(request.group_id)
     if group is None:
@@ -71,6 +74,9 @@ def decide_sync(
 
 def decide_heartbeat(machine: GroupMachine, request: HeartbeatRequest, now: Millis) -> Decision:
     """Heartbeat."""
+    host = machine.host_of(request.group_id)
+    if host is not None:
+        return host.heartbeat(machine, request)
     effects = Effects(machine.settings, now)
     group = machine.classic(request.group_id)
     code = ErrorCode.UNKNOWN_MEMBER_ID
@@ -81,6 +87,9 @@ def decide_heartbeat(machine: GroupMachine, request: HeartbeatRequest, now: Mill
 
 def decide_leave(machine: GroupMachine, request: LeaveGroupRequest, now: Millis) -> Decision:
     """LeaveGroup, from version 3 on for several members."""
+    host = machine.host_of(request.group_id)
+    if host is not None:
+        return host.leave(machine, request, now)
     effects = Effects(machine.settings, now)
     group = machine.classic(request.group_id)
     if group is not None:

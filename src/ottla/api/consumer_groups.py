@@ -1,0 +1,99 @@
+"""The APIs of consumer groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+
+import msgspec
+
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.groups import asked
+from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.consumer_service import ConsumerGroups
+from ottla.coordinators.groups.service import Answered, Client
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized
+from ottla.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
+    """The handlers of one broker."""
+
+    consumers: ConsumerGroups
+    access: GroupAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, self.on_heartbeat),
+            Route(ApiKey.CONSUMER_GROUP_DESCRIBE, self.on_describe),
+        )
+
+    def on_heartbeat(
+        self, caller: Caller, request: ConsumerGroupHeartbeatRequest, version: int
+    ) -> Answered[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat; what went wrong is said in words too."""
+
+        def ask() -> Answered[ConsumerGroupHeartbeatResponse]:
+            self._check(caller, request)
+            client = Client(caller.client_id or "", f"/{caller.peer.host}")
+            return self.consumers.heartbeat(
+                request, version, client, lambda topic: self.access.describe_topic(caller, topic)
+            )
+
+        return asked(ask, lambda reply: reply, _refused)
+
+    def _check(self, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
+        if not self.access.read_group(caller, request.group_id):
+            raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
+        for topic in dict.fromkeys(request.subscribed_topic_names or ()):
+            if not self.access.describe_topic(caller, topic):
+                raise TopicNotAuthorized(f"{caller.principal} may not describe {topic!r}")
+
+    def on_describe(
+        self, caller: Caller, request: ConsumerGroupDescribeRequest, version: int
+    ) -> ConsumerGroupDescribeResponse:
+        """ConsumerGroupDescribe, as committed."""
+        groups = [self._described(caller, group_id, request) for group_id in request.group_ids]
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+    def _described(
+        self, caller: Caller, group_id: str, request: ConsumerGroupDescribeRequest
+    ) -> DescribedGroup:
+        if not self.access.describe_group(caller, group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return DescribedGroup(error_code=code, group_id=group_id)
+        if not group_id:
+            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
+        try:
+            found = self.consumers.describe(group_id)
+        except Fault as fault:
+            return DescribedGroup(fault.code, str(fault), group_id)
+        if not self._may_see_all(caller, found):
+            return DescribedGroup(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The group has described topic(s) that the client is not authorized to describe.",
+                group_id,
+            )
+        if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
+            found.authorized_operations = self.access.group_operations(caller, group_id)
+        return found
+
+    def _may_see_all(self, caller: Caller, group: DescribedGroup) -> bool:
+        """Whether a caller may know of every topic that the members read or shall read."""
+        topics = {
+            topic.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        return all(self.access.describe_topic(caller, topic) for topic in sorted(topics))
+
+
+def _refused(fault: Fault) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=fault.code, error_message=str(fault))
