@@ -179,6 +179,7 @@ PURE = [
     "storage/producer_state.py",
     "storage/partition_names.py",
     "storage/leader_epochs.py",
+    "storage/moves.py",
     "storage/compaction.py",
     "storage/retention.py",
     "storage/trusted_time.py",

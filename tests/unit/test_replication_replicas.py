@@ -173,7 +173,7 @@ def test_logs_that_are_not_ours_any_more_are_set_aside() -> None:
     assert sum(name.endswith("-stray") for name in names) == 2
 
 
-def test_of_two_logs_the_one_in_the_named_directory_counts() -> None:
+def test_of_two_logs_the_one_that_got_further_counts() -> None:
     broker = Broker().start(orders(partition_of(1)))
     append(broker.partitions.get("orders", 0), b"a")
     first, second = broker.directories
@@ -182,8 +182,8 @@ def test_of_two_logs_the_one_in_the_named_directory_counts() -> None:
     )
     broker.stop()
     again = broker.again(orders(partition_of(1, directories=(second.directory_id,))))
-    assert again.partitions.get("orders", 0).directory.path == "/d2"
-    assert any(name.endswith("-stray") for name in again.disk.list("/d1"))
+    assert again.partitions.get("orders", 0).directory.path == "/d1"
+    assert any(name.endswith("-stray") for name in again.disk.list("/d2"))
 
 
 def test_one_failed_directory_leaves_the_others_alone() -> None:

@@ -1,12 +1,15 @@
-"""DescribeLogDirs: what lies in which directory, and how much room is left (KIP-113, KIP-827).
+"""What lies in which log directory, and moving it to another (KIP-113, KIP-827).
 
-A directory that is offline is a row with KAFKA_STORAGE_ERROR and nothing else. A log that is
-being moved is a second row of its partition, in the directory it moves to, with
+DescribeLogDirs: a directory that is offline is a row with KAFKA_STORAGE_ERROR and nothing else. A
+log that is being moved is a second row of its partition, in the directory it moves to, with
 ``is_future_key``. Kafka 4.2 speaks versions 1 to 4.
+
+AlterReplicaLogDirs: answered once the move is begun, each partition on its own; how it goes on
+is seen in the future log's row.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -14,6 +17,13 @@ from ottla.api.fetch_read import anybody
 from ottla.api.routes import Caller, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -28,6 +38,50 @@ from ottla.storage.partition_names import TopicPartition
 
 VERSIONS: Final = (1, 4)
 _LAG_UNKNOWN: Final = -1
+
+
+class Moves(Protocol):
+    """Who moves partitions between directories."""
+
+    def alter(self, name: TopicPartition, path: str) -> None:
+        """Begin a move. Raises a `Fault` with the code to answer."""
+        ...
+
+
+class AlterLogDirsHandler(msgspec.Struct, frozen=True):
+    """The handler of AlterReplicaLogDirs."""
+
+    moves: Moves
+    may_alter: Callable[[Caller], bool] = anybody
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a route table."""
+        return (Route(ApiKey.ALTER_REPLICA_LOG_DIRS, self.on_alter_replica_log_dirs),)
+
+    def on_alter_replica_log_dirs(
+        self, caller: Caller, request: AlterReplicaLogDirsRequest, version: int
+    ) -> AlterReplicaLogDirsResponse:
+        """Begin a move for every partition that is named, in the order they come."""
+        is_allowed = self.may_alter(caller)
+        topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for directory in request.dirs:
+            for named in directory.topics:
+                told = topics.setdefault(named.name, AlterReplicaLogDirTopicResult(named.name))
+                for index in named.partitions:
+                    code = (
+                        self._begin(TopicPartition(named.name, index), directory.path)
+                        if is_allowed
+                        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                    )
+                    told.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
+        return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+    def _begin(self, name: TopicPartition, path: str) -> ErrorCode:
+        try:
+            self.moves.alter(name, path)
+        except Fault as fault:
+            return fault.code
+        return ErrorCode.NONE
 
 
 class LogDirsHandler(msgspec.Struct, frozen=True):

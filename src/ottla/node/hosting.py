@@ -1,6 +1,7 @@
 """The part of a broker that keeps partitions: logs, replicas and what looks after them."""
 
 from collections.abc import Callable
+from os.path import realpath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -9,11 +10,13 @@ from ottla.client.connection import Connection
 from ottla.config.generated import BrokerConfig
 from ottla.node.broker_lifecycle import BrokerLifecycle
 from ottla.node.controller_channel import ControllerChannel
+from ottla.node.directories import log_directories
 from ottla.replication.cleaner_loop import Cleaning
 from ottla.replication.directory_reports import DirectoryReports
 from ottla.replication.fetcher_loop import Dial, Fetchers, FetchSettings
 from ottla.replication.hosting import Host, HostPorts, HostSettings
 from ottla.replication.isr_loop import IsrChanges, drop_laggards
+from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partitions import Partitions
 from ottla.replication.replicas import Replicas
 from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
@@ -31,6 +34,7 @@ class Hosting(msgspec.Struct, frozen=True):
 
     host: Host
     replicas: Replicas
+    moves: LogDirMoves
     services: tuple[Service, ...]
 
     @property
@@ -57,14 +61,26 @@ def build_hosting(
     fetchers = Fetchers(host, _dial(ground, host), _fetch_settings(config))
     replicas = Replicas(host, fetchers)
     upkeep = Upkeep(host, replicas)
-    services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle), isr, reports, fetchers]
+    moves = LogDirMoves(host, replicas, _move_settings(config))
+    services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle), isr, reports]
+    # Moves are taken up before anything is fetched: a future log is cut to its log as it was found.
+    services += [moves, fetchers]
     # Half of it, so that nobody lags more than half as long again before it is noticed.
     shrink_ms = max(1, config.replica_lag_time_max_ms // 2)
     services.append(Every("isr-expiration", shrink_ms, lambda: drop_laggards(host), shrink_ms))
     services += upkeep_services(upkeep, config)
     if config.log_cleaner_enable:
         services.append(Cleaning(host, config, upkeep.now))
-    return Hosting(host, replicas, tuple(services))
+    return Hosting(host, replicas, moves, tuple(services))
+
+
+def _move_settings(config: BrokerConfig) -> MoveSettings:
+    paths = log_directories(config)
+    return MoveSettings(
+        paths=paths,
+        canonical=realpath,
+        moves_max=config.num_replica_alter_log_dirs_threads or len(paths),
+    )
 
 
 def _fetch_settings(config: BrokerConfig) -> FetchSettings:

@@ -6,7 +6,7 @@ from ottla.api.fetch import FetchHandlers
 from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
 from ottla.api.list_offsets import ListOffsetsHandlers
-from ottla.api.log_dirs import LogDirsHandler
+from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
 from ottla.api.offset_for_leader_epoch import EpochHandlers
 from ottla.api.read_replica import RACK_AWARE
 from ottla.api.routes import Route
@@ -36,4 +36,5 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
         *ListOffsetsHandlers(partitions).routes(),
         *EpochHandlers(partitions).routes(),
         *LogDirsHandler(log_directories(config), ground.log_directories, ports.disk).routes(),
+        *AlterLogDirsHandler(hosting.moves).routes(),
     )

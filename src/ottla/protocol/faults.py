@@ -103,6 +103,18 @@ class StorageFailed(Fault):
         self.reason = reason
 
 
+class LogDirNotFound(Fault):
+    """A path that is none of this broker's ``log.dirs``."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+
+
+class ReplicaNotAvailable(Fault):
+    """A partition that has no replica on this broker, or none yet."""
+
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+
 class OffsetOutOfRange(Fault):
     """An offset below the log's start or above what the reader may see."""
 

@@ -38,6 +38,7 @@ class Cleaning:
         self._cleaners: dict[str, LogCleaner] = {}
         host.on_cut(self._cut)
         host.on_gone(self._gone)
+        host.on_moved(self._moved)
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Clean what is dirty, then rest, for ever."""
@@ -101,3 +102,14 @@ class Cleaning:
         if cleaner is not None and not partition.directory.is_failed:
             with DirectoryWork(self._host, partition.directory):
                 cleaner.forget(partition.name)
+
+    def _moved(self, partition: Partition, left: LogDirectory) -> None:
+        """What was clean is clean in the other directory too."""
+        old, new = self._cleaners.get(left.path), self._cleaners.get(partition.directory.path)
+        cleaned = None if old is None else old.checkpoint.get(partition.name)
+        if new is not None:
+            with DirectoryWork(self._host, partition.directory):
+                new.adopt(partition.name, cleaned)
+        if old is not None and not left.is_failed:
+            with DirectoryWork(self._host, left):
+                old.forget(partition.name)

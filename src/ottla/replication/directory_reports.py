@@ -71,14 +71,19 @@ class DirectoryReports:
         if response.error_code:
             log.info("directories not taken error=%s", ErrorCode(response.error_code).name)
             return False
-        for key in _accepted(response):
-            if key in batch and self._pending.get(key) is batch[key]:
-                del self._pending[key]
+        for directory_id, key in _accepted(response):
+            # One that has moved meanwhile is reported again.
+            if key in batch and batch[key].directory.directory_id == directory_id:
+                self._pending.pop(key, None)
         return not self._pending
 
     def _is_due(self, key: Key, partition: Partition) -> bool:
-        """One that left this node, or went offline, has nothing to report any more."""
-        return self._host.partitions.by_id(*key) is partition and partition.offline is None
+        """One that left this node has nothing to report any more.
+
+        One that went offline has: while the controller believes it in a directory that works,
+        it lets it lead.
+        """
+        return self._host.partitions.by_id(*key) is partition
 
     def _request(self, batch: dict[Key, Partition]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, RequestTopicData]] = {}
@@ -107,9 +112,9 @@ _FINAL: Final = frozenset(
 )
 
 
-def _accepted(response: AssignReplicasToDirsResponse) -> list[Key]:
+def _accepted(response: AssignReplicasToDirsResponse) -> list[tuple[Uuid, Key]]:
     return [
-        (topic.topic_id, partition.partition_index)
+        (directory.id, (topic.topic_id, partition.partition_index))
         for directory in response.directories
         for topic in directory.topics
         for partition in topic.partitions

@@ -20,11 +20,14 @@ from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable
 from ottla.storage.log_dir import LogDirectory
+from ottla.storage.partition_names import TopicPartition
 
 log = logging.getLogger(__name__)
 
 LAG_MS: Final = 30_000
 """Kafka's ``replica.lag.time.max.ms``."""
+# Directories wished for replicas that are not here yet; the oldest wish is forgotten first.
+WISHES_MAX: Final = 10_000
 
 
 class IsrProposals(Protocol):
@@ -91,6 +94,8 @@ class Host:
         self._on_failure: list[Callable[[LogDirectory], None]] = []
         self._on_cut: list[Callable[[Partition], None]] = []
         self._on_gone: list[Callable[[Partition], None]] = []
+        self._on_moved: list[Callable[[Partition, LogDirectory], None]] = []
+        self._wishes: dict[TopicPartition, LogDirectory] = {}
 
     # -- what partitions ask ---------------------------------------------------
 
@@ -144,6 +149,15 @@ class Host:
         """Call back whenever a log was deleted."""
         self._on_gone.append(callback)
 
+    def on_moved(self, callback: Callable[[Partition, LogDirectory], None]) -> None:
+        """Call back whenever a log is in another directory, with the one it has left."""
+        self._on_moved.append(callback)
+
+    def moved(self, partition: Partition, left: LogDirectory) -> None:
+        """Tell that a log is in another directory, before it is deleted from the one it left."""
+        for callback in self._on_moved:
+            callback(partition, left)
+
     def was_cut(self, partition: Partition) -> None:
         """Tell that a log was truncated."""
         for callback in self._on_cut:
@@ -169,6 +183,18 @@ class Host:
     def directory(self, directory_id: Uuid | None) -> LogDirectory | None:
         """Return a directory that works, by its id."""
         return next((each for each in self.online if each.directory_id == directory_id), None)
+
+    def wish(self, name: TopicPartition, directory: LogDirectory) -> None:
+        """Have a replica made in a directory, if one comes for which the image names none."""
+        self._wishes.pop(name, None)
+        self._wishes[name] = directory
+        if len(self._wishes) > WISHES_MAX:
+            del self._wishes[next(iter(self._wishes))]
+
+    def take_wish(self, name: TopicPartition) -> LogDirectory | None:
+        """Return the directory that was wished for, once."""
+        wished = self._wishes.pop(name, None)
+        return None if wished is None or wished.is_failed else wished
 
     def on_failure(self, callback: Callable[[LogDirectory], None]) -> None:
         """Call back once for every directory that fails, after its partitions are offline."""

@@ -140,12 +140,24 @@ class Replicas:
     def _is_home(
         self, directory: LogDirectory, name: TopicPartition, registration: PartitionRegistration
     ) -> bool:
-        """Of two directories with the same log, the one that the image names has the real one."""
+        """Of two directories with the same log, the one that got further has the real one.
+
+        So it is after a crash, or a failed disk, amid a move from one to the other: the log that
+        was left behind has stood still since. Alike, the one that the image names is taken.
+        """
         rivals = [each for each in self._host.online if name in each.logs]
-        if len(rivals) == 1:
-            return True
-        named = self._host.directory(registration.directory(self._host.node_id))
-        return directory is (named if named in rivals else rivals[0])
+        named = registration.directory(self._host.node_id)
+
+        def standing(each: LogDirectory) -> tuple[int, int, bool]:
+            rival = each.logs[name].log
+            epoch = rival.epochs.latest_epoch
+            return (
+                -1 if epoch is None else epoch,
+                rival.log_end_offset,
+                each.directory_id == named,
+            )
+
+        return directory is max(rivals, key=standing)
 
     # -- images ----------------------------------------------------------------
 
@@ -252,6 +264,7 @@ class Replicas:
         named = self._host.directory(wanted)
         if named is None and wanted not in _NO_DIRECTORY and self._host.has_offline:
             return None
+        named = named or self._host.take_wish(name)
         choices = (
             [named]
             if named is not None
@@ -280,10 +293,14 @@ class Replicas:
         if directory.is_failed:
             return
         with DirectoryWork(self._host, directory):
-            given_up = directory.delete_log(name)
-            due = self._host.clock.monotonic() + partition.log.config.file_delete_delay_ms
-            self.graves.append(Grave(Millis(due), directory, given_up))
+            delay_ms = partition.log.config.file_delete_delay_ms
+            self.bury(directory, directory.delete_log(name), delay_ms)
         self._host.is_gone(partition)
+
+    def bury(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
+        """Have the files of a log that was given up removed after a while."""
+        due = self._host.clock.monotonic() + delay_ms
+        self.graves.append(Grave(Millis(due), directory, name))
 
     def purge(self) -> int:
         """Remove the files of logs whose time has come; return how many logs."""

@@ -65,6 +65,7 @@ from ottla.storage.segments import Segments
 from ottla.storage.transaction_index import AbortedTxn
 
 NEW: Final = Remembered()
+FIRST: Final = Offset(0)
 
 
 class Log:
@@ -331,10 +332,11 @@ class Log:
 
     # -- roll ----------------------------------------------------------------
 
-    def roll(self) -> None:
-        """Begin a new segment, unless the active one is empty."""
+    def roll(self, base: Offset = FIRST) -> None:
+        """Begin a new segment, unless the active one is empty; at ``base`` if that is ahead."""
         self._health.check()
-        self._roll(self.log_end_offset, self._clock.now())
+        self._roll(max(base, self.log_end_offset), self._clock.now())
+        self.log_end_offset = max(base, self.log_end_offset)
 
     def _roll(self, base: Offset, now: Millis) -> Segment:
         """Seal the active segment and begin one at ``base``.
@@ -561,26 +563,23 @@ class Log:
         self._graveyard.bury(segments, self._config.file_delete_delay_ms)
 
     def purge_deleted(self) -> int:
-        """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments.
-
-        To be called now and then. Slices of them stay readable.
-        """
+        """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments."""
         with self._health:
             return self._graveyard.purge()
 
     # -- the end and failure --------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, is_given_up: bool = False) -> None:
         """Leave the files so that the next start need not look at them, durably.
 
-        The directory is marked clean by whoever closes all its logs, after the last. A
-        failed log is only let go of.
+        The directory is marked clean by whoever closes all its logs, after the last. A log
+        that failed or ``is_given_up`` is only let go of.
 
         Raises:
             StorageFailed: the log must not be called clean.
         """
         try:
-            if self._health.failure is None:
+            if self._health.failure is None and not is_given_up:
                 with self._health:
                     self._segments.active.seal()
                     taken = self._snapshots.take(self.producers)

@@ -130,6 +130,13 @@ class LogCleaner:
             self._checkpoint[partition] = offset
             self._write()
 
+    def adopt(self, partition: TopicPartition, offset: Offset | None) -> None:
+        """Learn that a log has come here, and up to where it is clean; None if it never was."""
+        self.forget(partition)
+        if offset is not None:
+            self._checkpoint[partition] = offset
+            self._write()
+
     def forget(self, partition: TopicPartition) -> None:
         """Learn that a log is no longer here."""
         self.uncleanable.pop(partition, None)

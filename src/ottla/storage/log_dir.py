@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.protocol.faults import Fault, InconsistentTopicId, StorageFailed
-from ottla.protocol.types import NodeId, Offset, Uuid
+from ottla.protocol.faults import Fault, InconsistentTopicId, InvalidTopic, StorageFailed
+from ottla.protocol.types import ZERO_UUID, NodeId, Offset, Uuid
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
 from ottla.storage import clean_shutdown, meta_properties
@@ -31,7 +31,9 @@ from ottla.storage.checkpoints import (
     CorruptCheckpoint,
     encode_offsets,
     read_offsets,
+    write_epochs,
 )
+from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
@@ -337,15 +339,85 @@ class LogDirectory:
         """Rename a log that the metadata does not know; an operator decides about it."""
         self._rename(partition, DirectoryKind.STRAY)
 
-    def _rename(self, partition: TopicPartition, kind: DirectoryKind) -> str:
+    def _rename(
+        self,
+        partition: TopicPartition,
+        kind: DirectoryKind,
+        before: DirectoryKind = DirectoryKind.CURRENT,
+    ) -> str:
         self.check_online()
-        hosted = self.logs[partition]
-        hosted.log.close()
+        logs = self._logs_of(before)
+        hosted = logs[partition]
+        # What is to be removed need not become durable first.
+        hosted.log.close(is_given_up=kind is DirectoryKind.DELETE)
         target = format_name(partition, kind, self._world.random.uuid())
         with self._disk_work():
             self._world.disk.rename(hosted.log.directory, f"{self.path}/{target}")
-        del self.logs[partition]
+        del logs[partition]
         return target
+
+    # -- a log that moves here ----------------------------------------------
+
+    def create_future(
+        self, partition: TopicPartition, topic_id: Uuid, config: LogConfig
+    ) -> HostedLog:
+        """Begin a log that is to take over from one in another directory; see `moves.py`.
+
+        Raises:
+            StorageFailed: something that is no log of ours has its name here, or the disk failed.
+            InvalidTopic: the topic's name is too long for what has to go behind it.
+        """
+        self.check_online()
+        longest = format_name(partition, DirectoryKind.FUTURE, ZERO_UUID)
+        if not longest.startswith(f"{partition}."):
+            raise InvalidTopic(f"{partition.topic}: too long a name to be moved")
+        with self._disk_work():
+            is_taken = self._world.disk.exists(f"{self.path}/{format_name(partition)}")
+        if is_taken:
+            raise StorageFailed(self.path, f"{partition} is there and could not be opened")
+        return self.create_log(partition, topic_id, config, DirectoryKind.FUTURE)
+
+    def delete_future(self, partition: TopicPartition) -> str:
+        """Give a future log up, durably; return by which name `purge` removes its files."""
+        return self._rename(partition, DirectoryKind.DELETE, DirectoryKind.FUTURE)
+
+    def let_go_of_future(self, partition: TopicPartition) -> None:
+        """Forget a future log whose files can be touched no more."""
+        self.future_logs.pop(partition).log.close(is_given_up=True)
+
+    def promote(self, partition: TopicPartition, source: Log) -> HostedLog:
+        """Make a future log a current one, durably, now that it holds all of ``source``.
+
+        It takes over what batches do not tell: reigns without a record, producers whose records
+        were trimmed, the high watermark. Blocks while what was copied last is synced. Until it
+        returns ``source`` is the log; then its owner deletes it.
+
+        Raises:
+            StorageFailed: the disk failed, and this directory with it. ``source`` is as it was.
+        """
+        self.check_online()
+        future = self.future_logs[partition].log
+        assert future.log_end_offset == source.log_end_offset, partition
+        name, end = format_name(partition), source.log_end_offset
+        remembered = Remembered(
+            is_clean=True, recovery_point=end, log_start_offset=source.log_start_offset
+        )
+        try:
+            future.close()
+            with self._disk_work():
+                write_epochs(self._world.disk, future.directory, source.epochs.entries)
+                self._world.disk.rename(future.directory, f"{self.path}/{name}")
+            hosted = self._open_log(name, source.config, remembered)
+        except StorageFailed as error:
+            self.fail(error.reason)
+            raise
+        assert hosted.log.log_end_offset == end, partition
+        hosted.log.epochs = LeaderEpochs(source.epochs.entries)
+        hosted.log.producers = source.producers
+        hosted.log.set_high_watermark(source.high_watermark)
+        del self.future_logs[partition]
+        self.logs[partition] = hosted
+        return hosted
 
     def purge(self, name: str) -> None:
         """Remove the files of a log that was given up."""

@@ -1,0 +1,445 @@
+"""Moves partitions between the log directories of this broker (KIP-113): begin, copy, swap.
+
+    alter     the future log is begun, durably, and the request answered
+    copy      a chunk at a time with turns for others between, from the future log's end on
+    swap      within one turn of the loop, once both logs end alike: nothing can be appended
+              meanwhile, and whoever reads or writes the partition next meets the new log
+
+The future log is all that is kept of a move. After a crash it is found, cut back to what it
+shares with its source, and the move goes on. A move that fails leaves the partition where it is;
+one whose source has failed leaves the future log for the next start.
+
+Of a crash inside a swap both directories may have the log: `Replicas` takes the newer one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from posixpath import normpath
+from typing import Final
+
+import msgspec
+
+from ottla.protocol.faults import (
+    Fault,
+    LogDirNotFound,
+    NotLeader,
+    ReplicaNotAvailable,
+    StorageFailed,
+    UnknownTopicOrPartition,
+)
+from ottla.protocol.types import Offset
+from ottla.replication.directory_work import DirectoryWork
+from ottla.replication.following import Diverging, decide_cut
+from ottla.replication.hosting import Host
+from ottla.replication.partition import Partition
+from ottla.replication.replicas import Replicas
+from ottla.storage.flushing import by_path
+from ottla.storage.log import Log
+from ottla.storage.log_dir import LogDirectory
+from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
+from ottla.storage.partition_names import TopicPartition
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 1 << 20
+# A swap syncs what is not synced yet, and clients wait for that: it shall not be much. Where
+# more is produced than a few syncs can follow, it is done all the same.
+SWAP_BYTES_MAX: Final = 1 << 20
+SYNCS_BEFORE_SWAP_MAX: Final = 3
+# No more than this is left to the page cache: a crash repeats it, other writers wait for it.
+UNSYNCED_BYTES_MAX: Final = 64 << 20
+RETRY_MS: Final = 50
+RETRY_MS_MAX: Final = 5000
+
+
+class MoveSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one broker.
+
+    ``paths`` are all of ``log.dirs``, also those that could not be opened. ``canonical`` makes
+    two spellings of one path equal. ``moves_max`` is how many chunks are copied side by side.
+    """
+
+    paths: Sequence[str]
+    canonical: Callable[[str], str] = normpath
+    moves_max: int = 1
+
+
+# Called within the swap, with the partition and the directory that it has left.
+Swapped = Callable[[Partition, LogDirectory], None]
+
+
+class Move:
+    """One partition on its way to ``target``. Ends by itself, or by `end` from outside."""
+
+    def __init__(
+        self, host: Host, partition: Partition, target: LogDirectory, swapped: Swapped
+    ) -> None:
+        self._host = host
+        self._swapped = swapped
+        self.partition = partition
+        self.target = target
+        self.future: Log = target.future_logs[partition.name].log
+        self.is_over = False
+        self._changed = asyncio.Event()
+        # A future log that is new or was cut: what the checkpoint says of it is not true.
+        self._owes_checkpoint = True
+        self._unsynced_bytes = 0
+        self._syncs = 0
+
+    def __str__(self) -> str:
+        return f"{self.partition} {self.partition.directory.path} -> {self.target.path}"
+
+    def end(self) -> None:
+        """Touch neither log any more."""
+        self.is_over = True
+        self._changed.set()
+
+    # -- the way there ---------------------------------------------------------
+
+    async def run(self, slots: asyncio.Semaphore) -> None:
+        """Copy until the partition has moved, or the move is over.
+
+        Raises:
+            StorageFailed: one of the directories is offline now.
+        """
+        retry_ms = RETRY_MS
+        while not self.is_over:
+            try:
+                async with slots:
+                    await self.go_on()
+                retry_ms = RETRY_MS
+            except StorageFailed:
+                raise
+            except Fault as fault:
+                log.warning("log move held up move=%s reason=%s", self, fault)
+                await self._pause(retry_ms)
+                retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
+
+    async def _pause(self, wait_ms: int) -> None:
+        """Wait, unless the move ends meanwhile."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def go_on(self) -> None:
+        """Take one step; nothing when the move is over."""
+        if self.is_over:
+            return
+        if self._owes_checkpoint:
+            self._owes_checkpoint = False
+            await self._host.commit(self.target, self.target.checkpoint_writes())
+        elif self._unsynced_bytes >= UNSYNCED_BYTES_MAX:
+            await self._sync()
+        else:
+            await self._take_step()
+
+    async def _take_step(self) -> None:
+        match decide_step(self._source_span(), _span(self.future)):
+            case Anew(offset):
+                self._begin_at(offset)
+            case Cut(offset):
+                self.cut_to(offset)
+            case Copy():
+                copied = self._copy()
+                self._unsynced_bytes += copied
+                if self.future.log_end_offset < self.partition.log.log_end_offset:
+                    await self._rest(copied)
+                else:
+                    # Producers that never pause would be ahead again after any rest.
+                    await self._finish()
+            case Swap():
+                await self._finish()
+
+    async def _finish(self) -> None:
+        """Swap, unless too much is to be synced for that."""
+        if self._unsynced_bytes > SWAP_BYTES_MAX and self._syncs < SYNCS_BEFORE_SWAP_MAX:
+            self._syncs += 1
+            await self._sync()
+        else:
+            self._swap()
+
+    async def _rest(self, copied: int) -> None:
+        """Let others have a turn, and the disk a rest."""
+        await asyncio.sleep(0)
+
+    async def _sync(self) -> None:
+        plan = self.future.flush_plan()
+        self._unsynced_bytes = 0
+        await self._host.commit(self.target, by_path(plan, self._host.ports.disk))
+        if not self.is_over:
+            self.future.flushed(plan)
+
+    # -- the logs --------------------------------------------------------------
+
+    @contextmanager
+    def _work_in(self, directory: LogDirectory) -> Iterator[None]:
+        """Take the right directory offline when its disk fails."""
+        try:
+            yield
+        except (StorageFailed, OSError) as error:
+            reason = error.reason if isinstance(error, StorageFailed) else str(error)
+            self._host.storage_failed(directory, reason)
+            raise StorageFailed(directory.path, reason) from error
+
+    def _source_span(self) -> Span:
+        source = self.partition.log
+        start = source.log_start_offset
+        if not self.future.log_start_offset <= start <= self.future.log_end_offset:
+            # The log may start inside a batch, and batches are copied whole.
+            with self._work_in(self.partition.directory):
+                first = source.read(start, 1, upto=source.log_end_offset)
+            start = min(start, first.base_offset)
+        return Span(start, source.log_end_offset)
+
+    def _copy(self) -> int:
+        """Append one chunk to the future log; return its bytes."""
+        source, future = self.partition.log, self.future
+        if future.config is not source.config:
+            future.configure(source.config)
+        offset = max(future.log_end_offset, source.log_start_offset)
+        with self._work_in(self.partition.directory):
+            found = source.read(offset, CHUNK_BYTES, upto=source.log_end_offset)
+            data = found.file.pread(found.length, found.position)
+        with self._work_in(self.target):
+            if data:
+                future.append_at(data, now=self._host.clock.now())
+            else:
+                # Nothing is left up to the end: compaction took it.
+                future.roll(source.log_end_offset)
+        return len(data)
+
+    def cut_to(self, offset: Offset) -> None:
+        """Cut the future log: its source was."""
+        with self._work_in(self.target):
+            self._owes_checkpoint |= self.future.truncate_to(offset)
+
+    def _begin_at(self, offset: Offset) -> None:
+        with self._work_in(self.target):
+            self.future.truncate_fully_and_start_at(offset)
+        self._owes_checkpoint = True
+        self._unsynced_bytes = 0
+
+    def align(self) -> None:
+        """Cut the future log back to what it shares with its source, by leader epochs.
+
+        To be done before the source is appended to: it may have lost records in a crash, and
+        have others in their place later.
+        """
+        source, future = self.partition.log, self.future
+        while (latest := future.epochs.latest_epoch) is not None:
+            epoch, end = source.epochs.end_offset_for(latest, source.log_end_offset)
+            if end < 0:
+                # The source knows no such epoch: what it lost, it lost with the epoch.
+                newest = source.epochs.latest_epoch
+                if newest is None:
+                    self._begin_at(source.log_start_offset)
+                    return
+                epoch, end = newest, source.log_end_offset
+            cut = decide_cut(future.epochs, future.log_end_offset, Diverging(epoch, end))
+            if cut >= future.log_end_offset and epoch == latest:
+                return
+            before = future.log_end_offset
+            self.cut_to(cut)
+            if future.log_end_offset == before and future.epochs.latest_epoch == latest:
+                return
+
+    def _swap(self) -> None:
+        partition, left = self.partition, self.partition.directory
+        with self._work_in(self.target):
+            hosted = self.target.promote(partition.name, partition.log)
+        partition.log, partition.directory = hosted.log, self.target
+        self.is_over = True
+        self._swapped(partition, left)
+
+
+def _span(of: Log) -> Span:
+    return Span(of.log_start_offset, of.log_end_offset)
+
+
+class LogDirMoves:
+    """Service: carries out the moves. Ready once those of an earlier run are taken up again."""
+
+    name = "log-dir-moves"
+
+    def __init__(self, host: Host, replicas: Replicas, settings: MoveSettings) -> None:
+        self._host = host
+        self._replicas = replicas
+        self._settings = settings
+        self._slots = asyncio.Semaphore(settings.moves_max)
+        self._starting: list[Move] = []
+        self._changed = asyncio.Event()
+        self.moves: dict[TopicPartition, Move] = {}
+        host.on_cut(self._was_cut)
+        host.on_gone(self._is_gone)
+        host.on_failure(self._has_failed)
+
+    # -- what is asked for -----------------------------------------------------
+
+    def alter(self, name: TopicPartition, path: str) -> None:
+        """Have a partition moved to a directory; returns once the move is begun.
+
+        A move to another directory that is under way is given up; so it is, and nothing begun,
+        when the partition is to stay where it is.
+
+        Raises:
+            LogDirNotFound: no such directory. ReplicaNotAvailable: the partition is not here; if
+                it comes, it comes into that directory. InvalidTopic: too long a name.
+            StorageFailed: one of the directories is offline.
+        """
+        target = self._directory(path)
+        try:
+            partition = self._host.partitions.find(*name)
+        except (UnknownTopicOrPartition, NotLeader) as fault:
+            self._host.wish(name, target)
+            raise ReplicaNotAvailable(str(fault)) from fault
+        under_way = self.moves.get(name)
+        if under_way is not None:
+            if under_way.target is target:
+                return
+            self._cancel(under_way)
+        if partition.directory is target:
+            return
+        with self._failing(target):
+            target.create_future(name, partition.topic_id, partition.log.config)
+        self._begin(Move(self._host, partition, target, self._swapped))
+
+    def _directory(self, path: str) -> LogDirectory:
+        """Return the directory meant by a path."""
+        canonical = self._settings.canonical
+        wanted = canonical(path)
+        known = next((each for each in self._settings.paths if canonical(each) == wanted), None)
+        if known is None:
+            raise LogDirNotFound(f"{path} is none of log.dirs")
+        found = next((each for each in self._host.directories if each.path == known), None)
+        if found is None:
+            raise StorageFailed(known, "offline since the start")
+        found.check_online()
+        return found
+
+    @contextmanager
+    def _failing(self, directory: LogDirectory) -> Iterator[None]:
+        """Take a directory offline whose disk failed; one that only refuses stays."""
+        try:
+            yield
+        except StorageFailed:
+            if directory.failure is not None:
+                self._host.storage_failed(directory, directory.failure)
+            raise
+
+    def _begin(self, move: Move) -> None:
+        log.info("log move begins move=%s", move)
+        self.moves[move.partition.name] = move
+        self._starting.append(move)
+        self._changed.set()
+
+    def _cancel(self, move: Move) -> None:
+        """Give a move up, and its future log."""
+        move.end()
+        self._forget(move)
+        log.info("log move given up move=%s", move)
+        self._delete_future(move.target, move.partition.name)
+
+    def _forget(self, move: Move) -> None:
+        if self.moves.get(move.partition.name) is move:
+            del self.moves[move.partition.name]
+
+    def _delete_future(self, directory: LogDirectory, name: TopicPartition) -> None:
+        if name in directory.future_logs and not directory.is_failed:
+            with DirectoryWork(self._host, directory):
+                delay_ms = directory.future_logs[name].log.config.file_delete_delay_ms
+                self._replicas.bury(directory, directory.delete_future(name), delay_ms)
+
+    # -- what happens meanwhile ------------------------------------------------
+
+    def _was_cut(self, partition: Partition) -> None:
+        """Cut the future log with its source: the same offsets will be other records."""
+        move = self.moves.get(partition.name)
+        if move is not None and not move.is_over:
+            with DirectoryWork(self._host, move.target):
+                move.cut_to(min(partition.log.log_end_offset, move.future.log_end_offset))
+
+    def _is_gone(self, partition: Partition) -> None:
+        move = self.moves.get(partition.name)
+        if move is not None and move.partition is partition:
+            self._cancel(move)
+
+    def _has_failed(self, directory: LogDirectory) -> None:
+        """End the moves from and to a directory; what is in the other one stays."""
+        for move in list(self.moves.values()):
+            if move.target is directory or move.partition.directory is directory:
+                log.warning("log move ends, a directory failed move=%s", move)
+                move.end()
+                self._forget(move)
+        for name in list(directory.future_logs):
+            directory.let_go_of_future(name)
+
+    # -- the service -----------------------------------------------------------
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Take up what an earlier run began, then work until cancelled."""
+        self.resume()
+        ready()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                starting, self._starting = self._starting, []
+                for move in starting:
+                    tasks.create_task(self.carry_out(move), name=f"log move {move.partition}")
+                await self._changed.wait()
+
+    def resume(self) -> None:
+        """Look at every future log: go on with its move, or delete it."""
+        for directory in self._host.online:
+            for name in list(directory.future_logs):
+                move = self.moves.get(name)
+                if move is None or move.target is not directory:
+                    with DirectoryWork(self._host, directory):
+                        self._resume_one(directory, name)
+
+    def _resume_one(self, directory: LogDirectory, name: TopicPartition) -> None:
+        try:
+            partition = self._host.partitions.find(*name)
+        except StorageFailed:
+            return  # its log is in a directory that is lost, and may be found again
+        except (UnknownTopicOrPartition, NotLeader):
+            partition = None
+        topic_id = directory.future_logs[name].topic_id
+        is_over = (
+            partition is None
+            or topic_id not in (None, partition.topic_id)
+            or partition.directory is directory
+            or name in self.moves
+        )
+        if partition is None or is_over:
+            log.warning("stranded future log removed partition=%s path=%s", name, directory.path)
+            self._delete_future(directory, name)
+            return
+        move = Move(self._host, partition, directory, self._swapped)
+        move.align()
+        self._begin(move)
+
+    async def carry_out(self, move: Move) -> None:
+        """Bring one move to its end, whichever it is."""
+        try:
+            await move.run(self._slots)
+        except StorageFailed as fault:
+            log.warning("log move failed move=%s reason=%s", move, fault)
+        finally:
+            move.end()
+            self._forget(move)
+
+    def _swapped(self, partition: Partition, left: LogDirectory) -> None:
+        """Leave nothing in the directory that a partition has left, and tell where it is now."""
+        log.info("log moved partition=%s from=%s to=%s", partition, left.path,
+                 partition.directory.path)  # fmt: skip
+        self._host.moved(partition, left)
+        with DirectoryWork(self._host, left):
+            delay_ms = partition.log.config.file_delete_delay_ms
+            self._replicas.bury(left, left.delete_log(partition.name), delay_ms)
+        self._host.placed(partition)
+        partition.tell_readers()
