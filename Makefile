@@ -6,7 +6,7 @@ PLAIN  := build/plain
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: setup run test test-compiled test-plain check fmt gen sim nemesis fuzz mutants bench conformance docs clean
+.PHONY: setup run test test-compiled test-plain check fmt gen sim nemesis fuzz crash mutants bench conformance docs clean
 
 setup: $(STAMP)
 
@@ -57,6 +57,9 @@ nemesis: setup ## real processes killed, paused and cut off under load; NEMESIS_
 
 fuzz: setup ## mutated frames at every codec; FUZZ_SECONDS=n
 	$(BIN)/python -m tests.fuzz $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS),)
+
+crash: setup ## kill -9 under load, CRASHES=n times, and mutated frames at a node, FUZZ=n of them
+	CRASHES=$(or $(CRASHES),50) FUZZ=$(or $(FUZZ),100000) $(BIN)/python -m pytest -q tests/faults
 
 mutants: setup ## break each promise on purpose; a test must notice
 	$(BIN)/python tests/mutants/run.py $(PART)

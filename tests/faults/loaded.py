@@ -1,0 +1,114 @@
+"""A node in a process of its own, and real clients that use it while a test does its worst."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.testing.history.anomalies import Anomaly
+from ottla.testing.history.check import check
+from ottla.testing.history.events import AnyEvent, Phase, Send, read_lines
+
+CLIENT = Path(__file__).parent / "load_client.py"
+END_S_MAX = 90
+
+
+@dataclass
+class Load:
+    """Clients at work. ``finish`` gives their history."""
+
+    process: subprocess.Popen[bytes]
+    history: Path
+    said: Path
+
+    def wait_ready(self) -> None:
+        while b"ready" not in self.said.read_bytes():
+            assert self.process.poll() is None, self.said.read_text()
+            time.sleep(0.01)
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def finish(self) -> list[AnyEvent]:
+        """Let the clients end and return what they saw."""
+        assert self.process.stdin is not None
+        assert self.is_running, self.said.read_text()
+        self.process.stdin.close()
+        self.process.wait(END_S_MAX)
+        assert self.process.returncode == 0, self.said.read_text()
+        return read_lines(self.history.read_bytes().splitlines())
+
+
+@contextmanager
+def run_load(
+    bootstrap: str, directory: Path, *, topic: str = "load", rate: int = 300
+) -> Iterator[Load]:
+    """Start the clients; whatever happens, they end with the test."""
+    said = directory / "load.txt"
+    history = directory / "history.jsonl"
+    with said.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, str(CLIENT), bootstrap, topic, str(history), str(rate)],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    try:
+        yield Load(process, history, said)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def acknowledged(events: list[AnyEvent]) -> int:
+    return sum(isinstance(each, Send) and each.phase is Phase.OK for each in events)
+
+
+def latencies_ms(events: list[AnyEvent], start: int, end: int) -> list[float]:
+    """How long acknowledgements took, of what was sent in a span of monotonic nanoseconds."""
+    begun: dict[str, int] = {}
+    found = []
+    for each in events:
+        if isinstance(each, Send) and each.phase is Phase.INVOKE:
+            begun[each.value] = each.time
+        elif isinstance(each, Send) and start <= begun[each.value] < end:
+            found.append((each.time - begun[each.value]) / 1e6)
+    return sorted(found)
+
+
+def p99(values: list[float]) -> float:
+    assert len(values) > 100, "too few to say anything"
+    return values[len(values) * 99 // 100]
+
+
+def told(anomalies: list[Anomaly]) -> str:
+    """The first of what went wrong, for a message."""
+    return "\n".join(map(str, anomalies[:20]))
+
+
+def broken(events: list[AnyEvent]) -> str:
+    """Return which promises a history breaks; nothing when all are kept."""
+    return told(check(events))
+
+
+def resident_kib(process_id: int) -> int:
+    """How much memory a process holds."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None, "no such process"
+    return int(found[1])
+
+
+def cpu_s(process_id: int) -> float:
+    """How long a process has worked so far."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

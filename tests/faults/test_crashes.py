@@ -1,0 +1,63 @@
+"""kill -9 under load, again and again: what was acknowledged is there, once, and in order.
+
+``flush.messages=1`` makes every acknowledgement wait for fsync; that is what may be relied on when
+a machine loses power. Here the process dies, not the machine, so what is tested is that recovery
+gives back a prefix that holds everything acknowledged, and that producers know themselves again.
+
+    CRASHES=50 python -m pytest tests/faults/test_crashes.py      (or `make crash`)
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from loaded import Load, acknowledged, broken, run_load
+
+from ottla.testing import Cluster, run_node
+
+CRASHES = int(os.environ.get("CRASHES", "6"))
+LIFE_S_MAX = 0.8
+# Small segments: deaths fall into rolls, too.
+SETTINGS = {"segment.bytes": str(1 << 20)}
+# Who comes back is served as soon as its former self is forgotten.
+SESSION = {"broker.session.timeout.ms": 400, "broker.heartbeat.interval.ms": 100}
+
+
+def make_topic(cluster: Cluster, **settings: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for each in admin.create_topics([NewTopic("load", 1, 1, config=settings)]).values():
+        each.result(30)
+
+
+def let_live(load: Load, chance: random.Random) -> None:
+    """Let it work for a moment drawn by chance: this is what decides where a death falls."""
+    assert load.is_running, load.said.read_text()
+    time.sleep(chance.uniform(0.05, LIFE_S_MAX))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 12 * CRASHES)
+@pytest.mark.parametrize("flush", ["1", "9223372036854775807"], ids=["fsynced", "unflushed"])
+def test_kill_under_load(tmp_path: Path, flush: str) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    chance = random.Random(seed)
+    deaths = CRASHES if flush == "1" else max(2, CRASHES // 5)
+    with run_node(processes=True, directory=tmp_path / "node", config=SESSION) as cluster:
+        make_topic(cluster, **{"flush.messages": flush, **SETTINGS})
+        with run_load(cluster.bootstrap, tmp_path, rate=1500) as load:
+            load.wait_ready()
+            for _ in range(deaths):
+                let_live(load, chance)
+                cluster.kill(1)
+                cluster.start(1)
+            let_live(load, chance)
+            events = load.finish()
+        assert broken(events) == "", f"seed {seed}"
+        assert acknowledged(events) > 100 * deaths
+        cluster.stop(1)
+    assert "Traceback" not in cluster.output(1)
+    segments = sorted((tmp_path / "node" / "node-1" / "data" / "load-0").glob("*.log"))
+    assert len(segments) > 0
