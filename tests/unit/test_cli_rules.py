@@ -34,8 +34,9 @@ from ottla.cli.message_input import (
     parse_envelope,
     parse_line,
 )
+from ottla.cli.output import Output
 from ottla.cli.progress import human
-from ottla.cli.rendering import Output, render, render_line
+from ottla.cli.rendering import render, render_line
 from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
 from ottla.client.topic_partition import TopicPartition
 from ottla.config.settings import load

@@ -20,8 +20,9 @@ from ottla.cli.message_format import (
 )
 from ottla.cli.message_input import BadInput, parse_delimiter
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, chosen, say
+from ottla.cli.output import Output
 from ottla.cli.progress import Progress
-from ottla.cli.rendering import Output, render_line
+from ottla.cli.rendering import render_line
 from ottla.cli.session import with_cluster
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Reader, ReaderOptions, open_reader

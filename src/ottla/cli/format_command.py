@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.options import OutputOption, answer, chosen, say
-from ottla.cli.rendering import Output
+from ottla.cli.output import Output
 from ottla.cli.settings_file import fail, load_settings
 from ottla.config.settings import Loaded
 from ottla.node.directories import all_directories

@@ -11,7 +11,8 @@ import typer
 from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
 from ottla.cli.log_verify import verify
 from ottla.cli.options import OutputOption, answer, chosen, say
-from ottla.cli.rendering import Output, Row, render, render_line
+from ottla.cli.output import Output
+from ottla.cli.rendering import Row, render, render_line
 from ottla.cli.settings_file import fail
 from ottla.runtime.disk import RealDisk
 from ottla.storage.files import Kind, State, parse_name

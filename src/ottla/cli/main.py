@@ -14,6 +14,14 @@ def main() -> None:
         from ottla.runtime.collector import hold
 
         hold()
+        from ottla.cli.server_words import read_words
+
+        words = read_words(sys.argv[2:])
+        if words is not None:
+            from ottla.cli.serving import serve
+
+            serve(words)
+            return
     from ottla.cli.app import app
 
     app()

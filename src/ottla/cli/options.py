@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.rendering import Answer, Output, render
+from ottla.cli.output import Output
+from ottla.cli.rendering import Answer, render
 
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 

@@ -4,26 +4,18 @@ An answer is a list of rows, or one document; both are made of names and plain v
 table have the columns of the first one.
 """
 
-import enum
 import json
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ottla.cli.escaping import escape
+from ottla.cli.output import Output
 
 Plain: TypeAlias = "str | int | float | bool | Sequence[Plain] | Mapping[str, Plain] | None"
 Row: TypeAlias = Mapping[str, Plain]
 Answer: TypeAlias = Sequence[Row] | Row
 
 _GAP: Final = "  "
-
-
-class Output(enum.StrEnum):
-    """How to print an answer."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 def render(answer: Answer, output: Output) -> str:

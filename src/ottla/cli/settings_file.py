@@ -1,10 +1,9 @@
 """Reading a ``server.properties`` for a command, or ending it with what is wrong."""
 
 import os
+import sys
 from pathlib import Path
 from typing import NoReturn
-
-import typer
 
 from ottla.config.errors import ConfigError
 from ottla.config.settings import Loaded, load
@@ -21,11 +20,11 @@ def load_settings(path: Path, overrides: list[str]) -> Loaded:
     except ConfigError as error:
         fail("\n".join(f"{path}: {problem}" for problem in error.problems))
     for warning in loaded.warnings:
-        typer.echo(f"{path}: warning: {warning}", err=True)
+        sys.stderr.write(f"{path}: warning: {warning}\n")
     return loaded
 
 
 def fail(message: str) -> NoReturn:
     """Say what is wrong and end with exit code 1."""
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
+    sys.stderr.write(f"{message}\n")
+    sys.exit(1)

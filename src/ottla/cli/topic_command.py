@@ -12,8 +12,9 @@ from ottla.cli.options import (
     chosen,
     say,
 )
+from ottla.cli.output import Output
 from ottla.cli.pairs import parse_pairs
-from ottla.cli.rendering import Output, Row
+from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
 from ottla.client.admin import (

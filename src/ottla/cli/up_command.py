@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from ottla.cli.options import OutputOption, answer, chosen, say
-from ottla.cli.rendering import Output
+from ottla.cli.output import Output
 from ottla.cli.session import client_world
 from ottla.cli.settings_file import fail
 from ottla.cli.up_plan import HOST, BadPlan, PlannedNode, plan_nodes, settings_of

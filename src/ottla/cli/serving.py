@@ -1,0 +1,113 @@
+"""Running a node of any role until it is told to stop: what ``ottla server`` does."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ottla.cli.output import Output
+from ottla.cli.server_words import ServerWords
+from ottla.cli.settings_file import fail, load_settings
+from ottla.config.errors import ConfigError
+from ottla.config.settings import Loaded
+from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
+from ottla.protocol.faults import Fault
+from ottla.runtime.collector import settle
+from ottla.runtime.event_loop import run
+from ottla.storage.log_dir import DirectoryInUse
+from ottla.storage.meta_properties import MetaPropertiesRefused
+
+log = logging.getLogger(__name__)
+
+# Kafka's brokers give up a controlled shutdown when the controller stays silent for as long.
+CONTROLLED_SHUTDOWN_S = 30.0
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def serve(words: ServerWords) -> None:
+    """Run a node; SIGTERM and SIGINT stop it in order. Exits 1 with a sentence on a failure."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    loaded = load_settings(Path(words.config), list(words.overrides))
+
+    def started(node: Node) -> None:
+        settle()
+        sys.stdout.write(_greeting(node, words.output))
+        sys.stdout.flush()
+
+    try:
+        run(run_until_stopped(loaded, started, is_bound_to_input=words.is_bound_to_input))
+    except ConfigError as error:
+        fail("\n".join(map(str, error.problems)))
+    except (DirectoryInUse, MetaPropertiesRefused, StartFailed, Fault, OSError) as error:
+        fail(f"{type(error).__name__}: {error}")
+
+
+async def run_until_stopped(
+    loaded: Loaded, started: Callable[[Node], None], *, is_bound_to_input: bool = False
+) -> None:
+    """Start a node and wait for a signal, or for its own end; a second signal is not waited for."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if is_bound_to_input:
+        await loop.connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
+    node = await start_node(loaded)
+    started(node)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            ended = tasks.create_task(_end_with(node, stop))
+            await stop.wait()
+            await _stop(node, loaded)
+            ended.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    finally:
+        await node.shutdown()
+
+
+async def _end_with(node: Node, stop: asyncio.Event) -> None:
+    """Wake the main task when the node ends by itself."""
+    try:
+        await node.wait_stopped()
+    finally:
+        stop.set()
+
+
+async def _stop(node: Node, loaded: Loaded) -> None:
+    if loaded.broker.controlled_shutdown_enable:
+        try:
+            await node.controlled_shutdown(CONTROLLED_SHUTDOWN_S)
+        except ShutdownTimeout as error:
+            log.warning("stopping without leave: %s", error)
+
+
+class _EndOfInput(asyncio.Protocol):
+    """Sets ``stop`` when standard input ends."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+
+    def eof_received(self) -> None:
+        self._stop.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop.set()
+
+
+def _greeting(node: Node, output: Output) -> str:
+    """Return the line, or the document, that says where a node serves."""
+    found = _found(node)
+    if output is Output.TABLE:
+        addresses = " ".join(f"{name}={at}" for name, at in found.items())
+        return f"started node {node.node_id} {addresses}\n"
+    from ottla.cli.rendering import render
+
+    return render({"node": node.node_id, **found}, output)
+
+
+def _found(node: Node) -> Mapping[str, str]:
+    found = {"clients": node.listen_addr, "controller": node.controller_addr}
+    return {name: str(at) for name, at in found.items() if at is not None}
