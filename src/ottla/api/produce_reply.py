@@ -76,6 +76,10 @@ def pack_produce(
             parts += [_classic(each, version) for each in partitions]
         parts.append(_INT32.pack(throttle_ms))
         return b"".join(parts)
+    if len(topics) == 1 and not endpoints:
+        name, partitions = topics[0]
+        if len(partitions) == 1:
+            return _single(name, _flexible(partitions[0], version), throttle_ms)
     parts = [uvarint(len(topics) + 1)]
     for name, partitions in topics:
         parts.append(_compact_string(name) if isinstance(name, str) else name)
@@ -123,6 +127,12 @@ def _flexible(result: PartitionResult, version: int) -> bytes:
     parts.append(_compact_string(result.error_message))
     parts.append(_NO_TAGS if leader is None else _tagged(_LEADER.pack(*leader, 0)))
     return b"".join(parts)
+
+
+def _single(name: str | Uuid, result: bytes, throttle_ms: int) -> bytes:
+    """Write the body that is by far the most frequent: one topic, one partition of it."""
+    packed = _compact_string(name) if isinstance(name, str) else name
+    return b"\x02%b\x02%b\x00%b\x00" % (packed, result, _INT32.pack(throttle_ms))
 
 
 def _compact_string(text: str | None) -> bytes:

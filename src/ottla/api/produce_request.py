@@ -157,7 +157,7 @@ def _compact_partitions(body: memoryview, position: int) -> tuple[list[Partition
     partitions: list[Partition] = []
     for _ in range(count):
         (index,) = _INT32.unpack_from(body, position)
-        length, position = _uvarint(body, position + _INT32.size)
+        length, position = read_uvarint(body, position + _INT32.size)
         records, position = _records(body, position, length - 1)
         position = _end_struct(body, position)
         partitions.append((index, records))

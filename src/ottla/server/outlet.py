@@ -225,9 +225,12 @@ class SocketOutlet:
             self._events.progress()
 
     def _send_some(self) -> int:
-        item = self._queue.items[0]
+        items = self._queue.items
+        item = items[0]
         if isinstance(item, _Range):
             return self._send_file(item)
+        if len(items) == 1 and self._own is None:
+            return os.write(self._fd, item)
         buffers = self._queue.buffers()
         if self._own is None and len(buffers) == len(self._queue.items):
             return os.writev(self._fd, buffers)
