@@ -55,12 +55,16 @@ class Around:
     epochs: dict[int, int] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
     proposals: list[tuple[Partition, Proposal]] = field(default_factory=list)
+    failed_at: set[int] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
     hosted: list[Partition] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
 
     def is_alive(self, broker: int) -> bool:
         return broker not in self.dead
+
+    def is_online(self, broker: int, directory: Uuid) -> bool:
+        return broker not in self.failed_at
 
     def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
         if broker in self.dead or broker_epoch is None:

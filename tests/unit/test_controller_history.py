@@ -7,7 +7,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ottla.controller.brokers import decide_unregister_broker
 from ottla.controller.decision import Decision
-from ottla.controller.draft import is_online
 from ottla.controller.elections import decide_elect_leaders, decide_unclean_elections
 from ottla.controller.liveness import Standing
 from ottla.controller.reassignments import decide_alter_reassignments
@@ -98,7 +97,7 @@ def may_lead(image: Image, partition: PartitionRegistration, replica: int) -> bo
     broker = image.cluster.brokers.get(replica)
     if broker is None or not broker.is_active():
         return False
-    return is_online(broker, partition.directories[partition.replicas.index(replica)])
+    return broker.is_online(partition.directories[partition.replicas.index(replica)])
 
 
 class Cluster(RuleBasedStateMachine):

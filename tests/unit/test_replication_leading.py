@@ -317,3 +317,36 @@ def test_followers_that_lag_are_dropped_and_the_high_watermark_waits_for_the_ans
     partition.isr_accepted(proposal, (0, 1), 0, 1)
     assert partition.isr == (0, 1)
     assert partition.log.high_watermark == 1
+
+
+def one_has_left_the_isr(partition) -> list[Fault | None]:
+    """All have everything; then 2 leaves the ISR, and what comes next only 1 fetches."""
+    told: list[Fault | None] = []
+    append(partition, b"a")
+    for broker in (1, 2):
+        fetch(partition, broker, 1)
+    partition.apply(registration(replicas=THREE, isr=(0, 1), partition_epoch=1))
+    append(partition, b"b", required_acks=-1)
+    partition.when_replicated(2, told.append)
+    fetch(partition, 1, 2)
+    return told
+
+
+def test_one_that_left_the_isr_is_waited_for_only_until_it_is_known_to_be_gone() -> None:
+    machine, partition = leader_of_three()
+    told = one_has_left_the_isr(partition)
+    assert told == [], "it was in sync a moment ago, and may join again"
+    machine.around.dead.add(2)
+    woken: list[int] = []
+    partition.on_appended(lambda: woken.append(1))
+    partition.brokers_changed()
+    assert told == [None]
+    assert woken == [1]
+
+
+def test_one_whose_directory_failed_is_not_waited_for() -> None:
+    machine, partition = leader_of_three()
+    machine.around.failed_at.add(2)
+    assert one_has_left_the_isr(partition) == [None]
+    fetch(partition, 2, 2)
+    assert machine.around.proposals == [], "and does not join"

@@ -117,6 +117,20 @@ def test_a_change_of_the_isr_alone_is_no_new_leadership() -> None:
     assert broker.events == [("led", "orders", 0, 0)]
 
 
+def test_a_broker_that_goes_holds_nothing_back_any_more() -> None:
+    broker = Broker().start(orders(partition_of(1, 2, 3)))
+    partition = broker.partitions.get("orders", 0)
+    for follower in (2, 3):
+        partition.follower_fetched(follower, 0, log_start=0)
+    left = partition_of(1, 2, 3, isr=(1, 2), partition_epoch=1)
+    broker.publish(orders(left))
+    append(partition, b"a")
+    partition.follower_fetched(2, 1, log_start=0)
+    assert partition.log.high_watermark == 0, "3 may join again"
+    broker.publish(orders(left, brokers=(1, 2)))
+    assert partition.log.high_watermark == 1
+
+
 def test_settings_reach_live_logs_from_topic_and_broker() -> None:
     one = orders(partition_of(1))
     broker = Broker(static={"log.retention.hours": "2"}).start(one)

@@ -9,11 +9,9 @@ from collections.abc import Iterable
 from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.partitions import Election, Rules, Wanted, plan_change
 from ottla.controller.settings import DecisionSettings, TopicPolicies
-from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
 from ottla.metadata.replay_topics import merge
 from ottla.metadata.topics import (
-    DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     PartitionRegistration,
@@ -34,16 +32,6 @@ def default_directory(image: Image, broker_id: int) -> Uuid:
     if not broker.log_dirs:
         return DIRECTORY_MIGRATING
     return broker.log_dirs[0] if len(broker.log_dirs) == 1 else DIRECTORY_UNASSIGNED
-
-
-def is_online(broker: BrokerRegistration, directory: Uuid) -> bool:
-    """Whether a replica in this directory can be used. One that is not known yet can."""
-    if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
-        return True
-    if directory == DIRECTORY_LOST:
-        return False
-    # A broker registered before directories had ids says nothing about them.
-    return not broker.log_dirs or directory in broker.log_dirs
 
 
 class Draft:
@@ -106,7 +94,7 @@ class Draft:
             if broker.in_controlled_shutdown or (broker.fenced and broker_id != self._joining):
                 return False
             directory = directories.get(broker_id)
-            return directory is None or is_online(broker, directory)
+            return directory is None or broker.is_online(directory)
 
         return Rules(
             level=self._level,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
-from ottla.controller.draft import Draft, drop_from_isr, is_online
+from ottla.controller.draft import Draft, drop_from_isr
 from ottla.controller.partitions import Wanted
 from ottla.controller.settings import DecisionSettings
 from ottla.metadata.cluster import BrokerRegistration
@@ -58,7 +58,7 @@ def _assign(draft: Draft, broker_id: int, directory: Uuid, at: TopicIdPartition)
     if broker_id not in partition.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     isr = partition.isr
-    if not is_online(draft.image.cluster.brokers[broker_id], directory):
+    if not draft.image.cluster.brokers[broker_id].is_online(directory):
         isr = tuple(replica for replica in isr if replica != broker_id)
     wanted = Wanted(isr=isr, directories={broker_id: directory}, election=draft.election(topic))
     draft.change(topic, at.partition_id, wanted)

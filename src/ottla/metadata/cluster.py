@@ -3,6 +3,7 @@
 import msgspec
 from immutables import Map
 
+from ottla.metadata.topics import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from ottla.protocol.types import Uuid
 
 
@@ -46,6 +47,15 @@ class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
     def is_active(self) -> bool:
         """Whether the broker may lead and join an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    def is_online(self, directory: Uuid) -> bool:
+        """Whether a replica in this directory can be used. One that is not known yet can."""
+        if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+            return True
+        if directory == DIRECTORY_LOST:
+            return False
+        # A broker registered before directories had ids says nothing about them.
+        return not self.log_dirs or directory in self.log_dirs
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True, gc=False):

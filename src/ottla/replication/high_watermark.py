@@ -39,9 +39,9 @@ def decide_high_watermark(
     for broker, follower in followers.items():
         if follower.log_end >= lowest:
             continue
-        is_joining = follower.is_caught_up(log_end, lag.now, lag.ms_max) and is_eligible(
-            broker, follower.broker_epoch
-        )
-        if broker in maximal or is_joining:
+        if broker in maximal or (
+            follower.is_caught_up(log_end, lag.now, lag.ms_max)
+            and is_eligible(broker, follower.broker_epoch)
+        ):
             lowest = follower.log_end
     return lowest

@@ -18,6 +18,7 @@ from ottla.protocol.types import NodeId, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
+from ottla.replication.throttles import Throttles
 from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.partition_names import TopicPartition
@@ -83,6 +84,7 @@ class Host:
         self.directories = tuple(directories)
         self.ports = ports
         self.clock = ports.clock
+        self.throttles = Throttles(settings.node_id, settings.static, ports.clock)
         self._committers: dict[str, Committer] = {}
         self.image: Image = EMPTY
         self.partitions = Partitions(lambda: self.image)
@@ -121,6 +123,11 @@ class Host:
         """Say whether a broker is registered and not fenced."""
         found = self._broker(broker)
         return found is not None and not found.fenced
+
+    def is_online(self, broker: int, directory: Uuid) -> bool:
+        """Say whether a broker's log directory works, as far as is known."""
+        found = self._broker(broker)
+        return found is not None and found.is_online(directory)
 
     def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
         """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""

@@ -78,6 +78,10 @@ class Surroundings(Protocol):
         """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
         ...
 
+    def is_online(self, broker: int, directory: Uuid) -> bool:
+        """Say whether a broker's log directory works, as far as is known."""
+        ...
+
     def is_alive(self, broker: int) -> bool:
         """Say whether a broker is registered and not fenced."""
         ...
@@ -294,7 +298,7 @@ class Partition:
         elif leading.is_under_min_isr(self.config.min_insync_replicas):
             return False
         else:
-            new = leading.high_watermark(log.log_end_offset, self._lag(), self._around.is_eligible)
+            new = leading.high_watermark(log.log_end_offset, self._lag(), self._is_eligible)
         if new <= log.high_watermark:
             return False
         log.set_high_watermark(new)
@@ -470,8 +474,24 @@ class Partition:
         log, start = self.log, self._leading.epoch_start
         assert start is not None, "a leader has begun its reign"
         leader = LeaderOffsets(log.high_watermark, log.log_end_offset, start)
-        if self._leading.is_joining(broker, leader, self._around.is_eligible):
+        if self._leading.is_joining(broker, leader, self._is_eligible):
             self._propose((*self.isr, broker))
+
+    def _is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
+        """Say whether a follower may be in the ISR: its broker may, and its directory works."""
+        at = None if self.registration is None else self.registration.directory(broker)
+        if at is not None and not self._around.is_online(broker, at):
+            return False
+        return self._around.is_eligible(broker, broker_epoch)
+
+    def brokers_changed(self) -> None:
+        """Look again: one that the high watermark waited for may be gone for good.
+
+        A broker whose directory failed leaves the ISR first and is fenced later. If all producers
+        wait by then, nothing else would ever move the high watermark.
+        """
+        if self.is_leader and self._advance():
+            self._wakers.wake()
 
     def drop_laggards(self) -> tuple[int, ...]:
         """Propose an ISR without those that lag; return them."""

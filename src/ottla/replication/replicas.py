@@ -174,6 +174,9 @@ class Replicas:
         for change in delta.topics.values():
             if change.new is not None:
                 self._take_in_topic(change.new, change)
+        if delta.brokers:
+            for partition in self._partitions:
+                partition.brokers_changed()
 
     def _remove_gone(self, change: TopicDelta) -> None:
         topic = change.topic()
