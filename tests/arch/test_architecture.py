@@ -133,6 +133,7 @@ PURE = [
     "replication/isr.py",
     "replication/leadership.py",
     "replication/log_settings.py",
+    "quotas",
     "replication/reading.py",
     "replication/waiters.py",
     "coordinators/batches.py",

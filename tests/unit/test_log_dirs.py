@@ -1,4 +1,4 @@
-"""DescribeLogDirs: sizes, lags, futures, and directories that are offline."""
+"""DescribeLogDirs: sizes, lags, futures, directories that are offline; AlterReplicaLogDirs."""
 
 import errno
 from typing import Any
@@ -7,9 +7,15 @@ import pytest
 from fetch_world import CALLER
 from replication_world import CLUSTER, Machine, append, registration
 
-from ottla.api.log_dirs import LogDirsHandler
+from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import LogDirNotFound, ReplicaNotAvailable, StorageFailed
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -139,3 +145,56 @@ def test_who_may_not_look() -> None:
 def test_no_version_is_served_that_kafka_does_not_have() -> None:
     (route,) = handler(Machine()).routes()
     assert (route.api_key, route.versions) == (ApiKey.DESCRIBE_LOG_DIRS, (1, 4))
+
+
+# -- AlterReplicaLogDirs -------------------------------------------------------
+
+
+class Moves:
+    """Takes orders; some of them badly."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, str]] = []
+
+    def alter(self, name: TopicPartition, path: str) -> None:
+        if path == "/no":
+            raise LogDirNotFound(path)
+        if name.partition == 8:
+            raise ReplicaNotAvailable(str(name))
+        if name.partition == 9:
+            raise StorageFailed(path)
+        self.begun.append((str(name), path))
+
+
+def altered(handler: AlterLogDirsHandler, *dirs: AlterReplicaLogDir) -> dict[str, list[int]]:
+    request = AlterReplicaLogDirsRequest(list(dirs))
+    reply = handler.on_alter_replica_log_dirs(CALLER, request, 2)
+    return {
+        topic.topic_name: [(row.partition_index, row.error_code) for row in topic.partitions]
+        for topic in reply.results
+    }
+
+
+def test_every_partition_is_answered_on_its_own() -> None:
+    moves = Moves()
+    to_d = AlterReplicaLogDir("/d", [AlterReplicaLogDirTopic("orders", [0, 8, 9])])
+    to_e = AlterReplicaLogDir("/e", [AlterReplicaLogDirTopic("other", [1])])
+    to_no = AlterReplicaLogDir("/no", [AlterReplicaLogDirTopic("orders", [2])])
+    assert altered(AlterLogDirsHandler(moves), to_d, to_e, to_no) == {
+        "orders": [
+            (0, ErrorCode.NONE),
+            (8, ErrorCode.REPLICA_NOT_AVAILABLE),
+            (9, ErrorCode.KAFKA_STORAGE_ERROR),
+            (2, ErrorCode.LOG_DIR_NOT_FOUND),
+        ],
+        "other": [(1, ErrorCode.NONE)],
+    }
+    assert moves.begun == [("orders-0", "/d"), ("other-1", "/e")]
+
+
+def test_who_may_not_move_moves_nothing() -> None:
+    moves = Moves()
+    handler = AlterLogDirsHandler(moves, may_alter=lambda caller: False)
+    to_d = AlterReplicaLogDir("/d", [AlterReplicaLogDirTopic("orders", [0])])
+    assert altered(handler, to_d) == {"orders": [(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]}
+    assert moves.begun == []

@@ -15,6 +15,7 @@ from replication_world import (
     values_in,
 )
 
+from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, RequestTimedOut, code_of
 from ottla.protocol.messages import assign_replicas_to_dirs as dirs
@@ -421,6 +422,35 @@ def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> 
     assert told == {(p.directory.directory_id, p.index) for p in broker.partitions}
 
 
+def test_what_moves_while_it_is_reported_is_reported_again(monkeypatch) -> None:
+    monkeypatch.setattr("ottla.replication.directory_reports.RETRY_MS", 0)
+    broker = Broker().start()
+    first, second = broker.directories
+
+    def move_then_take(request):
+        broker.partitions.get("orders", 0).directory = second
+        return took(request)
+
+    controller = Controller(move_then_take, took)
+    broker.host.reports = DirectoryReports(broker.host, controller)
+    broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
+    run_until(broker.host.reports, lambda: not broker.host.reports._pending)
+    told = [request.directories[0].id for request in controller.requests]
+    assert told == [first.directory_id, second.directory_id]
+
+
+def test_a_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None:
+    """Else the controller would believe it in a directory that works, and let it lead."""
+    broker = Broker().start()
+    controller = Controller(took)
+    broker.host.reports = DirectoryReports(broker.host, controller)
+    broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
+    failed = broker.partitions.get("orders", 0).directory
+    broker.host.storage_failed(failed, "pulled out")
+    run_until(broker.host.reports, lambda: not broker.host.reports._pending)
+    assert controller.requests[0].directories[0].id == failed.directory_id
+
+
 def test_what_left_is_not_reported() -> None:
     broker = Broker().start()
     controller = Controller(took)
@@ -429,3 +459,18 @@ def test_what_left_is_not_reported() -> None:
     broker.publish(image_of({}))
     run_until(reports, lambda: not reports._pending)
     assert controller.requests == []
+
+
+def test_a_follower_syncs_what_it_appends_where_flush_messages_asks_for_it() -> None:
+    """Its next fetch tells the leader that it has the records, and they may be acknowledged."""
+    leader, machine = Machine(2, seed=2), Machine(NODE)
+    theirs, mine = leader.host(), machine.host(config=TopicConfig(flush_messages=2))
+    theirs.apply(registration(leader=2, replicas=(2, NODE)))
+    mine.apply(registration(leader=2, replicas=(2, NODE)))
+    follower = Follower(machine.around, mine)
+    for durable in (0, 2, 2, 4):
+        start = theirs.log.log_end_offset
+        append(theirs, b"a")
+        found = theirs.read(ReadWant(start, 1 << 20, isolation=Isolation.LOG_END))
+        follower.append(bytes_of(found.slice), machine.clock.now())
+        assert mine.log.recovery_point == durable

@@ -27,6 +27,7 @@ from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, Unsuppo
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
+from ottla.replication.throttles import Throttles
 
 # From this version on clients know these things.
 ANY_REPLICA_SINCE: Final = 11
@@ -55,6 +56,7 @@ class ReadSources(msgspec.Struct, frozen=True):
     is_rack_aware: bool = False
     may_read: Callable[[Caller, str], bool] = everybody
     may_replicate: Callable[[Caller], bool] = anybody
+    throttles: Throttles | None = None
 
 
 class Pass(msgspec.Struct):
@@ -160,6 +162,9 @@ class Reading:
                     leader_end=found.log_end_offset,
                     broker_epoch=self._ask.replica_epoch,
                 )
+            if self._sources.throttles is not None and self._ask.is_from_follower:
+                # A follower asks for one byte at least: what was found is sent.
+                self._sources.throttles.sent(partition, found.slice.length)
         except Fault as fault:
             done.is_due = True
             return Row(asked.partition, self._code(fault))
@@ -190,6 +195,9 @@ class Reading:
         self, followed: Followed, partition: Partition, bytes_max: int, minimum_one: bool
     ) -> ReadFound:
         asked, ask = followed.asked, self._ask
+        throttles = self._sources.throttles if ask.is_from_follower else None
+        if throttles is not None and throttles.holds_back_follower(partition, ask.replica_id):
+            bytes_max, minimum_one = 0, False
         return partition.read(
             ReadWant(
                 asked.offset,

@@ -412,7 +412,8 @@ class Keeping(msgspec.Struct, frozen=True):
 
     def publishers(self) -> tuple[Publisher, ...]:
         """Return those that follow the image."""
-        return (self.hosting.replicas, *self.coordination.publishers)
+        host = self.hosting.host
+        return (host.throttles, self.hosting.replicas, *self.coordination.publishers)
 
 
 def _keeping(

@@ -23,7 +23,10 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
     config, ports = ground.loaded.broker, ground.ports
     partitions = hosting.partitions
     sources = ReadSources(
-        partitions, lambda: watch.image, config.replica_selector_class == RACK_AWARE
+        partitions,
+        lambda: watch.image,
+        config.replica_selector_class == RACK_AWARE,
+        throttles=hosting.host.throttles,
     )
     sessions = Sessions(
         config.max_incremental_fetch_session_cache_slots,

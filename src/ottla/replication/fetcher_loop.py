@@ -127,7 +127,9 @@ class Fetcher:
         wanted = {
             key: self._ask_for(follower)
             for key, follower in self._followed.items()
-            if follower.delayed_until <= now and follower.is_current
+            if follower.delayed_until <= now
+            and follower.is_current
+            and not self._host.throttles.holds_back(follower.partition)
         }
         if not wanted:
             await self._rest()
@@ -238,6 +240,7 @@ class Fetcher:
         taken = 0
         if data.records:
             taken = follower.append(data.records, self._host.clock.now())
+            self._host.throttles.fetched(follower.partition, taken)
         follower.learn(Offset(data.high_watermark), Offset(data.log_start_offset))
         return taken
 

@@ -165,7 +165,7 @@ class Move:
 
     async def _rest(self, copied: int) -> None:
         """Let others have a turn, and the disk a rest."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._host.throttles.moved(copied) / 1000)
 
     async def _sync(self) -> None:
         plan = self.future.flush_plan()
