@@ -124,6 +124,17 @@ def test_a_producer_that_names_its_epoch_gets_the_next_and_only_it_may_ask_again
     assert init(world, 8, 5).error_code == ErrorCode.PRODUCER_FENCED
 
 
+def test_a_lost_answer_is_not_given_again_once_another_producer_had_the_same_epoch() -> None:
+    """The write behind the first answer was refused, so the epoch went to somebody else."""
+    world = World()
+    put(world)
+    world.log.fault = NotEnoughReplicas("one of two")
+    assert init(world, 7, 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.fault = None
+    assert init(world).producer_epoch == 4
+    assert init(world, 7, 3).error_code == ErrorCode.PRODUCER_FENCED
+
+
 def test_an_id_rotated_for_a_named_epoch_is_given_again_to_who_asks_again() -> None:
     world = World()
     put(world, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
@@ -463,6 +474,16 @@ def test_connections_that_were_left_are_remembered_to_a_bound() -> None:
         known = known.now(str(number))
     assert len(known.left) == CONNECTIONS_MAX
     assert known.current not in known.left
+
+
+def test_ids_are_remembered_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.coordinators.transactions.late_ends.IDS_MAX", 2)
+    late = LateEnds()
+    for name in ("x", "y", "z"):
+        late.heard(name, (1, 0), Client(0, "a"))
+        late.heard(name, (1, 0), Client(0, "b"))
+    known = [name for name in ("x", "y", "z") if late.is_late(name, (1, 0), Client(0, "a"))]
+    assert known == ["y", "z"]
 
 
 def test_another_producer_has_left_no_connection_yet() -> None:

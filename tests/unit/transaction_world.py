@@ -13,7 +13,7 @@ from coordinator_world import FakeClock, FakeLog
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.shard import Shard, ShardSettings
-from ottla.coordinators.transactions.late_ends import Client
+from ottla.coordinators.transactions.late_ends import Client, LateEnds
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.marker_writer import Ending
 from ottla.coordinators.transactions.rules import (
@@ -107,13 +107,15 @@ class World:
         self.slots = {P0: Slot(), P1: Slot()}
         self.endings: list[tuple[TopicPartition, Ending]] = []
         self.woken = 0
+        # Kept over a crash: connections outlive a shard that goes and comes back.
+        self.late_ends = LateEnds()
         self._fresh = 1000
         self._epoch = 0
         self._load()
 
     def _load(self) -> None:
         self._epoch += 1
-        self.machine = TransactionMachine(self.settings, self)
+        self.machine = TransactionMachine(self.settings, self, self.late_ends)
         shard_settings = ShardSettings(self.clock, decode_transaction_record)
         epoch = LeaderEpoch(self._epoch)
         self.shard = Shard("txn-0", epoch, self.log, self.machine, shard_settings)

@@ -21,6 +21,7 @@ from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import TRANSACTION_STATE
+from ottla.coordinators.transactions.late_ends import LateEnds
 from ottla.coordinators.transactions.machine import TransactionMachine
 from ottla.coordinators.transactions.marker_sender import MarkerSender
 from ottla.coordinators.transactions.marker_writer import Ending, MarkerWriter, Written
@@ -132,12 +133,13 @@ def _runtime(
         expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
         server_version=server_version,
     )
+    late_ends = LateEnds()
     return CoordinatorRuntime(
         RuntimeParts(
             "transaction-coordinator",
             TRANSACTION_STATE,
             log_opener(hosting.partitions, TRANSACTION_STATE),
-            lambda index: TransactionMachine(settings, waker),
+            lambda index: TransactionMachine(settings, waker, late_ends),
             ShardSettings(
                 ground.ports.clock,
                 decode_transaction_record,

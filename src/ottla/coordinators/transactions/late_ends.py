@@ -16,6 +16,9 @@ from typing import Final, NamedTuple
 CONNECTIONS_MAX: Final = 8
 """How many connections that were left are remembered of one producer."""
 
+IDS_MAX: Final = 100_000
+"""How many transactional ids are remembered; then the one that was heard first is forgotten."""
+
 
 class Client(NamedTuple):
     """Who asks: its transaction version and, where that matters, the connection it asks over."""
@@ -44,10 +47,11 @@ class Speaking(NamedTuple):
 
 
 class LateEnds:
-    """What is known of the connections of one shard's producers; lost together with it.
+    """What is known of the connections of a broker's producers, for all of its shards.
 
-    A coordinator elsewhere, or after a restart, is reached over connections of its own, so what
-    was late for this one never gets there.
+    A shard that goes and comes back finds it again, because the connections are still there. A
+    coordinator elsewhere, or after a restart, is reached over connections of its own: what is late
+    here never gets there.
     """
 
     def __init__(self) -> None:
@@ -57,6 +61,8 @@ class LateEnds:
         """Note that a producer has said something in its transaction."""
         if client.connection:
             known = self._speaking.get(transactional_id)
+            if known is None and len(self._speaking) >= IDS_MAX:
+                del self._speaking[next(iter(self._speaking))]
             if known is None or known.producer != producer:
                 known = Speaking(producer, client.connection)
             self._speaking[transactional_id] = known.now(client.connection)

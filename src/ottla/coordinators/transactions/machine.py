@@ -64,17 +64,21 @@ class TransactionMachine:
 
     It is answered when the decision behind them is committed, never before: a marker cannot be
     taken back. ``initialised`` is not in the log: a producer whose answer was lost together with
-    its coordinator begins anew, as in Kafka. Neither is ``late_ends``.
+    its coordinator begins anew, as in Kafka. Neither is ``late_ends``,
+    which all shards of a broker share.
     """
 
     def __init__(
-        self, settings: TransactionSettings | None = None, on_prepared: Ticket | None = None
+        self,
+        settings: TransactionSettings | None = None,
+        on_prepared: Ticket | None = None,
+        late_ends: LateEnds | None = None,
     ) -> None:
         self.settings = settings or TransactionSettings()
         self.transactions: Map[str, Transaction] = Map()
         self.prepared: Map[str, Transaction] = Map()
         self.initialised: dict[str, Initialised] = {}
-        self.late_ends = LateEnds()
+        self.late_ends = late_ends or LateEnds()
         self._on_prepared: Ticket = on_prepared or Nobody()
 
     # -- the log -----------------------------------------------------------------
