@@ -1,0 +1,153 @@
+"""ShareFetch sessions: what a member follows, said once (KIP-932).
+
+    epoch 0   begin, in place of an older one; acknowledges nothing
+    epoch n   go on: n is one more than the last, and 1 follows the largest
+    epoch -1  end; may acknowledge, and what the member still holds is released
+
+Pure. A session belongs to a member of a group, not to a connection; it is forgotten when it has
+been silent for long and its room is needed, or when its member is gone.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Millis, Uuid
+
+INITIAL: Final = 0
+FINAL: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+
+
+class Place(NamedTuple):
+    """A partition by the id of its topic."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class SessionKey(NamedTuple):
+    """Whose session."""
+
+    group_id: str
+    member_id: str
+
+
+class Session(msgspec.Struct):
+    """What a member follows, in its own order, and the epoch that it has to come with next."""
+
+    followed: dict[Place, None]
+    epoch: int
+    used_at: Millis
+
+
+class Asked(NamedTuple):
+    """What a ShareFetch says of its session."""
+
+    key: SessionKey
+    epoch: int
+    added: tuple[Place, ...]
+    forgotten: tuple[Place, ...] = ()
+    has_acks: bool = False
+
+
+class Opened(NamedTuple):
+    """The partitions to fetch now, in the order of this turn; ``is_final``: the session ends."""
+
+    places: tuple[Place, ...]
+    is_final: bool = False
+
+
+class Sessions:
+    """The sessions of one broker, at most ``sessions_max`` (``group.share.max.share.sessions``).
+
+    ``idle_ms``: a member silent for longer is out of its group, so its session may be given up.
+    """
+
+    def __init__(self, sessions_max: int, idle_ms: int) -> None:
+        self._sessions_max = sessions_max
+        self._idle_ms = idle_ms
+        self._sessions: dict[SessionKey, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def fetch(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
+        """Begin, go on with, or look at a session for the last time."""
+        if asked.epoch == FINAL:
+            if asked.key not in self._sessions:
+                return ErrorCode.SHARE_SESSION_NOT_FOUND
+            return Opened((), is_final=True)
+        if asked.epoch == INITIAL:
+            return self._begin(asked, now)
+        session = self._go_on(asked.key, asked.epoch, now)
+        if isinstance(session, ErrorCode):
+            return session
+        for place in asked.forgotten:
+            session.followed.pop(place, None)
+        session.followed.update(dict.fromkeys(asked.added))
+        return Opened(_rotated(tuple(session.followed), asked.epoch))
+
+    def acknowledge(self, key: SessionKey, epoch: int, now: Millis) -> ErrorCode:
+        """Take the next step for a ShareAcknowledge, which cannot begin a session."""
+        if epoch == INITIAL:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        if epoch == FINAL:
+            found = key in self._sessions
+            return ErrorCode.NONE if found else ErrorCode.SHARE_SESSION_NOT_FOUND
+        session = self._go_on(key, epoch, now)
+        return session if isinstance(session, ErrorCode) else ErrorCode.NONE
+
+    def end(self, key: SessionKey) -> tuple[Place, ...]:
+        """Forget a session; return what it followed."""
+        session = self._sessions.pop(key, None)
+        return () if session is None else tuple(session.followed)
+
+    def keys(self) -> tuple[SessionKey, ...]:
+        """Return whose sessions there are."""
+        return tuple(self._sessions)
+
+    def _begin(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
+        if asked.has_acks:
+            return ErrorCode.INVALID_REQUEST
+        self._sessions.pop(asked.key, None)
+        if len(self._sessions) >= self._sessions_max and not self._give_up_idle(now):
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        session = Session(dict.fromkeys(asked.added), INITIAL + 1, now)
+        self._sessions[asked.key] = session
+        return Opened(tuple(session.followed))
+
+    def _go_on(self, key: SessionKey, epoch: int, now: Millis) -> Session | ErrorCode:
+        session = self._sessions.get(key)
+        if session is None:
+            return ErrorCode.SHARE_SESSION_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.used_at = now
+        return session
+
+    def _give_up_idle(self, now: Millis) -> bool:
+        """Forget the session that was silent for longest, if that is too long."""
+        oldest = min(self._sessions, key=lambda key: self._sessions[key].used_at)
+        if now - self._sessions[oldest].used_at <= self._idle_ms:
+            return False
+        del self._sessions[oldest]
+        return True
+
+
+def _rotated(places: tuple[Place, ...], epoch: int) -> tuple[Place, ...]:
+    """Let each turn begin with the next partition, so that none is starved."""
+    if not places:
+        return ()
+    turn = epoch % len(places)
+    return places[turn:] + places[:turn]
+
+
+def named(places: Iterable[tuple[Uuid, Iterable[int]]]) -> tuple[Place, ...]:
+    """Return partitions of topics, in order and each once."""
+    return tuple(
+        dict.fromkeys(Place(topic_id, number) for topic_id, numbers in places for number in numbers)
+    )

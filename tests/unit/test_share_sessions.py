@@ -1,0 +1,124 @@
+"""Sessions of ShareFetch and ShareAcknowledge."""
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Millis, Uuid
+from ottla.sharing.sessions import EPOCH_MAX, Asked, Opened, Place, SessionKey, Sessions, named
+
+TOPIC = Uuid(bytes(range(16)))
+KEY = SessionKey("g", "m1")
+P0, P1, P2 = (Place(TOPIC, index) for index in range(3))
+NOW = Millis(1000)
+
+
+def begun(*places: Place, sessions_max: int = 10) -> Sessions:
+    sessions = Sessions(sessions_max, idle_ms=100)
+    assert sessions.fetch(Asked(KEY, 0, places), NOW) == Opened(places)
+    return sessions
+
+
+def test_a_session_remembers_what_is_followed() -> None:
+    sessions = begun(P0, P1)
+
+    opened = sessions.fetch(Asked(KEY, 1, (P2,), (P0,)), NOW)
+
+    assert isinstance(opened, Opened)
+    assert sorted(opened.places) == [P1, P2]
+
+
+def test_each_turn_begins_with_another_partition() -> None:
+    sessions = begun(P0, P1, P2)
+
+    firsts = []
+    for epoch in (1, 2, 3):
+        opened = sessions.fetch(Asked(KEY, epoch, ()), NOW)
+        assert isinstance(opened, Opened)
+        firsts.append(opened.places[0])
+
+    assert sorted(firsts) == [P0, P1, P2]
+
+
+def test_the_epoch_has_to_be_the_next() -> None:
+    sessions = begun(P0)
+
+    assert sessions.fetch(Asked(KEY, 2, ()), NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert sessions.fetch(Asked(KEY, 1, ()), NOW) == Opened((P0,))
+    assert sessions.fetch(Asked(KEY, 1, ()), NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_a_refused_epoch_changes_nothing_that_is_followed() -> None:
+    sessions = begun(P0)
+
+    sessions.fetch(Asked(KEY, 7, (P1,), (P0,)), NOW)
+
+    assert sessions.fetch(Asked(KEY, 1, ()), NOW) == Opened((P0,))
+
+
+def test_without_a_session_nothing_goes_on() -> None:
+    sessions = Sessions(10, 100)
+
+    for epoch in (1, -1):
+        found = sessions.fetch(Asked(KEY, epoch, ()), NOW)
+        assert found is ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert sessions.acknowledge(KEY, epoch, NOW) is ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_first_fetch_acknowledges_nothing() -> None:
+    sessions = begun(P0)
+
+    code = sessions.fetch(Asked(KEY, 0, (P1,), has_acks=True), NOW)
+
+    assert code is ErrorCode.INVALID_REQUEST
+    assert sessions.fetch(Asked(KEY, 1, ()), NOW) == Opened((P0,))
+
+
+def test_beginning_again_forgets_what_was() -> None:
+    sessions = begun(P0)
+
+    assert sessions.fetch(Asked(KEY, 0, (P1,)), NOW) == Opened((P1,))
+    assert len(sessions) == 1
+
+
+def test_an_acknowledgement_takes_the_next_epoch_and_begins_nothing() -> None:
+    sessions = begun(P0)
+
+    assert sessions.acknowledge(KEY, 0, NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert sessions.acknowledge(KEY, 1, NOW) is ErrorCode.NONE
+    assert sessions.fetch(Asked(KEY, 2, ()), NOW) == Opened((P0,))
+
+
+def test_a_last_request_leaves_the_session_to_be_ended() -> None:
+    sessions = begun(P0, P1)
+
+    assert sessions.fetch(Asked(KEY, -1, ()), NOW) == Opened((), is_final=True)
+    assert sessions.acknowledge(KEY, -1, NOW) is ErrorCode.NONE
+    assert sessions.end(KEY) == (P0, P1)
+    assert sessions.end(KEY) == ()
+
+
+def test_the_largest_epoch_is_followed_by_one() -> None:
+    sessions = begun(P0)
+    sessions._sessions[KEY].epoch = EPOCH_MAX  # 2**31 requests take too long
+
+    assert sessions.acknowledge(KEY, EPOCH_MAX, NOW) is ErrorCode.NONE
+    assert sessions.acknowledge(KEY, 1, NOW) is ErrorCode.NONE
+
+
+def test_too_many_sessions() -> None:
+    sessions = begun(P0, sessions_max=1)
+    other = Asked(SessionKey("g", "m2"), 0, (P0,))
+
+    assert sessions.fetch(other, NOW) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.fetch(Asked(KEY, 0, (P0,)), NOW) == Opened((P0,))
+
+
+def test_a_silent_session_gives_way_when_room_is_needed() -> None:
+    sessions = begun(P0, sessions_max=1)
+    other = Asked(SessionKey("g", "m2"), 0, (P0,))
+
+    assert sessions.fetch(other, Millis(NOW + 100)) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.fetch(other, Millis(NOW + 101)) == Opened((P0,))
+    assert sessions.keys() == (SessionKey("g", "m2"),)
+
+
+def test_a_partition_named_twice_counts_once() -> None:
+    assert named([(TOPIC, (1, 0)), (TOPIC, (1,))]) == (P1, P0)
