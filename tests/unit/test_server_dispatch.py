@@ -17,7 +17,11 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address
@@ -205,6 +209,16 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_and_not_silence(
     answer = decode(FindCoordinatorResponse, 0, body[4:])
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "peer=10.0.0.1:4" in caplog.text and "api=FindCoordinator version=0" in caplog.text
+
+
+def test_an_error_that_cannot_be_encoded_either_closes() -> None:
+    server = dispatcher(table(Route(ApiKey.METADATA, lambda *_: None)))
+    call = server.open(frame(ApiKey.METADATA, 1, MetadataRequest([])), None)
+    assert isinstance(call, Call)
+    assert isinstance(call.message, MetadataRequest)
+    call.message.topics = [MetadataRequestTopic(name="x" * 40_000)]
+    broken = MetadataResponse(controller_id=2**40)
+    assert server.settle(CALLER, call, broken) == Outgoing((), close=True)
 
 
 def test_an_error_that_cannot_be_said_closes() -> None:

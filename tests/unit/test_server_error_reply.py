@@ -118,6 +118,15 @@ def test_metadata_says_it_for_each_topic_even_where_it_has_a_code_of_its_own() -
     assert [(t.name, t.error_code) for t in reply.topics] == [("t", CODE)]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_a_topic_that_was_not_named_has_an_empty_name(version: int) -> None:
+    request = MetadataRequest([MetadataRequestTopic(name=None)])
+    reply = error_reply(ApiKey.METADATA, version, request, CODE)
+    assert reply is not None
+    assert encode(reply, version)
+    assert [(t.name, t.error_code) for t in reply.topics] == [("", CODE)]  # type: ignore[attr-defined]
+
+
 def test_nothing_to_put_it_on_is_nothing() -> None:
     assert error_reply(ApiKey.METADATA, 0, MetadataRequest(), CODE) is None
     assert error_reply(ApiKey.METADATA, 0, None, CODE) is None

@@ -132,7 +132,10 @@ def _array_like(source: Message, name: str, version: int) -> list[object]:
 
 
 def _name_it(element: Message, item: object, version: int) -> None:
-    """Copy what names ``item``, a struct or the name itself, into ``element``."""
+    """Copy what names ``item``, a struct or the name itself, into ``element``.
+
+    What has no name there is nameless here, not null: most responses could not say that.
+    """
     for field in _fields(element, version):
         spellings = next((same for same in _SAME if field.name in same), ())
         if not spellings:
@@ -143,7 +146,8 @@ def _name_it(element: Message, item: object, version: int) -> None:
         there = {f.name for f in _fields(item, version)}
         for name in (field.name, *spellings):
             if name in there:
-                setattr(element, field.name, getattr(item, name))
+                if getattr(item, name) is not None:
+                    setattr(element, field.name, getattr(item, name))
                 break
 
 

@@ -132,11 +132,18 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return Answer(NoReply.NO_REPLY, close=True) if body is None else body
 
     def settle(self, caller: Caller, call: Call, result: Result) -> Outgoing:
-        """Build what leaves for a result; one that cannot be encoded leaves as an error."""
+        """Build what leaves for a result; one that cannot be encoded leaves as an error.
+
+        An error that cannot be encoded either closes the connection.
+        """
         try:
             return self._outgoing(call.request, result)
         except ValueError as error:
-            return self._outgoing(call.request, self.failure(caller, call, error))
+            failure = self.failure(caller, call, error)
+        try:
+            return self._outgoing(call.request, failure)
+        except ValueError:
+            return Outgoing((), close=True)
 
     def _outgoing(self, request: Request, result: Result) -> Outgoing:
         if isinstance(result, Answer):
