@@ -21,6 +21,7 @@ ORDER = (
     "scram",
     "delegation-tokens",
     "acls",  # before a new topic can be reached
+    "replication-throttles",  # before anything is copied
     "replicas",  # leaders and followers of partitions
     "group-coordinator",  # takes over partitions that are led here by now
     "transaction-coordinator",
