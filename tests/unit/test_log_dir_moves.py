@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 
 import pytest
 from moves_world import NOW, ORDERS, Mover, led
@@ -76,6 +77,14 @@ def test_only_directories_of_the_broker_are_a_target() -> None:
     # Before it is asked whether the partition is here.
     with pytest.raises(LogDirNotFound):
         made.moves.alter(TopicPartition("nope", 0), "/elsewhere")
+
+
+def test_a_path_that_no_file_system_has_is_no_directory() -> None:
+    made = Mover().start()
+    settings = MoveSettings(paths=("/d1", "/d2"), canonical=os.path.realpath)
+    moves = LogDirMoves(made.host, made.broker.replicas, settings)
+    with pytest.raises(LogDirNotFound):
+        moves.alter(ORDERS, "/d2\0")
 
 
 def test_two_spellings_of_a_path_are_one() -> None:

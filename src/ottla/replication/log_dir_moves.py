@@ -311,10 +311,11 @@ class LogDirMoves:
     def _directory(self, path: str) -> LogDirectory:
         """Return the directory meant by a path."""
         canonical = self._settings.canonical
-        wanted = canonical(path)
+        # A client may send any text; with a NUL in it the file system refuses to be asked.
+        wanted = None if "\0" in path else canonical(path)
         known = next((each for each in self._settings.paths if canonical(each) == wanted), None)
         if known is None:
-            raise LogDirNotFound(f"{path} is none of log.dirs")
+            raise LogDirNotFound(f"{path!r} is none of log.dirs")
         found = next((each for each in self._host.directories if each.path == known), None)
         if found is None:
             raise StorageFailed(known, "offline since the start")
