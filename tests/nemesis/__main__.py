@@ -46,7 +46,7 @@ def main() -> int:
     faults = endless(names, arguments.seed, arguments.seconds)
     verdict = run_trial(shape, faults, seed=arguments.seed, directory=root)
     print(verdict)
-    if verdict.is_good:
+    if verdict.is_good and arguments.directory is None:
         shutil.rmtree(root)
     return 0 if verdict.is_good else 1
 

@@ -4,16 +4,21 @@ A fault chooses its victim by the stage's seeded chance; ``leader`` and ``contro
 the cluster at that moment.
 """
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
+from tests.nemesis.ground import Ground
 from tests.nemesis.watch import Watcher, controller_of, wait_until
 
 from ottla.testing import Cluster
 
 ASK_S_MAX = 30.0
+DISK_S_MAX = 30.0
+HOUR_MS = 3_600_000
 FLAP_S = 1.0
 STUTTER_STOPPED_S = 0.12
 STUTTER_RUNNING_S = 0.03
@@ -28,6 +33,7 @@ class Stage:
     chance: Random
     hold_s: float
     wait_whole: Callable[[], None]
+    ground: Ground
 
     def hold(self) -> None:
         time.sleep(self.hold_s)
@@ -42,6 +48,15 @@ class Stage:
 
     def controller(self) -> int:
         return wait_until(lambda: controller_of(self.cluster), ASK_S_MAX, "a controller") or 0
+
+    def is_alive(self, node_id: int) -> bool:
+        """Whether a node's process has not ended, in whatever way."""
+        process_id = self.cluster.process_id(node_id)
+        try:
+            text = Path(f"/proc/{process_id}/stat").read_text()
+        except FileNotFoundError:
+            return False
+        return text.rpartition(")")[2].split()[0] != "Z"
 
     def others(self, node_id: int) -> list[int]:
         return [each for each in self.cluster.node_ids if each != node_id]
@@ -175,6 +190,45 @@ def rolling_restart(stage: Stage) -> None:
         stage.wait_whole()
 
 
+def _lose_disk(stage: Stage, fail: Callable[[int], None]) -> None:
+    """Its only disk fails: a node ends by itself, and serves again once it has a disk."""
+    victim = stage.leader()
+    fail(victim)
+    wait_until(lambda: not stage.is_alive(victim), DISK_S_MAX, f"node {victim} ending")
+    stage.hold()
+    stage.ground.heal(victim)
+    stage.cluster.kill(victim)
+    stage.cluster.start(victim)
+
+
+def full_disk(stage: Stage) -> None:
+    _lose_disk(stage, stage.ground.fill)
+
+
+def failing_write(stage: Stage) -> None:
+    _lose_disk(stage, lambda node_id: stage.ground.fail_writes(node_id, errno.EIO))
+
+
+def failing_fsync(stage: Stage) -> None:
+    _lose_disk(stage, lambda node_id: stage.ground.fail_syncs(node_id, errno.EIO))
+
+
+def slow_fsync(stage: Stage) -> None:
+    victim = stage.any_node()
+    stage.ground.slow_syncs(victim, int(stage.hold_s * 500))
+    stage.hold()
+    stage.ground.heal(victim)
+
+
+def clock_jumps(stage: Stage) -> None:
+    """The wall clock of one node goes to and fro, by an hour and by ten years."""
+    victim = stage.any_node()
+    for hours in (1, -1, 24 * 3650):
+        stage.ground.set_clock_ahead(victim, hours * HOUR_MS)
+        time.sleep(stage.hold_s / 3)
+    stage.ground.heal(victim)
+
+
 FAULTS: Mapping[str, Callable[[Stage], None]] = {
     each.__name__.replace("_", "-"): each
     for each in (
@@ -194,8 +248,24 @@ FAULTS: Mapping[str, Callable[[Stage], None]] = {
         flapping,
         slow_node,
         rolling_restart,
+        full_disk,
+        failing_write,
+        failing_fsync,
+        slow_fsync,
+        clock_jumps,
     )
 }
+NEED_DISKS = {"full-disk"}
+NEED_SHIM = {"failing-write", "failing-fsync", "slow-fsync", "clock-jumps"}
+
+
+def missing_for(ground: Ground, name: str) -> str | None:
+    """Say what a fault needs and this machine does not have; None when it has all."""
+    if name in NEED_DISKS and not ground.has_disks:
+        return "no tmpfs may be mounted"
+    if name in NEED_SHIM and ground.library is None:
+        return "there is no C compiler"
+    return None
 
 
 def plan(names: list[str], chance: Random) -> list[str]:

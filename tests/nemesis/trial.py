@@ -3,8 +3,10 @@
 load begins - fault, heal, rest - ... - load ends - all replicas in sync - final read - verdict
 """
 
+import shutil
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,8 @@ from random import Random
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.nemesis.faults import FAULTS, Stage
+from tests.nemesis.faults import FAULTS, Stage, missing_for
+from tests.nemesis.ground import Ground, lay
 from tests.nemesis.load import LOGGER, Member, PacedProducer, Reader, Worker, title
 from tests.nemesis.recorder import Recorder, now
 from tests.nemesis.replicas import dump
@@ -24,6 +27,13 @@ from ottla.testing.history.check import check
 from ottla.testing.history.events import Fault, Final, Heal, Phase, Poll, Send
 from ottla.testing.history.liveness import Liveness
 
+# Long enough that a busy machine is not taken for a dead node, short enough for faults to matter.
+STEADY: dict[str, object] = {
+    "broker.session.timeout.ms": 3000,
+    "controller.quorum.fetch.timeout.ms": 1500,
+    "controller.quorum.election.timeout.ms": 1000,
+    "log.retention.check.interval.ms": 1000,
+}
 TOPIC = "nemesis"
 GROUP = "readers"
 WHOLE_S_MAX = 60.0
@@ -44,7 +54,7 @@ class Shape:
     warm_up_s: float = 2.0
     hold_s: float = 5.0
     rest_s: float = 3.0
-    config: dict[str, object] = field(default_factory=dict)
+    config: dict[str, object] = field(default_factory=lambda: dict(STEADY))
 
 
 @dataclass(frozen=True)
@@ -80,14 +90,18 @@ def _end(workers: Sequence[Worker]) -> None:
 class Trial:
     """A cluster under load, to which things are done."""
 
-    def __init__(self, cluster: Cluster, shape: Shape, recorder: Recorder, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, ground: Ground, shape: Shape, recorder: Recorder, seed: int
+    ) -> None:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=LOGGER)
         self._watcher = Watcher(recorder, cluster, TOPIC, shape.partitions)
         self.producers: list[PacedProducer] = []
         self.members: list[Member] = []
         self.readers: list[Worker] = []
-        self.stage = Stage(cluster, self._watcher, Random(seed), shape.hold_s, self.wait_whole)
+        self.stage = Stage(
+            cluster, self._watcher, Random(seed), shape.hold_s, self.wait_whole, ground
+        )
 
     @property
     def _at(self) -> list[TopicPartition]:
@@ -205,11 +219,34 @@ def run_trial(
 ) -> Verdict:
     """Start a cluster, break it, and judge."""
     with ExitStack() as stack:
-        recorder = Recorder(directory and directory / "history.jsonl")
+        root = directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
+        if directory is None:
+            stack.callback(shutil.rmtree, root, ignore_errors=True)
+        recorder = Recorder(root / "history.jsonl")
         stack.callback(recorder.close)
-        data = directory and directory / "cluster"
+        ground = lay(root / "cluster", shape.nodes, stack)
         cluster = stack.enter_context(
-            run_cluster(shape.nodes, processes=True, config=shape.config, directory=data)
+            run_cluster(
+                shape.nodes,
+                processes=True,
+                config=shape.config,
+                directory=root / "cluster",
+                environment=ground.environment,
+            )
         )
-        Trial(cluster, shape, recorder, seed).run(faults)
-        return judge(recorder)
+        trial = Trial(cluster, ground, shape, recorder, seed)
+        try:
+            trial.run(_offered(ground, faults))
+            return judge(recorder)
+        finally:
+            for node_id in cluster.node_ids:
+                (root / f"node-{node_id}.log").write_text(cluster.output(node_id))
+
+
+def _offered(ground: Ground, faults: Iterable[str]) -> Iterator[str]:
+    for name in faults:
+        missing = missing_for(ground, name)
+        if missing is None:
+            yield name
+        else:
+            print(f"{name}: left out, {missing}", flush=True)

@@ -95,7 +95,7 @@ def is_alive(process_id: int) -> bool:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    with run_cluster(3, processes=True) as cluster:
+    with run_cluster(3, processes=True, environment=lambda n: {"SAID_TO": str(n)}) as cluster:
         yield cluster
 
 
@@ -189,6 +189,13 @@ def test_a_cluster_of_nonsense_is_refused(nodes: int, controllers: int | None) -
 
 
 # -- in processes ------------------------------------------------------------------
+
+
+def test_each_process_finds_what_was_put_into_its_environment(whole: Cluster) -> None:
+    for node_id in whole.node_ids:
+        found = Path(f"/proc/{whole.process_id(node_id)}/environ").read_bytes().split(b"\0")
+        assert f"SAID_TO={node_id}".encode() in found
+        assert any(each.startswith(b"PATH=") for each in found), "and ours too"
 
 
 def test_a_killed_node_refuses_at_once_and_comes_back_on_its_port(whole: Cluster) -> None:

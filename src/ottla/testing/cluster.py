@@ -205,6 +205,7 @@ def run_cluster(
     config: Mapping[str, object] | None = None,
     directory: Path | None = None,
     controllers: int | None = None,
+    environment: Callable[[int], Mapping[str, str]] | None = None,
 ) -> Iterator[Cluster]:
     """Run a cluster; stop whatever is left of it at the end, and delete what it wrote.
 
@@ -215,6 +216,7 @@ def run_cluster(
         config: settings of all nodes beyond those that make them a cluster.
         directory: where their data goes, and then stays; a temporary directory otherwise.
         controllers: how many nodes vote as well; by default 3, or 1 of fewer than 3.
+        environment: what a node's process, by its id, finds in its environment beyond ours.
 
     Raises:
         NodeFailed: a node did not come up. ValueError: so many nodes make no cluster.
@@ -234,7 +236,13 @@ def run_cluster(
         wires = _open_wires(plan)
         stack.callback(wires.close)
         sites = {
-            node_id: Site(node_id, root / f"node-{node_id}", ports, wires.links.relays_of(node_id))
+            node_id: Site(
+                node_id,
+                root / f"node-{node_id}",
+                ports,
+                wires.links.relays_of(node_id),
+                environment(node_id) if environment is not None else {},
+            )
             for node_id, ports in held.items()
         }
         _format(plan, sites)
@@ -299,7 +307,7 @@ def _format(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
     voters = Quorum(initial_controllers=initial_controllers(plan, ids))
     observer = Quorum(has_no_initial_controllers=True)
     for node_id, site in sites.items():
-        site.root.mkdir(parents=True)
+        site.root.mkdir(parents=True, exist_ok=True)
         node = plan.nodes[node_id]
         text = settings_text(plan, node, str(site.root / "data"))
         site.settings.write_text(text, encoding="utf-8")

@@ -40,12 +40,16 @@ class NeedsProcesses(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a node keeps while it does not run. ``relays``: how it reaches its peers."""
+    """What a node keeps while it does not run. ``relays``: how it reaches its peers.
+
+    ``environment``: what its process finds in its environment beyond ours.
+    """
 
     node_id: int
     root: Path
     ports: Mapping[str, HeldPort]
     relays: Mapping[Address, Address] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> Path:
@@ -233,6 +237,7 @@ class ProcessHost:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
+                    env={**os.environ, **self._site.environment},
                 )
         finally:
             # The child has its own copies. One kept here would go on listening after its death.
