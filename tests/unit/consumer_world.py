@@ -5,7 +5,6 @@ from typing import Any
 from classic_world import SETTINGS, World
 from controller_images import image_of
 from coordinator_world import FakeClock, FakeLog
-from msgspec.structs import replace
 
 from ottla.coordinators.groups.consumer_context import ConsumerContext
 from ottla.coordinators.groups.consumer_group import ConsumerGroup
@@ -45,7 +44,7 @@ def topic_id(name: str) -> Uuid:
     return Uuid(name.encode().ljust(16, b"\x00"))
 
 
-def image_with(racks: dict[int, str] | None = None, **counts: int) -> Image:
+def image_with(**counts: int) -> Image:
     """An image with topics of so many partitions, each on broker 1."""
     records: list[Any] = []
     for name, count in counts.items():
@@ -185,4 +184,4 @@ def _name(identifier: Uuid) -> str:
     return identifier.rstrip(b"\x00").decode()
 
 
-__all__ = ["ConsumerWorld", "image_with", "named", "replace", "subscribed", "topic_id"]
+__all__ = ["ConsumerWorld", "image_with", "named", "subscribed", "topic_id"]

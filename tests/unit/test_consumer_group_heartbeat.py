@@ -19,6 +19,7 @@ from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
+from ottla.protocol.internal.metadata_cluster import RegisterBrokerRecord
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
@@ -164,6 +165,18 @@ def test_more_partitions_are_another_epoch() -> None:
     assert (reply.member_epoch, named(reply)) == (2, {"t": [0, 1, 2, 3, 4]})
     world.image = image_with(t=5, u=3)
     assert world.beat("a", 2).member_epoch == 2, "nobody reads u"
+
+
+def test_other_racks_are_another_epoch_and_the_same_news_is_not() -> None:
+    world = ConsumerWorld()
+    world.enter("a")
+    world.beat("a", 1)
+    world.image = replay_all(world.image, [RegisterBrokerRecord(broker_id=1, rack="r")])
+    assert world.beat("a", 1).member_epoch == 2
+    world.image = replay_all(world.image, [RegisterBrokerRecord(broker_id=1, rack="s")])
+    assert world.beat("a", 2).member_epoch == 3
+    world.image = replay_all(world.image, [RegisterBrokerRecord(broker_id=2, rack="s")])
+    assert world.beat("a", 3).member_epoch == 3
 
 
 def test_a_deleted_topic_is_given_up() -> None:
