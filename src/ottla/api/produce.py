@@ -185,6 +185,10 @@ class ProduceHandler:
         self, terms: _Terms, produce: ProduceBody, refused: Mapping[TopicPartition, ErrorCode]
     ) -> Reply:
         """Append everything but what is ``refused`` beforehand, and answer or wait."""
+        if terms.acks == 1 and not refused and len(produce.topics) == 1:
+            topic, partitions = produce.topics[0]
+            if len(partitions) == 1:
+                return self._append_single(terms, topic, *partitions[0])
         reply = _Reply(terms)
         results = reply.results
         waits: dict[int, Subscribe] = {}
@@ -209,6 +213,20 @@ class ProduceHandler:
             return self._answer(reply)
         waiting = PartitionWait(reply.ended, partial(self._answer, reply))
         return waiting.begin(waits, produce.timeout_ms)
+
+    def _append_single(
+        self, terms: _Terms, topic: str | Uuid, index: int, records: memoryview | None
+    ) -> Result:
+        """Append the one batch of a request that does not wait: what small requests are."""
+        name = topic if isinstance(topic, str) else self._name_of(topic)
+        found = self._append(terms, (topic, name, index), records)
+        if not isinstance(found, PartitionResult):
+            return [pack_produce(terms.version, ((topic, (found[1],)),))]
+        reply = _Reply(terms)
+        reply.topics.append((topic, 1))
+        reply.names.append(name)
+        reply.results.append(found)
+        return self._answer(reply)
 
     def _append(
         self, terms: _Terms, at: tuple[str | Uuid, str, int], records: memoryview | None

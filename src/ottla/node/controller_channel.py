@@ -22,7 +22,9 @@ from ottla.runtime.ports import Address, Network
 
 log = logging.getLogger(__name__)
 
-RETRY_MS: Final = 50
+# A node that starts asks while its own controller is about to become active; then ever slower.
+RETRY_MS_MIN: Final = 5
+RETRY_MS_MAX: Final = 50
 CONNECT_MS_MAX: Final = 2_000
 _MOVED: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
@@ -77,6 +79,7 @@ class ControllerChannel:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         reason = "no active controller is known"
+        retry_ms = RETRY_MS_MIN
         while (left_ms := int((deadline - loop.time()) * 1000)) > 0:
             try:
                 async with asyncio.timeout(left_ms / 1000):
@@ -89,7 +92,8 @@ class ControllerChannel:
             except (OSError, Fault) as error:
                 reason = str(error)
                 self._drop()
-            await asyncio.sleep(min(RETRY_MS, max(1, left_ms)) / 1000)
+            await asyncio.sleep(min(retry_ms, max(1, left_ms)) / 1000)
+            retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
         raise RequestTimedOut(f"active controller: {reason}")
 
     async def _connect(self) -> _Line | None:

@@ -7,7 +7,6 @@ are repeated by the interpreter; short writes are repeated here.
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Sequence
 
 from ottla.protocol.types import Buffer, Millis
@@ -200,6 +199,8 @@ class RealDisk:
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it; stops at the first failure."""
+        import shutil  # brings three compressors along, and this is seldom called
+
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
