@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "consume": "ottla.cli.consume_command",
     "config": "ottla.cli.config_command",
     "cluster": "ottla.cli.cluster_command",
+    "logdir": "ottla.cli.logdir_command",
     "log": "ottla.cli.log_command",
     "doctor": "ottla.cli.doctor_command",
     "server": "ottla.cli.server_command",

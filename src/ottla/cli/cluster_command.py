@@ -1,13 +1,26 @@
 """``ottla cluster``: who is in it, and how it is."""
 
+from typing import Annotated
+
 import typer
 
 from ottla.cli.health import Finding, judge
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.reassign_plan import BadPlan, plan_drain
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.cli.topic_placement import (
+    Wait,
+    carry_out,
+    moved,
+    replicas_of,
+    serving_brokers,
+    told,
+)
 from ottla.client.admin import describe_cluster, describe_quorum, list_topics
 from ottla.client.cluster import Cluster
+from ottla.client.placement import unregister_broker
 
 app = typer.Typer(help="The cluster as a whole.", no_args_is_help=True, add_completion=False)
 
@@ -67,3 +80,59 @@ async def _findings(cluster: Cluster) -> list[Finding]:
     told = await describe_cluster(cluster)
     quorum = await describe_quorum(cluster)
     return judge(told.brokers, await list_topics(cluster), quorum, cluster.world.clock.now())
+
+
+@app.command("drain")
+def drain(
+    context: typer.Context,
+    broker: Annotated[int, typer.Argument(help="The broker that shall have no replicas.")],
+    *,
+    wait: Wait = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Move every replica of a broker to the others."""
+
+    async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
+        current = replicas_of(await list_topics(cluster))
+        racks = await serving_brokers(cluster)
+        racks.pop(broker, None)
+        changes = plan_drain(current, racks, broker)
+        if not changes:
+            say(f"broker {broker} has no replicas")
+        return told(await carry_out(cluster, changes, is_waiting=wait), moved(changes))
+
+    try:
+        rows, refusals = with_cluster(bootstrap, work)
+    except BadPlan as error:
+        fail(str(error))
+    answer(context, output, rows)
+    if refusals:
+        fail("\n".join(refusals))
+
+
+@app.command("unregister")
+def unregister(
+    context: typer.Context,
+    broker: Annotated[int, typer.Argument(help="The broker that will not come back.")],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Although it has replicas.")] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Have the cluster forget a broker that is gone for good."""
+
+    async def work(cluster: Cluster) -> int:
+        held = [
+            name for name, who in replicas_of(await list_topics(cluster)).items() if broker in who
+        ]
+        if force or not held:
+            await unregister_broker(cluster, broker)
+            return 0
+        return len(held)
+
+    held = with_cluster(bootstrap, work)
+    if held:
+        fail(f"broker {broker} has {held} replicas; `ottla cluster drain {broker}` moves them, "
+             "--force gives them up")  # fmt: skip
+    answer(context, output, [{"unregistered": broker}])

@@ -17,6 +17,7 @@ from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
+from ottla.cli.topic_placement import elect, reassign
 from ottla.client.admin import (
     DEFAULT,
     Change,
@@ -42,6 +43,8 @@ from ottla.protocol.types import Uuid
 from ottla.protocol.uuids import uuid_text
 
 app = typer.Typer(help="Topics and their partitions.", no_args_is_help=True, add_completion=False)
+app.command("reassign")(reassign)
+app.command("elect")(elect)
 
 Name = Annotated[str, typer.Argument(help="The topic.")]
 Names = Annotated[list[str], typer.Argument(help="The topics.")]

@@ -1,0 +1,139 @@
+"""``ottla logdir``: the log directories of brokers, and moving partitions between them."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
+from ottla.cli.rendering import Row
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.cli.topic_placement import POLL_S, Partitions, Wait, serving_brokers, told
+from ottla.client.admin import describe_topics
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.placement import alter_log_dirs, describe_log_dirs
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResult,
+)
+
+app = typer.Typer(help="Log directories of brokers.", no_args_is_help=True, add_completion=False)
+
+
+@app.command("list")
+def show_list(
+    context: typer.Context,
+    brokers: Annotated[list[int] | None, typer.Argument(help="Of these; else of all.")] = None,
+    *,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", "-p", help="Every partition in them.")
+    ] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show what is in the log directories, and how much room is left."""
+
+    async def work(cluster: Cluster) -> list[Row]:
+        rows: list[Row] = []
+        for broker in sorted(brokers or await serving_brokers(cluster)):
+            for found in await describe_log_dirs(cluster, broker):
+                rows += _partitions(broker, found) if partitions else [_summary(broker, found)]
+        return rows
+
+    answer(context, output, with_cluster(bootstrap, work))
+
+
+def _summary(broker: int, found: DescribeLogDirsResult) -> Row:
+    held = _held(found)
+    return {
+        "broker": broker,
+        "directory": found.log_dir,
+        "state": "online" if not found.error_code else ErrorCode(found.error_code).name,
+        "partitions": sum(not row.is_future_key for row in held.values()),
+        "arriving": sum(row.is_future_key for row in held.values()),
+        "size": sum(row.partition_size for row in held.values()),
+        "usable": found.usable_bytes if found.usable_bytes >= 0 else None,
+        "total": found.total_bytes if found.total_bytes >= 0 else None,
+    }
+
+
+def _held(found: DescribeLogDirsResult) -> dict[TopicPartition, DescribeLogDirsPartition]:
+    return {
+        TopicPartition(topic.name, row.partition_index): row
+        for topic in found.topics
+        for row in topic.partitions
+    }
+
+
+def _partitions(broker: int, found: DescribeLogDirsResult) -> list[Row]:
+    return [
+        {
+            "broker": broker,
+            "directory": found.log_dir,
+            "topic": name.topic,
+            "partition": name.number,
+            "size": row.partition_size,
+            "lag": row.offset_lag if row.offset_lag >= 0 else None,
+            "arriving": row.is_future_key,
+        }
+        for name, row in sorted(_held(found).items())
+    ]
+
+
+@app.command("move")
+def move(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    *,
+    broker: Annotated[int, typer.Option("--broker", help="Whose replicas.")],
+    to: Annotated[str, typer.Option("--to", "-t", help="The directory, one of its log.dirs.")],
+    partition: Partitions = None,
+    wait: Wait = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Move a broker's replicas of a topic to another of its log directories."""
+
+    async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
+        (found,) = await describe_topics(cluster, [topic])
+        wanted = [
+            TopicPartition(topic, each.partition_index)
+            for each in found.partitions
+            if broker in each.replica_nodes and (not partition or each.partition_index in partition)
+        ]
+        refusals = await alter_log_dirs(cluster, broker, to, wanted)
+        moving = {name for name, refused in refusals.items() if refused is None}
+        if wait:
+            await _wait_moved(cluster, broker, moving)
+        rows: dict[TopicPartition, Row] = {
+            name: {"topic": name.topic, "partition": name.number, "broker": broker, "directory": to}
+            for name in refusals
+        }
+        return told(refusals, rows)
+
+    rows, refusals = with_cluster(bootstrap, work)
+    answer(context, output, rows)
+    if refusals:
+        fail("\n".join(refusals))
+
+
+async def _wait_moved(cluster: Cluster, broker: int, moving: set[TopicPartition]) -> None:
+    """Wait until none of them is on its way any more.
+
+    Raises:
+        Refused: a directory has failed meanwhile.
+    """
+    while True:
+        found = await describe_log_dirs(cluster, broker)
+        failed = [each for each in found if each.error_code]
+        arriving = {
+            name for each in found for name, row in _held(each).items() if row.is_future_key
+        }
+        if not arriving & moving:
+            return
+        if failed:
+            raise Refused(failed[0].error_code, failed[0].log_dir)
+        await asyncio.sleep(POLL_S)

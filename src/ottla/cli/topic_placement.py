@@ -1,0 +1,216 @@
+"""``ottla topic reassign`` and ``elect``: which brokers have replicas, and which of them leads."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, plan_onto
+from ottla.cli.rendering import Row
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.client.admin import describe_cluster, describe_topics, list_topics
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.placement import (
+    Refusals,
+    alter_reassignments,
+    elect_leaders,
+    list_reassignments,
+)
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.metadata import MetadataResponseTopic
+
+POLL_S: Final = 0.25
+
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", help="Only these partitions.")
+]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Return when it is done.")]
+
+
+def replicas_of(topics: Iterable[MetadataResponseTopic]) -> dict[TopicPartition, list[int]]:
+    """Return who has each partition, the preferred leader first."""
+    return {
+        TopicPartition(topic.name or "", each.partition_index): each.replica_nodes
+        for topic in topics
+        for each in topic.partitions
+    }
+
+
+def told(refusals: Refusals, rows: Mapping[TopicPartition, Row]) -> tuple[list[Row], list[str]]:
+    """Return the rows of what was granted, and why the rest was not."""
+    granted = [rows[name] for name, refused in refusals.items() if refused is None]
+    return granted, [str(refused) for refused in refusals.values() if refused is not None]
+
+
+async def carry_out(cluster: Cluster, changes: Assignment, *, is_waiting: bool) -> Refusals:
+    """Ask for a plan, and wait until it is done if that is wanted."""
+    if not changes:
+        return {}
+    refusals = await alter_reassignments(cluster, changes)
+    asked = {name for name, refused in refusals.items() if refused is None}
+    while is_waiting:
+        if not asked & set(await list_reassignments(cluster)):
+            break
+        await asyncio.sleep(POLL_S)
+    return refusals
+
+
+def moved(changes: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Row]:
+    """Return a row for each partition of a plan."""
+    return {
+        name: {"topic": name.topic, "partition": name.number, "replicas": list(replicas)}
+        for name, replicas in changes.items()
+    }
+
+
+def reassign(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="The topics.")] = None,
+    *,
+    to: Annotated[
+        str | None, typer.Option("--to", "-t", help="The brokers that shall have them: 1,2,3.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", "-r", help="How many replicas of each.")
+    ] = None,
+    partition: Partitions = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Go back to what was before.")] = False,
+    wait: Wait = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Move replicas to other brokers, or show what is being moved."""
+    if names and not (to or replication_factor or cancel):
+        raise typer.BadParameter("give --to, --replication-factor or --cancel")
+    if not names and (to or replication_factor or partition):
+        raise typer.BadParameter("name the topics")
+    brokers = None if to is None else _ids(to)
+
+    async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
+        if cancel:
+            return await _cancel(cluster, names, partition)
+        if not names:
+            return await _status(cluster), []
+        current = replicas_of(await describe_topics(cluster, names))
+        wanted = {each: now for each, now in current.items() if _is_meant(each, partition)}
+        everywhere = replicas_of(await list_topics(cluster))
+        changes = plan_onto(
+            wanted, await _brokers(cluster, brokers, everywhere), replication_factor
+        )
+        return told(await carry_out(cluster, changes, is_waiting=wait), moved(changes))
+
+    try:
+        rows, refusals = with_cluster(bootstrap, work)
+    except BadPlan as error:
+        fail(str(error))
+    answer(context, output, rows)
+    if refusals:
+        fail("\n".join(refusals))
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} must be broker ids: 1,2,3", param_hint="--to"
+        ) from error
+
+
+def _is_meant(name: TopicPartition, numbers: Sequence[int] | None) -> bool:
+    return not numbers or name.number in numbers
+
+
+async def _brokers(
+    cluster: Cluster,
+    wanted: Sequence[int] | None,
+    everywhere: Mapping[TopicPartition, Sequence[int]],
+) -> Brokers:
+    """Return the brokers that are meant, by default all that serve."""
+    serving = await serving_brokers(cluster)
+    load = dict.fromkeys(serving, 0)
+    for replicas in everywhere.values():
+        for each in replicas:
+            load[each] = load.get(each, 0) + 1
+    if wanted is None:
+        return Brokers(serving, load)
+    return Brokers({each: serving.get(each) for each in wanted}, load)
+
+
+async def serving_brokers(cluster: Cluster) -> dict[int, str | None]:
+    """Return the racks of the brokers that are not fenced, by id."""
+    found = (await describe_cluster(cluster)).brokers
+    return {each.broker_id: each.rack for each in found if not each.is_fenced}
+
+
+async def _status(cluster: Cluster) -> list[Row]:
+    ongoing = await list_reassignments(cluster)
+    if not ongoing:
+        say("nothing is being moved")
+    return [
+        {
+            "topic": name.topic,
+            "partition": name.number,
+            "replicas": row.replicas,
+            "adding": row.adding_replicas,
+            "removing": row.removing_replicas,
+        }
+        for name, row in sorted(ongoing.items())
+    ]
+
+
+async def _cancel(
+    cluster: Cluster, names: Sequence[str] | None, numbers: Sequence[int] | None
+) -> tuple[list[Row], list[str]]:
+    ongoing = {
+        name: [each for each in row.replicas if each not in row.adding_replicas]
+        for name, row in (await list_reassignments(cluster)).items()
+        if (not names or name.topic in names) and _is_meant(name, numbers)
+    }
+    if not ongoing:
+        say("nothing is being moved")
+        return [], []
+    return told(await alter_reassignments(cluster, dict.fromkeys(ongoing)), moved(ongoing))
+
+
+def elect(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="The topics; else all.")] = None,
+    *,
+    partition: Partitions = None,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="A replica out of sync may lead: records are lost.")
+    ] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Let the preferred replicas lead, or any that is alive."""
+    if partition and not names:
+        raise typer.BadParameter("name the topic", param_hint="--partition")
+
+    async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
+        wanted = None
+        if names:
+            found = replicas_of(await describe_topics(cluster, names))
+            wanted = [each for each in found if _is_meant(each, partition)]
+        refusals = await elect_leaders(cluster, wanted, is_unclean=unclean)
+        needed = {name: why for name, why in refusals.items() if not _is_needless(why)}
+        rows: dict[TopicPartition, Row] = {
+            name: {"topic": name.topic, "partition": name.number} for name in needed
+        }
+        return told(needed, rows)
+
+    rows, refusals = with_cluster(bootstrap, work)
+    answer(context, output, rows)
+    if refusals:
+        fail("\n".join(refusals))
+    if not rows:
+        say("every partition has its preferred leader already")
+
+
+def _is_needless(refused: Refused | None) -> bool:
+    return refused is not None and refused.code == ErrorCode.ELECTION_NOT_NEEDED

@@ -1,0 +1,171 @@
+"""Where replicas are: moving them between brokers and directories, and who leads.
+
+Like `admin.py`: each function is one request, and those that change something are sent once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from ottla.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+)
+from ottla.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from ottla.protocol.types import NodeId
+
+Refusals = dict[TopicPartition, Refused | None]
+
+_PREFERRED, _UNCLEAN = 0, 1
+TIMEOUT_MS: Final = 60_000
+
+
+async def alter_reassignments(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]
+) -> Refusals:
+    """Give partitions other replicas, None to call a reassignment off. Raises `Refused`."""
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS,
+        topics=[
+            ReassignableTopic(
+                topic,
+                [
+                    ReassignablePartition(each.number, _listed(wanted[each]))
+                    for each in sorted(partitions)
+                ],
+            )
+            for topic, partitions in _by_topic(wanted)
+        ],
+    )
+    response = await cluster.send_any(
+        request, AlterPartitionReassignmentsResponse, may_repeat=False
+    )
+    _check(response.error_code, "reassignment", response.error_message)
+    return {
+        (name := TopicPartition(topic.name, row.partition_index)): _refused(
+            row.error_code, name, row.error_message
+        )
+        for topic in response.responses
+        for row in topic.partitions
+    }
+
+
+def _listed(replicas: Sequence[int] | None) -> list[int] | None:
+    return None if replicas is None else list(replicas)
+
+
+async def list_reassignments(
+    cluster: Cluster,
+) -> dict[TopicPartition, OngoingPartitionReassignment]:
+    """Return the partitions whose replicas are being moved. Raises `Refused`."""
+    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
+    response = await cluster.send_any(request, ListPartitionReassignmentsResponse)
+    _check(response.error_code, "reassignments", response.error_message)
+    return {
+        TopicPartition(topic.name, row.partition_index): row
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+async def elect_leaders(
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, is_unclean: bool = False
+) -> Refusals:
+    """Let the preferred replica lead, or any that is alive; None is all partitions.
+
+    Of all partitions, those that need no election are not among the answers. Raises `Refused`.
+    """
+    named = None
+    if partitions is not None:
+        named = [
+            TopicPartitions(topic, [each.number for each in sorted(found)])
+            for topic, found in _by_topic(partitions)
+        ]
+    request = ElectLeadersRequest(_UNCLEAN if is_unclean else _PREFERRED, named, TIMEOUT_MS)
+    response = await cluster.send_any(request, ElectLeadersResponse, may_repeat=False)
+    _check(response.error_code, "election")
+    return {
+        (name := TopicPartition(topic.topic, row.partition_id)): _refused(
+            row.error_code, name, row.error_message
+        )
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
+    """Have the cluster forget a broker. Raises `Refused`."""
+    request = UnregisterBrokerRequest(broker_id)
+    response = await cluster.send_any(request, UnregisterBrokerResponse, may_repeat=False)
+    _check(response.error_code, f"broker {broker_id}", response.error_message)
+
+
+async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLogDirsResult]:
+    """Return a broker's log directories with all that is in them. Raises `Refused`."""
+    request = DescribeLogDirsRequest(topics=None)
+    response = await cluster.send_to(NodeId(broker_id), request, DescribeLogDirsResponse)
+    _check(response.error_code, f"broker {broker_id}")
+    return sorted(response.results, key=lambda each: each.log_dir)
+
+
+async def alter_log_dirs(
+    cluster: Cluster, broker_id: int, path: str, partitions: Iterable[TopicPartition]
+) -> Refusals:
+    """Have a broker move replicas of its own to a directory; returns once that has begun."""
+    topics = [
+        AlterReplicaLogDirTopic(topic, [each.number for each in sorted(found)])
+        for topic, found in _by_topic(partitions)
+    ]
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, topics)])
+    response = await cluster.send_to(NodeId(broker_id), request, AlterReplicaLogDirsResponse)
+    return {
+        (name := TopicPartition(topic.topic_name, row.partition_index)): _refused(
+            row.error_code, name, None
+        )
+        for topic in response.results
+        for row in topic.partitions
+    }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for each in partitions:
+        found.setdefault(each.topic, []).append(each)
+    return sorted(found.items())
+
+
+def _refused(code: int, name: TopicPartition, message: str | None) -> Refused | None:
+    return None if code == ErrorCode.NONE else Refused(code, str(name), message)
+
+
+def _check(code: int, subject: str, message: str | None = None) -> None:
+    if code != ErrorCode.NONE:
+        raise Refused(code, subject, message)

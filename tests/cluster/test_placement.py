@@ -1,0 +1,117 @@
+"""Replicas move between brokers and directories, by the command line, on whole nodes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli.app import app
+from ottla.testing.cluster import Cluster, run_cluster
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Ottla:
+    """Runs commands against one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.bootstrap = cluster.bootstrap
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
+        assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+        return done.stdout if code == 0 else done.stderr
+
+    def json(self, *arguments: str) -> list[dict]:
+        return json.loads(self(*arguments, "-o", "json"))
+
+    def partitions(self, topic: str) -> list[dict]:
+        (found,) = self.json("topic", "describe", topic)
+        return found["partitions"]
+
+    def produce(self, tmp: Path, topic: str, count: int) -> None:
+        lines = tmp / "lines"
+        lines.write_text("".join(f"line-{at}\n" for at in range(count)))
+        self("produce", topic, str(lines))
+
+    def consume(self, topic: str) -> list[str]:
+        return self("consume", topic, "-e").splitlines()
+
+
+def test_partitions_move_between_directories(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    with run_cluster(1, config={"log.dirs": f"{first},{second}"}) as cluster:
+        ottla = Ottla(cluster)
+        ottla("topic", "create", "orders", "-p", "2", "-r", "1")
+        ottla.produce(tmp_path, "orders", 500)
+        for target in (first, second, first):
+            moved = ottla.json(
+                "logdir", "move", "orders", "--broker", "1", "--to", str(target), "-w"
+            )
+            assert [row["partition"] for row in moved] == [0, 1]
+            rows = ottla.json("logdir", "list", "1", "-p")
+            held = {(r["topic"], r["partition"]): r["directory"] for r in rows}
+            assert held[("orders", 0)] == held[("orders", 1)] == str(target)
+            assert sorted(ottla.consume("orders")) == sorted(f"line-{at}" for at in range(500))
+        assert "LOG_DIR_NOT_FOUND" in ottla(
+            "logdir", "move", "orders", "--broker", "1", "--to", "/nowhere", code=1
+        )
+        summary = ottla.json("logdir", "list")
+        assert [row["directory"] for row in summary] == [str(first), str(second)]
+        assert [row["state"] for row in summary] == ["online"] * 2
+        cluster.restart(1)
+        assert len(ottla.consume("orders")) == 500
+
+
+def test_replicas_move_between_brokers(tmp_path: Path) -> None:
+    with run_cluster(3) as cluster:
+        ottla = Ottla(cluster)
+        ottla("topic", "create", "orders", "-p", "3", "-r", "1")
+        ottla.produce(tmp_path, "orders", 300)
+        ottla("topic", "reassign", "orders", "--to", "2,3", "-r", "2", "-w")
+        assert all(sorted(p["replicas"]) == [2, 3] for p in ottla.partitions("orders"))
+        ottla("topic", "reassign", "orders", "--to", "1,2,3", "-r", "3", "-w")
+        assert all(sorted(p["isr"]) == [1, 2, 3] for p in ottla.partitions("orders"))
+        assert len(ottla.consume("orders")) == 300
+        assert "every other broker" in ottla("cluster", "drain", "3", code=1)
+        ottla("topic", "reassign", "orders", "-r", "2", "-w")
+        ottla("cluster", "drain", "3", "-w")
+        assert all(sorted(p["replicas"]) == [1, 2] for p in ottla.partitions("orders"))
+        assert len(ottla.consume("orders")) == 300
+        assert ottla("topic", "reassign") == ""
+        assert "unregistered" not in ottla("cluster", "unregister", "2", code=1)
+
+
+def test_preferred_leaders_are_elected(tmp_path: Path) -> None:
+    with run_cluster(3, config={"auto.leader.rebalance.enable": "false"}) as cluster:
+        ottla = Ottla(cluster)
+        ottla("topic", "create", "orders", "-p", "3", "-r", "3")
+        away = next(p for p in ottla.partitions("orders") if p["leader"] != 1)["leader"]
+        cluster.restart(away)
+        _wait_in_sync(ottla)
+        led = [p["leader"] for p in ottla.partitions("orders")]
+        assert away not in led
+        elected = ottla.json("topic", "elect", "orders")
+        assert elected
+        assert all(p["leader"] == p["replicas"][0] for p in ottla.partitions("orders"))
+        assert ottla("topic", "elect") == ""
+        assert ottla.json("topic", "elect", "orders", "-p", "0") == []
+
+
+def test_a_broker_that_is_gone_is_unregistered() -> None:
+    with run_cluster(4, controllers=3) as cluster:
+        ottla = Ottla(cluster)
+        cluster.stop(4)
+        (done,) = ottla.json("cluster", "unregister", "4")
+        assert done == {"unregistered": 4}
+        brokers = json.loads(ottla("cluster", "info", "-o", "json"))["brokers"]
+        assert [each["id"] for each in brokers] == [1, 2, 3]
+        assert "BROKER_ID_NOT_REGISTERED" in ottla("cluster", "unregister", "4", code=1)
+
+
+def _wait_in_sync(ottla: Ottla) -> None:
+    for _ in range(400):
+        if all(len(p["isr"]) == 3 for p in ottla.partitions("orders")):
+            return
+    raise AssertionError("never in sync")

@@ -1,0 +1,79 @@
+"""Plans for moving replicas: as few as possible, spread over brokers and racks."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.cli.reassign_plan import BadPlan, Brokers, plan_drain, plan_onto
+from ottla.client.topic_partition import TopicPartition
+
+
+def named(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
+    return {TopicPartition("t", at): each for at, each in enumerate(replicas)}
+
+
+def brokers(*ids: int, racks: dict[int, str] | None = None) -> Brokers:
+    return Brokers({each: (racks or {}).get(each) for each in ids}, {})
+
+
+def test_what_may_stay_stays() -> None:
+    assert plan_onto(named((1, 2), (2, 1)), brokers(1, 2, 3)) == {}
+
+
+def test_the_preferred_leader_stays_where_it_can() -> None:
+    assert plan_onto(named((1, 2)), brokers(1, 3)) == named((1, 3))
+    assert plan_onto(named((1, 2)), brokers(2, 3)) == named((2, 3))
+
+
+def test_new_replicas_are_spread() -> None:
+    planned = plan_onto(named(*[(1,)] * 6), brokers(2, 3, 4))
+    assert Counter(planned.values()) == {(2,): 2, (3,): 2, (4,): 2}
+
+
+def test_what_brokers_have_already_counts() -> None:
+    planned = plan_onto(named((1,)), Brokers({2: None, 3: None}, {2: 9, 3: 1}))
+    assert planned == named((3,))
+
+
+def test_a_rack_without_a_replica_comes_first() -> None:
+    racks = {1: "a", 2: "a", 3: "b"}
+    made = brokers(1, 2, 3, racks=racks)
+    assert plan_onto(named((1,)), made, replication_factor=2) == named((1, 3))
+
+
+def test_more_and_fewer_replicas() -> None:
+    assert plan_onto(named((1, 2, 3)), brokers(1, 2, 3), 2) == named((1, 2))
+    assert plan_onto(named((1,)), brokers(1, 2, 3), 3) == named((1, 2, 3))
+
+
+def test_more_replicas_than_brokers() -> None:
+    with pytest.raises(BadPlan, match="t-0: 3 replicas"):
+        plan_onto(named((1, 2, 3)), brokers(1, 2))
+
+
+def test_a_broker_is_drained_in_place() -> None:
+    racks = dict.fromkeys((2, 3, 4))
+    planned = plan_drain(named((1, 2), (3, 1), (2, 3)), racks, 1)
+    assert set(planned) == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    assert planned[TopicPartition("t", 0)][1] == 2
+    assert planned[TopicPartition("t", 1)][0] == 3
+    assert Counter(b for each in planned.values() for b in each)[1] == 0
+
+
+def test_nowhere_to_go() -> None:
+    with pytest.raises(BadPlan, match="every other broker"):
+        plan_drain(named((1, 2)), {2: None}, 1)
+
+
+@given(
+    st.lists(st.permutations([1, 2, 3, 4]).map(lambda each: tuple(each[:2])), max_size=12),
+    st.sets(st.integers(1, 6), min_size=2),
+)
+def test_a_plan_is_what_was_asked_for(current: list[tuple[int, ...]], targets: set[int]) -> None:
+    before = named(*current)
+    after = {**before, **plan_onto(before, brokers(*sorted(targets)))}
+    for name, replicas in after.items():
+        assert len(replicas) == len(set(replicas)) == 2 and set(replicas) <= targets
+        assert set(before[name]) & targets <= set(replicas)
