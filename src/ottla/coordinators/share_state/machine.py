@@ -1,0 +1,113 @@
+"""The state machine of one shard of ``__share_group_state``.
+
+Timers: ``("cold",)`` rings to write the state of idle share partitions anew, so that the log
+before it is redundant and can be deleted.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+from immutables import Map
+
+from ottla.coordinators.decision import NOTHING, Decision, Origin, SetTimer, Ticket, TimerKey
+from ottla.coordinators.share_state.state import (
+    ShareKey,
+    ShareState,
+    loaded,
+    snapshot_record,
+    tombstone,
+)
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.internal.share_state_records import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
+from ottla.protocol.records.control import EndTxnMarker
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import Millis, Offset, Uuid
+
+COLD: Final = "cold"
+
+
+class ShareStateSettings(msgspec.Struct, frozen=True):
+    """``updates_per_snapshot``: ``share.coordinator.snapshot.update.records.per.snapshot``.
+
+    ``cold_ms``: ``share.coordinator.cold.partition.snapshot.interval.ms``. ``is_known`` says
+    whether the cluster has a partition.
+    """
+
+    is_known: Callable[[Uuid, int], bool]
+    updates_per_snapshot: int = 500
+    cold_ms: int = 300_000
+
+
+class ShareStateMachine:
+    """The share partitions of one shard. ``states`` is immutable: it is the view of readers."""
+
+    def __init__(self, settings: ShareStateSettings) -> None:
+        self.settings = settings
+        self.states: Map[ShareKey, ShareState] = Map()
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        """Take a record. An update of what has no snapshot says nothing that can be used."""
+        value = None if record.value is None else record.value.message
+        match record.key:
+            case ShareSnapshotKey() as key:
+                self._replay_snapshot(_key(key), value, origin.offset)
+            case ShareUpdateKey() as key:
+                present = self.states.get(_key(key))
+                if present is not None and isinstance(value, ShareUpdateValue):
+                    self.states = self.states.set(_key(key), present.merged(value))
+
+    def _replay_snapshot(self, key: ShareKey, value: object, offset: Offset) -> None:
+        if isinstance(value, ShareSnapshotValue):
+            self.states = self.states.set(key, loaded(value, offset))
+        elif key in self.states:
+            self.states = self.states.delete(key)
+
+    def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
+        """Do nothing: nobody writes share state inside a transaction."""
+
+    def view(self) -> Map[ShareKey, ShareState]:
+        """Return the present state for readers."""
+        return self.states
+
+    def redundant_below(self, end: Offset) -> Offset:
+        """Return the offset below which the log, up to ``end``, says nothing that counts."""
+        return min((state.snapshot_at for state in self.states.values()), default=end)
+
+    # -- life ----------------------------------------------------------------
+
+    def on_loaded(self, now: Millis) -> Decision:
+        """Begin to look for idle share partitions."""
+        return Decision(timers=[SetTimer((COLD,), self.settings.cold_ms)])
+
+    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
+        """Write idle share partitions anew; end those of topics that are gone."""
+        if key[0] != COLD:
+            return NOTHING
+        again = [SetTimer((COLD,), self.settings.cold_ms)]
+        records = []
+        for share_key, state in sorted(self.states.items()):
+            if not self.settings.is_known(share_key.topic_id, share_key.partition):
+                records.append(tombstone(share_key))
+            elif state.updates and state.written_at <= now - self.settings.cold_ms:
+                records.append(snapshot_record(share_key, anew(state, now)))
+        refused = Decision(timers=again)
+        return Decision(records, timers=again, may_split=True, refused=lambda fault: refused)
+
+    def on_unloaded(self) -> Sequence[Ticket]:
+        """Return nobody: requests are answered when they come."""
+        return ()
+
+
+def anew(state: ShareState, now: Millis) -> ShareState:
+    """Return the state as a new snapshot says it."""
+    return msgspec.structs.replace(state, snapshot_epoch=state.snapshot_epoch + 1, written_at=now)
+
+
+def _key(key: ShareSnapshotKey | ShareUpdateKey) -> ShareKey:
+    return ShareKey(key.group_id, key.topic_id, key.partition)

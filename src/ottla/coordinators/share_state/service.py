@@ -1,0 +1,79 @@
+"""The share coordinator of a broker: finds the shard of a share partition and has it decide.
+
+Every method answers for this broker alone. A share partition whose shard is not here raises
+`NotCoordinator`, one still being read `CoordinatorLoading`.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ottla.coordinators.decision import Decision
+from ottla.coordinators.runtime import CoordinatorRuntime
+from ottla.coordinators.share_state.machine import ShareStateMachine
+from ottla.coordinators.share_state.rules import (
+    Found,
+    StateWrite,
+    decide_delete,
+    decide_initialize,
+    decide_read,
+    decide_summary,
+    decide_write,
+)
+from ottla.coordinators.share_state.state import ShareKey
+from ottla.coordinators.topics import partition_for
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Millis
+
+
+class ShareCoordinator(msgspec.Struct, frozen=True):
+    """All share partitions whose state is kept here."""
+
+    runtime: CoordinatorRuntime[ShareStateMachine]
+    partition_count: Callable[[], int]
+
+    def index_of(self, key: ShareKey) -> int:
+        """Return the partition of the topic that a share partition belongs to."""
+        return partition_for(key.coordinator_key(), self.partition_count())
+
+    async def _decided(
+        self, key: ShareKey, decide: Callable[[ShareStateMachine, Millis], Decision]
+    ) -> Any:  # noqa: ANN401 - each request has a reply of its own
+        answered = self.runtime.submit(
+            self.index_of(key), lambda machine, now, ticket: decide(machine, now)
+        )
+        return await answered if inspect.isawaitable(answered) else answered
+
+    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
+        """Begin a share partition, or begin it anew."""
+        code: ErrorCode = await self._decided(
+            key,
+            lambda machine, now: decide_initialize(machine, key, state_epoch, start_offset, now),
+        )
+        return code
+
+    async def read(self, key: ShareKey, leader_epoch: int) -> Found:
+        """Return the state to the leader that begins with it."""
+        found: Found = await self._decided(
+            key, lambda machine, now: decide_read(machine, key, leader_epoch, now)
+        )
+        return found
+
+    async def write(self, key: ShareKey, write: StateWrite) -> ErrorCode:
+        """Keep what changed."""
+        code: ErrorCode = await self._decided(
+            key, lambda machine, now: decide_write(machine, key, write, now)
+        )
+        return code
+
+    async def delete(self, key: ShareKey) -> ErrorCode:
+        """End a share partition."""
+        code: ErrorCode = await self._decided(key, lambda machine, now: decide_delete(machine, key))
+        return code
+
+    async def summary(self, key: ShareKey) -> Found:
+        """Return where a share partition is."""
+        found: Found = await self._decided(key, lambda machine, now: decide_summary(machine, key))
+        return found
