@@ -59,5 +59,26 @@ def test_kill_under_load(tmp_path: Path, flush: str) -> None:
         assert acknowledged(events) > 100 * deaths
         cluster.stop(1)
     assert "Traceback" not in cluster.output(1)
-    segments = sorted((tmp_path / "node" / "node-1" / "data" / "load-0").glob("*.log"))
-    assert len(segments) > 0
+
+
+@pytest.mark.slow
+def test_stopped_and_held_still_under_load(tmp_path: Path) -> None:
+    """Rows 72 and 74: SIGTERM ends it with code 0, SIGSTOP costs nobody anything but time."""
+    chance = random.Random(74)
+    with run_node(processes=True, directory=tmp_path / "node", config=SESSION) as cluster:
+        make_topic(cluster, **SETTINGS)
+        with run_load(cluster.bootstrap, tmp_path, rate=1500) as load:
+            load.wait_ready()
+            for _ in range(2):
+                let_live(load, chance)
+                cluster.stop(1)  # raises when the code is another
+                cluster.start(1)
+                let_live(load, chance)
+                cluster.pause(1)
+                time.sleep(2 * SESSION["broker.session.timeout.ms"] / 1000)
+                cluster.resume(1)
+            let_live(load, chance)
+            events = load.finish()
+        assert broken(events) == ""
+        assert acknowledged(events) > 100
+    assert "Traceback" not in cluster.output(1)

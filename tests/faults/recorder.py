@@ -1,0 +1,67 @@
+"""Stands between clients and a node, and keeps what the clients say: frames by API and version."""
+
+import socket
+import struct
+import threading
+from collections import defaultdict
+from contextlib import suppress
+
+CHUNK_BYTES = 256 * 1024
+KEPT_MAX = 8  # frames of one API and version
+
+
+class Recorder:
+    """Listens on loopback; give its port to clients as the node's advertised one."""
+
+    def __init__(self) -> None:
+        self.frames: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+        self.target: tuple[str, int] | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets = [self._listener]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def close(self) -> None:
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                assert self.target is not None
+                far = socket.create_connection(self.target)
+                self._sockets += [near, far]
+                for source, sink, heard in ((near, far, bytearray()), (far, near, None)):
+                    thread = threading.Thread(target=self._carry, args=(source, sink, heard))
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket, heard: bytearray | None) -> None:
+        with suppress(OSError):
+            while data := source.recv(CHUNK_BYTES):
+                if heard is not None:
+                    heard += data
+                    self._cut(heard)
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def _cut(self, heard: bytearray) -> None:
+        """Take whole frames off the front."""
+        while len(heard) >= 8:
+            size, key, version = struct.unpack_from(">ihh", heard)
+            if len(heard) < 4 + size:
+                return
+            kept = self.frames[key, version]
+            if len(kept) < KEPT_MAX:
+                kept.append(bytes(heard[4 : 4 + size]))
+            del heard[: 4 + size]

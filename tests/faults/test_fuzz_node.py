@@ -1,0 +1,197 @@
+"""Damaged requests, recorded from real clients and made by chance, at a running node (row 28).
+
+Every API and version of a listener has its turn. The node closes or answers, never says
+that it failed in a way nobody planned, goes on serving others, and holds no more memory.
+
+    FUZZ=100000 FUZZ_SEED=7 python -m pytest tests/faults/test_fuzz_node.py      (or `make crash`)
+"""
+
+import os
+import random
+import struct
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from bad_frames import framed, metadata
+from bare import Bare
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from loaded import resident_kib
+from recorder import Recorder
+from tests.fuzz.mutations import mutated
+from tests.fuzz.samples import sample
+
+from ottla.protocol.api_keys import APIS, ApiKey, Listener
+from ottla.protocol.frames import request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages import request_class
+from ottla.testing import Cluster, run_node
+
+FUZZ = int(os.environ.get("FUZZ", "3000"))
+SEED = int(os.environ.get("FUZZ_SEED", "28"))
+PROBE_EVERY = 200
+SAMPLES = 12  # made by chance, of each API and version
+ANSWER_S_MAX = 0.02  # a parked request is left alone
+RSS_GROWTH_KIB_MAX = 48 * 1024
+HEADER_BYTES = 8  # api key, version, correlation id: kept most of the time, or nothing gets far
+
+Corpus = dict[tuple[int, int], list[bytes]]
+
+
+@contextmanager
+def recorded_node(directory: Path) -> Iterator[tuple[Cluster, Recorder]]:
+    """A node that tells clients to come through a recorder."""
+    recorder = Recorder()
+    try:
+        told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{recorder.port}"}
+        with run_node(processes=True, directory=directory, config=told) as cluster:
+            host, port = cluster.bootstrap.rsplit(":", 1)
+            recorder.target = (host, int(port))
+            yield cluster, recorder
+    finally:
+        recorder.close()
+
+
+def use(bootstrap: str) -> None:
+    """Let librdkafka do what clients do."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for each in admin.create_topics([NewTopic("real", 2, 1)]).values():
+        each.result(20)
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4"})
+    for number in range(50):
+        producer.produce("real", b"v" * number, key=str(number))
+    producer.flush(20)
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "one", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["real"])
+    while not consumer.consume(10, 1):
+        pass
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    admin.list_topics(timeout=20)
+    admin.list_consumer_groups().result(20)
+
+
+def use_another(bootstrap: str) -> None:
+    """The same with kafka-python, which speaks other versions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it warns of is its own affair
+        from kafka import KafkaConsumer, KafkaProducer
+
+        producer = KafkaProducer(bootstrap_servers=bootstrap)
+        producer.send("real", b"value").get(20)
+        producer.close()
+        reader = KafkaConsumer(
+            "real", bootstrap_servers=bootstrap, group_id="two", auto_offset_reset="earliest"
+        )
+        next(iter(reader))
+        reader.commit()
+        reader.close()
+
+
+def corpus_of(recorder: Recorder, listener: Listener, chance: random.Random) -> Corpus:
+    """What was recorded, and where nothing was, what chance makes of the schema."""
+    corpus: Corpus = {}
+    for key in APIS:
+        if listener not in APIS[key].listeners:
+            continue
+        first, last = APIS[key].versions
+        for version in range(first, last + 1):
+            frames = list(recorder.frames.get((key, version), ()))
+            for _ in range(SAMPLES):
+                header = RequestHeader(ApiKey(key), version, 1, "fuzz")
+                body = sample(request_class(ApiKey(key)), version, chance)
+                frames.append(bytes(request_frame(header, body))[4:])
+            corpus[key, version] = frames
+    return corpus
+
+
+def damaged(frame: bytes, other: bytes, chance: random.Random) -> bytes:
+    """Damage a frame in some way; some are left whole, and what they ask is nonsense enough."""
+    kind = chance.random()
+    if kind < 0.3:
+        return frame
+    if kind < 0.4:
+        return mutated(frame, chance, other)
+    return frame[:HEADER_BYTES] + mutated(frame[HEADER_BYTES:], chance, other)
+
+
+class Fuzzer:
+    """Sends frames on a connection until it is closed or one parks, then on the next."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.bare: Bare | None = None
+        self.answered = self.closed = self.parked = 0
+
+    def send(self, payload: bytes) -> None:
+        if self.bare is None:
+            self.bare = Bare(self.bootstrap)
+        self.bare.sock.settimeout(ANSWER_S_MAX)
+        try:
+            self.bare.send_bytes(framed(payload))
+            self.bare.frame()
+            self.answered += 1
+        except TimeoutError:
+            self.parked += 1
+            self.drop()
+        except ConnectionError:
+            self.closed += 1
+            self.drop()
+
+    def drop(self) -> None:
+        if self.bare is not None:
+            self.bare.close()
+        self.bare = None
+
+
+def probe(bootstrap: str) -> None:
+    """Somebody else is served, and soon."""
+    began = time.monotonic()
+    with Bare.to(bootstrap) as bare:
+        bare.send_bytes(metadata(2))
+        assert bare.frame()[:4] == struct.pack(">i", 2)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + FUZZ // 50)
+@pytest.mark.parametrize("listener", [Listener.BROKER, Listener.CONTROLLER])
+def test_damaged_requests_leave_the_node_as_it_was(tmp_path: Path, listener: Listener) -> None:
+    chance = random.Random(SEED)
+    with recorded_node(tmp_path / "node") as (cluster, recorder):
+        use(cluster.bootstrap)
+        use_another(cluster.bootstrap)
+        seen = len(recorder.frames)
+        assert seen > 15, "real frames of real clients"
+        corpus = corpus_of(recorder, listener, chance)
+        process_id, before = cluster.process_id(1), 0
+        assert process_id is not None
+        at = {Listener.BROKER: cluster.bootstrap}.get(listener, cluster.bootstrap_controllers)
+        fuzzer, places = Fuzzer(at), sorted(corpus)
+        for number in range(FUZZ):
+            place = places[number % len(places)]
+            other = chance.choice(corpus[chance.choice(places)])
+            fuzzer.send(damaged(chance.choice(corpus[place]), other, chance))
+            if number % PROBE_EVERY == 0:
+                probe(cluster.bootstrap)
+            if number == FUZZ // 3:
+                before = resident_kib(process_id)
+        fuzzer.drop()
+        grown = resident_kib(process_id) - before
+        print(
+            f"{FUZZ} frames of {len(places)} APIs and versions, {seen} of them recorded:"
+            f" {fuzzer.answered} answered, {fuzzer.closed} closed, {fuzzer.parked} parked;"
+            f" RSS {before} KiB +{grown}"
+        )
+        said = cluster.output(1)
+        assert "Traceback" not in said, said[said.index("Traceback") - 500 :][:4000]
+        assert cluster.process_id(1) == process_id
+        assert grown < RSS_GROWTH_KIB_MAX
+        assert fuzzer.closed > FUZZ // 20 and fuzzer.answered > FUZZ // 20
+        probe(cluster.bootstrap)
