@@ -53,6 +53,7 @@ class Follower:
         except StorageFailed as fault:
             self._host.storage_failed(self.partition.directory, fault.reason)
             raise
+        self.partition.flush_if_due()
         return len(data)
 
     def _may_begin_earlier(self, data: Buffer) -> bool:

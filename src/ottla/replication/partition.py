@@ -246,14 +246,18 @@ class Partition:
             self._around.storage_failed(self.directory, fault.reason)
             raise
         if not appended.is_duplicate:
-            if self.log.log_end_offset - self.log.recovery_point >= self.config.flush_messages:
-                self._flush()
+            self.flush_if_due()
             self._advance()
             self._wakers.wake()
         return appended
 
-    def _flush(self) -> None:
-        """Sync before anybody is told, as ``flush.messages`` asks. Blocks, as in Kafka."""
+    def flush_if_due(self) -> None:
+        """Sync what was appended before anybody is told, as ``flush.messages`` asks.
+
+        Followers too: their next fetch says that they have it. Blocks. Raises StorageFailed.
+        """
+        if self.log.log_end_offset - self.log.recovery_point < self.config.flush_messages:
+            return
         try:
             self.log.flush()
         except StorageFailed as fault:
