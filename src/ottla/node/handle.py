@@ -31,6 +31,7 @@ from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterChangeReply
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import VoterSet
+from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.storage.log_dir import LogDirectory, World, open_directories
@@ -144,6 +145,11 @@ class Node:
         hosting = self._parts.hosting
         found = None if hosting is None else hosting.partitions.get(topic, partition)
         return None if found is None else found.log.log_end_offset
+
+    @property
+    def partitions(self) -> Partitions | None:
+        """The partitions hosted here, to be looked at; None if it is no broker."""
+        return None if self._parts.hosting is None else self._parts.hosting.partitions
 
     @property
     def self_registration_endpoints(self) -> dict[str, Endpoint]:

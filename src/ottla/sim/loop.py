@@ -54,6 +54,28 @@ class Life:
 LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
 
 
+class SimTask(asyncio.Task[T]):
+    """A task with a hash of its own count: asyncio keeps tasks in sets, and goes through them.
+
+    By address, as other tasks, a group would cancel its children in an order that no seed decides.
+    """
+
+    def __init__(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> None:
+        self._number = number
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class Deadlock(Exception):
     """Nothing is ready, nothing is timed, and somebody still waits."""
 
@@ -71,6 +93,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._chance = SimRandom(seed, "loop")
         self._now = 0.0
         self._count = 0
+        self._tasks = 0
         self._ready: dict[Life | None, deque[asyncio.Handle]] = {}
         self._timers: list[tuple[float, int, int, asyncio.TimerHandle, Life | None]] = []
         self._generators: list[weakref.ref[AsyncGenerator[Any, Any]]] = []
@@ -179,7 +202,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
         """Return a task of this loop."""
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks += 1
+        return SimTask(coro, number=self._tasks, loop=self, name=name, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep what nobody handled, unless it belongs to a host that is gone."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
+from ottla.sim.cluster import cluster
 from ottla.sim.controllers import controllers
 from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
@@ -182,4 +183,5 @@ SCENARIOS: dict[str, Scenario] = {
     "partition-log": partition_log,
     "quorum": quorum,
     "controllers": controllers,
+    "cluster": cluster,
 }

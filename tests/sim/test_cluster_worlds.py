@@ -1,0 +1,52 @@
+"""Whole clusters with their clients in seeded worlds.
+
+`CLUSTER_SEEDS=first:last` plays other seeds than those of every day.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.cluster import ClusterTorment
+from ottla.sim.runner import play
+from ottla.sim.world import World
+
+BLOCK = 5
+FIRST, LAST = map(int, os.environ.get("CLUSTER_SEEDS", "0:200").split(":"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
+def test_acknowledged_records_stay_and_replicas_agree(block: int) -> None:
+    for seed in range(block, min(block + BLOCK, LAST)):
+        outcome = play("cluster", seed)
+        if outcome.error is not None:
+            raise AssertionError(outcome.describe()) from outcome.error
+
+
+def test_the_worlds_of_clusters_are_eventful() -> None:
+    """The promises are only worth something if what could break them happened."""
+    watches = []
+    for seed in range(4):
+        world = World(seed)
+        torment = ClusterTorment(world)
+        watches.append(torment.watch)
+        world.run(torment.run)
+    assert sum(watch.acknowledged for watch in watches) > 300
+    assert sum(watch.read for watch in watches) > 300
+    assert sum(watch.retried for watch in watches) > 20
+    assert sum(watch.refused for watch in watches) > 20
+    assert sum(watch.elections for watch in watches) > 15
+
+
+def test_one_seed_gives_one_history_of_a_cluster() -> None:
+    assert play("cluster", 3).hash == play("cluster", 3).hash
