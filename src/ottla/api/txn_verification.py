@@ -37,6 +37,10 @@ from ottla.storage.producer_state import ProducerState
 ADDED_BY_BROKERS: Final = Client(version=2)
 """Clients whose partitions are added by brokers are of this transaction version."""
 
+RETRY_MS_FIRST: Final = 1
+"""The first pause: most often the markers are all but written, and a full one would be the cost
+of every transaction. Each pause is twice the one before."""
+
 
 class VerificationSettings(msgspec.Struct, frozen=True):
     """While markers are being written nothing can be added; that is waited for, briefly."""
@@ -60,8 +64,21 @@ class Verification(msgspec.Struct, frozen=True):
         """Return what is wrong, by partition; nothing for those that may be appended to."""
         if not (wanted.may_add or self.settings.is_enabled):
             return {}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.settings.retry_ms_max / 1000
+        pause_ms = RETRY_MS_FIRST
+        while True:
+            wrong = await self._try(wanted)
+            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in wrong.values()
+            if not (is_busy and wanted.may_add) or loop.time() >= deadline:
+                return wrong
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, self.settings.retry_ms)
+
+    async def _try(self, wanted: InTransaction) -> dict[TopicPartition, ErrorCode]:
+        """Ask once. Markers count from here: those of the transaction before may just have come."""
         guards = {place: self._guard(place, wanted) for place in wanted.partitions}
-        codes = await self._ask_until(wanted)
+        codes = await self._ask(wanted)
         wrong = {place: code for place, code in codes.items() if code is not ErrorCode.NONE}
         for place, guard in guards.items():
             if place not in wrong and self._guard(place, wanted) != guard:
@@ -77,16 +94,6 @@ class Verification(msgspec.Struct, frozen=True):
             return None
         producers = found.log.producers
         return producers, producers.markers_of(wanted.producer_id)
-
-    async def _ask_until(self, wanted: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.retry_ms_max / 1000
-        while True:
-            codes = await self._ask(wanted)
-            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-            if not (is_busy and wanted.may_add) or loop.time() >= deadline:
-                return codes
-            await asyncio.sleep(self.settings.retry_ms / 1000)
 
     async def _ask(self, wanted: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
         topic = self.image().topics.named(TRANSACTION_STATE)
