@@ -98,6 +98,13 @@ class ConsumerGroups(RuleBasedStateMachine):
         if client is not None:
             self.step(client, is_lost=is_lost, says_owned=says_owned)
 
+    @rule(is_given_up=st.booleans())
+    def everybody_sends_a_heartbeat(self, is_given_up: bool) -> None:
+        for client in list(self.clients.values()):
+            if is_given_up:
+                client.give_up()
+            self.step(client)
+
     @rule(name=st.sampled_from(NAMES))
     def give_up(self, name: str) -> None:
         if name in self.clients:
