@@ -79,7 +79,9 @@ class Verification(msgspec.Struct, frozen=True):
         """Ask once. Markers count from here: those of the transaction before may just have come."""
         guards = {place: self._guard(place, wanted) for place in wanted.partitions}
         codes = await self._ask(wanted)
-        wrong = {place: code for place, code in codes.items() if code is not ErrorCode.NONE}
+        wrong: dict[TopicPartition, ErrorCode] = {
+            place: code for place, code in codes.items() if code is not ErrorCode.NONE
+        }
         for place, guard in guards.items():
             if place not in wrong and self._guard(place, wanted) != guard:
                 wrong[place] = ErrorCode.INVALID_TXN_STATE
