@@ -27,6 +27,7 @@ from ottla.testing.history.events import (
 
 END_S_MAX = 60.0
 PAUSE_S = 0.002
+OPEN_MAX = 3000  # while the node is away
 # A retry comes soon after a restart: the tests are about what is lost, not about patience.
 QUICK = {
     "socket.connection.setup.timeout.ms": 1000,
@@ -116,7 +117,7 @@ class Load:
             due = int((time.monotonic() - began) * rate)
             # After a stall it goes on at its rate: a flood would measure itself.
             began += max(0.0, (due - self.sent - 20) / rate)
-            while self.sent < due:
+            while self.sent < due and self.open < OPEN_MAX:
                 self.send()
             self.turn()
             if self.seen and not told:
