@@ -102,6 +102,15 @@ def test_different_wishes_are_balanced_as_far_as_they_go() -> None:
     assert sizes(targets) == {"a": 3, "b": 3, "c": 2}
 
 
+def test_a_newcomer_with_other_wishes_gets_its_share() -> None:
+    alone = spec({T: 6}, a=[T])
+    both = after(alone, assign_uniform(alone), b=[T, U])
+    group = GroupSpec(both.members, {T: 6, U: 2})
+    targets = assign_uniform(group)
+    check(group, targets)
+    assert sizes(targets) == {"a": 4, "b": 4}
+
+
 def test_nobody_gets_nothing() -> None:
     assert assign_uniform(GroupSpec({}, {})) == {}
     assert assign_range(GroupSpec({}, {})) == {}

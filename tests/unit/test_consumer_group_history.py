@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.coordinators.groups.classic_group import ClassicGroup
 from ottla.coordinators.groups.consumer_embedded import read_assignment
-from ottla.coordinators.groups.consumer_group import ConsumerGroup, held_by
+from ottla.coordinators.groups.consumer_group import ConsumerGroup, places
 from ottla.coordinators.groups.consumer_member import ConsumerMember
 from ottla.coordinators.groups.consumer_settings import ConsumerSettings, MigrationPolicy
 from ottla.protocol.errors import ErrorCode
@@ -225,7 +225,8 @@ class ConsumerGroups(RuleBasedStateMachine):
         held = [
             (place, member.member_id)
             for member in group.members.values()
-            for place in held_by(member)
+            for held in (member.assigned, member.pending_revocation)
+            for place in places(held)
         ]
         assert len(dict(held)) == len(held), "two members hold one partition"
         assert dict(held) == dict(group.owners.items())
