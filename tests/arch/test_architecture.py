@@ -53,6 +53,7 @@ PURE = [
     "cli/health.py",
     "cli/message_format.py",
     "cli/message_input.py",
+    "cli/reassign_plan.py",
     "cli/rendering.py",
     "cli/up_plan.py",
     "client/accumulator.py",

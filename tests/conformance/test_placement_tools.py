@@ -1,0 +1,123 @@
+"""Apache Kafka's tools for replicas and directories, against nodes of ours."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Kafka
+from ottla.testing.cluster import Cluster, run_cluster
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+@pytest.fixture
+def three() -> Iterator[Cluster]:
+    with run_cluster(3, config={"auto.leader.rebalance.enable": "false"}) as cluster:
+        yield cluster
+
+
+def brokers(cluster: Cluster) -> tuple[str, str]:
+    return ("--bootstrap-server", cluster.bootstrap)
+
+
+def plan(path: Path, *rows: dict[str, Any]) -> str:
+    path.write_text(json.dumps({"version": 1, "partitions": list(rows)}))
+    return str(path)
+
+
+def replicas(kafka: Kafka, cluster: Cluster) -> list[tuple[int, list[int]]]:
+    """Leader and replicas of every partition of the topic."""
+    told = kafka.run(TOPICS, *brokers(cluster), "--describe", "--topic", "orders")
+    found = re.findall(r"Leader: (\d+)\tReplicas: ([\d,]+)", told)
+    return [(int(leader), [int(each) for each in listed.split(",")]) for leader, listed in found]
+
+
+def finished(kafka: Kafka, cluster: Cluster, wanted: str) -> str:
+    """Ask until the tool calls everything done; each asking takes a JVM a second or two."""
+    for _ in range(20):
+        told = kafka.run(
+            REASSIGN, *brokers(cluster), "--reassignment-json-file", wanted, "--verify"
+        )
+        if "still in progress" not in told:
+            return told
+    raise AssertionError(told)
+
+
+def test_partitions_are_reassigned_with_a_throttle(
+    kafka: Kafka, three: Cluster, tmp_path: Path
+) -> None:
+    kafka.run(
+        *(TOPICS, *brokers(three), "--create", "--topic", "orders"),
+        *("--replica-assignment", "1:2,2:3"),
+    )
+    wanted = plan(
+        tmp_path / "plan.json",
+        {"topic": "orders", "partition": 0, "replicas": [3, 2]},
+        {"topic": "orders", "partition": 1, "replicas": [2, 1]},
+    )
+    begun = kafka.run(
+        *(REASSIGN, *brokers(three), "--reassignment-json-file", wanted, "--execute"),
+        *("--throttle", "10000000"),
+    )
+    assert "Successfully started partition reassignments for orders-0,orders-1" in begun
+    limited = kafka.run(
+        CONFIGS, *brokers(three), "--describe", "--entity-type", "topics", "--entity-name", "orders"
+    )
+    assert "leader.replication.throttled.replicas=" in limited
+    told = finished(kafka, three, wanted)
+    assert told.count("is completed.") == 2
+    assert "Clearing broker-level throttles" in told
+    assert "Clearing topic-level throttles" in told
+    assert [found for _, found in replicas(kafka, three)] == [[3, 2], [2, 1]]
+    assert "No partition reassignments found." in kafka.run(REASSIGN, *brokers(three), "--list")
+
+
+def test_preferred_leaders_are_elected(kafka: Kafka, three: Cluster) -> None:
+    kafka.run(
+        *(TOPICS, *brokers(three), "--create", "--topic", "orders"),
+        *("--replica-assignment", "2:1:3,2:3:1"),
+    )
+    three.restart(2)
+    assert [leader for leader, _ in replicas(kafka, three)] != [2, 2]
+    for _ in range(20):
+        told = kafka.run(
+            *(ELECT, *brokers(three), "--election-type", "preferred", "--all-topic-partitions")
+        )
+        if [leader for leader, _ in replicas(kafka, three)] == [2, 2]:
+            break
+    assert [leader for leader, _ in replicas(kafka, three)] == [2, 2], told
+
+
+def test_log_directories_are_described_and_partitions_moved(kafka: Kafka, tmp_path: Path) -> None:
+    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    with run_cluster(1, config={"log.dirs": f"{first},{second}"}) as cluster:
+        kafka.run(TOPICS, *brokers(cluster), "--create", "--topic", "orders", "--partitions", "2")
+        rows = [
+            {"topic": "orders", "partition": at, "replicas": [1], "log_dirs": [second]}
+            for at in range(2)
+        ]
+        wanted = plan(tmp_path / "plan.json", *rows)
+        begun = kafka.run(
+            REASSIGN, *brokers(cluster), "--reassignment-json-file", wanted, "--execute"
+        )
+        assert "Successfully started" in begun
+        told = finished(kafka, cluster, wanted)
+        assert told.count("is completed") >= 2, told
+        listed = kafka.run(LOG_DIRS, *brokers(cluster), "--describe", "--topic-list", "orders")
+        (report,) = json.loads(listed.splitlines()[-1])["brokers"]
+        held = {
+            each["logDir"]: sorted(row["partition"] for row in each["partitions"])
+            for each in report["logDirs"]
+        }
+        assert held[second] == ["orders-0", "orders-1"]
+        assert all(each["error"] is None for each in report["logDirs"])
