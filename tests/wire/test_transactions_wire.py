@@ -544,6 +544,22 @@ def test_an_operator_aborts_a_transaction_that_hangs(wire: Wire, topic: str, ver
     client.end(False)
 
 
+def test_nobody_s_transaction_is_not_ended_and_commits_nothing(wire: Wire, topic: str) -> None:
+    for producer_id, epoch in ((-1, 0), (5, -1)):
+        where = [WritableTxnMarkerTopic(topic, [0])]
+        marker = WritableTxnMarker(producer_id, epoch, False, where)
+        (result,) = wire.ask(WriteTxnMarkersRequest([marker])).markers
+        (row,) = result.topics[0].partitions
+        assert row.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        offset = TxnOffsetCommitRequestPartition(0, 42)
+        request = TxnOffsetCommitRequest(
+            names(), "g", producer_id, epoch, topics=[TxnOffsetCommitRequestTopic(topic, [offset])]
+        )
+        (found,) = wire.ask(request).topics[0].partitions
+        assert found.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert read(wire, topic, 0, committed=False) == []
+
+
 # -- a real client --------------------------------------------------------------------------
 
 

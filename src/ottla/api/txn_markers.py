@@ -11,6 +11,7 @@ from ottla.api.routes import Caller, Route
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ClusterNotAuthorized
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -45,8 +46,11 @@ class TxnMarkersHandler(msgspec.Struct, frozen=True):
         return WriteTxnMarkersResponse(markers=list(results))
 
     async def _write(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
-        codes = await self.writer.write(ending_of(marker), places_of(marker))
-        return result_of(marker.producer_id, codes)
+        places = places_of(marker)
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            nobody = dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return result_of(marker.producer_id, nobody)
+        return result_of(marker.producer_id, await self.writer.write(ending_of(marker), places))
 
 
 # -- messages and what they mean ---------------------------------------------------------

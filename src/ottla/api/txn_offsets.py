@@ -93,7 +93,11 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if not self.access.read_group(caller, request.group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if request.producer_id < 0 or request.producer_epoch < 0:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE
 
     def _sort(
         self, caller: Caller, request: TxnOffsetCommitRequest
