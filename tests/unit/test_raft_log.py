@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange
+from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange, StorageFailed
 from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.records.batch import batches
@@ -473,3 +473,28 @@ def test_the_bootstrap_checkpoint_gives_its_records() -> None:
     bench.disk.open("/meta/bootstrap.checkpoint", OpenMode.READ_WRITE).truncate(150)
     with pytest.raises(CorruptSnapshot):
         read_bootstrap(bench.disk, "/meta")
+
+
+class FailsAsReal:
+    """A committer that says what failed, as the real one does."""
+
+    async def commit(self, files: Sequence[Syncable]) -> None:
+        try:
+            for file in files:
+                file.sync()
+        except OSError as error:
+            raise StorageFailed("/meta", str(error)) from error
+
+
+def test_a_sync_that_failed_is_not_tried_again_by_closing() -> None:
+    did: list[str] = []
+    bench = Bench(SimDisk(0, clock=FixedClock(), journal=lambda kind, *_: did.append(kind)))
+    bench.put(1, "a")
+    bench.disk.fail("sync", path_contains=".log")
+    with pytest.raises(StorageFailed):
+        asyncio.run(bench.log.flush(FailsAsReal()))
+    bench.disk.heal()
+    did.clear()
+    with pytest.raises(StorageFailed):
+        bench.log.close()
+    assert "sync" not in did

@@ -14,6 +14,7 @@ from ottla.runtime.supervisor import (
     Service,
     ServiceStopped,
     ServiceStuck,
+    is_failing,
     supervise,
 )
 from ottla.sim.loop import run_simulated
@@ -88,6 +89,27 @@ def test_a_failing_service_brings_the_node_down_with_its_own_error() -> None:
         run([Scripted("log", journal), Scripted("net", journal, error=error, after_s=2)])
     assert caught.value is error
     assert journal[-2:] == ["-net", "-log"]
+
+
+def test_the_others_learn_whether_they_are_stopped_or_one_has_failed() -> None:
+    told: list[bool] = []
+
+    @dataclass
+    class Asking:
+        name: str = "net"
+
+        async def run(self, ready: Callable[[], None]) -> None:
+            ready()
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError as cancelled:
+                told.append(is_failing(cancelled))
+                raise
+
+    run([Asking()], stop_after_s=1)
+    with pytest.raises(OSError, match="disk"):
+        run([Scripted("log", [], error=OSError("disk"), after_s=2), Asking()])
+    assert told == [False, True]
 
 
 def test_a_service_that_returns_is_an_error_that_names_it() -> None:

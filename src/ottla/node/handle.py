@@ -356,7 +356,7 @@ async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
 async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> None:
     if parts is not None:
         await parts.channel.close()
-        parts.quorum.log.close()
+        _close_quorum(ground, parts)
         if parts.hosting is not None:
             await parts.hosting.host.close()
     ground.bound.close()
@@ -364,6 +364,15 @@ async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> 
     if close_committer is not None:
         await close_committer()
     _close_directories(ground.directories, broker_epoch)
+
+
+def _close_quorum(ground: Ground, parts: NodeParts) -> None:
+    """Close the metadata log; if it failed so has its directory, which then is not called clean."""
+    try:
+        parts.quorum.log.close()
+    except StorageFailed as error:
+        log.warning("metadata log not closed cleanly: %s", error)
+        ground.metadata_directory.fail(error.reason)
 
 
 def _close_directories(directories: list[LogDirectory], broker_epoch: int) -> None:

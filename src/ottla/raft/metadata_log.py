@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
-from ottla.protocol.faults import CorruptBatch
+from ottla.protocol.faults import CorruptBatch, StorageFailed
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 from ottla.raft.control_batches import control_batch, controls_of_batch
@@ -77,6 +77,7 @@ class MetadataLog:
         self._log = log
         self.snapshots = snapshots
         self._clock = clock
+        self._failure: StorageFailed | None = None
 
     @classmethod
     def open(
@@ -248,15 +249,32 @@ class MetadataLog:
         assert self._log.log_end_offset == offset, "batches are cut whole"
 
     async def flush(self, committer: Committer) -> None:
-        """Return once everything appended before this call is durable."""
+        """Return once everything appended before this call is durable.
+
+        Raises:
+            StorageFailed: it never will be; see `close`.
+        """
         plan = self._log.flush_plan()
-        await committer.commit(plan.files)
+        try:
+            await committer.commit(plan.files)
+        except StorageFailed as failure:
+            self._failure = failure
+            raise
         self._log.flushed(plan)
         self._log.purge_deleted()
 
     def close(self) -> None:
-        """Let go of the files. What was not flushed may be lost."""
-        self._log.close()
+        """Let go of the files. What was not flushed may be lost.
+
+        After a sync that failed none is tried again: the kernel may have dropped what it could
+        not write, and a second one would succeed without it.
+
+        Raises:
+            StorageFailed: something failed, now or before.
+        """
+        self._log.close(is_given_up=self._failure is not None)
+        if self._failure is not None:
+            raise self._failure
 
     # -- read ----------------------------------------------------------------
 

@@ -24,6 +24,17 @@ log = logging.getLogger(__name__)
 # its own network threads and log flushes in all.
 GRACE_S = 30.0
 
+# The message with which a service is cancelled when another one has failed.
+FAILED = "another service failed"
+
+
+def is_failing(cancelled: asyncio.CancelledError) -> bool:
+    """Say whether a service is cancelled because another one failed.
+
+    What it would wait for in its cleanup may then never come: it does not wait.
+    """
+    return cancelled.args == (FAILED,)
+
 
 class Service(Protocol):
     """Something that runs for as long as the node does."""
@@ -198,7 +209,7 @@ class _Supervision:
         interrupted = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._grace_s
-        task.cancel()
+        task.cancel(None if self.first_error is None else FAILED)
         while not task.done() and (left := deadline - loop.time()) > 0:
             try:
                 await asyncio.wait([task], timeout=left)

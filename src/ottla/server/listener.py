@@ -18,6 +18,7 @@ import msgspec
 from ottla.api.routes import Routes
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address, Clock, Listener, Network
+from ottla.runtime.supervisor import is_failing
 from ottla.server.admission import Admission, Limits
 from ottla.server.api_versions import ApiVersions, Features, no_features
 from ottla.server.connection import ConnectionLimits, Serving, Tasks
@@ -133,8 +134,10 @@ class Server:
             while True:
                 await asyncio.sleep(self._settings.sweep_ms / 1000)
                 await self._sweep(self._clock.monotonic())
-        except asyncio.CancelledError:
-            await self._drain()
+        except asyncio.CancelledError as cancelled:
+            # A node that failed answers nobody any more: it gets out of the way at once, so that
+            # its clients and peers turn to others.
+            await self._drain(0 if is_failing(cancelled) else self._settings.drain_ms)
             raise
         finally:
             await self._stop_listening()
@@ -198,7 +201,7 @@ class Server:
         for listener in listeners:
             await listener.close()
 
-    async def _drain(self) -> None:
+    async def _drain(self, drain_ms: int) -> None:
         """Accept nobody; let what was asked be answered, in bounded time; then hang up."""
         await self._stop_listening()
         for door in list(self._doors):
@@ -206,7 +209,7 @@ class Server:
                 door.shut()
             else:
                 door.connection.drain()
-        await self._wait_empty(self._settings.drain_ms / 1000)
+        await self._wait_empty(drain_ms / 1000)
         for door in list(self._doors):
             if door.connection is not None:
                 door.connection.refuse_parked()

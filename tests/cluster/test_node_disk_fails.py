@@ -1,0 +1,67 @@
+"""A whole node whose disk fails under it: it ends, and does not call its directory clean."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from test_nodes_in_process import client, create_topic, format_one, settings, wait_unfenced
+
+from ottla.node.handle import start_node
+from ottla.node.ports import system_ports
+from ottla.protocol.faults import StorageFailed
+from ottla.runtime.ports import Committer, Syncable
+from ottla.server.listener import ServerSettings
+from ottla.storage.clean_shutdown import FILE_NAME
+
+DRAIN_S = ServerSettings().drain_ms / 1000
+
+
+class Breakable:
+    """A committer on which every sync fails once it is broken."""
+
+    def __init__(self, directory: str, own: Committer) -> None:
+        self._directory, self._own = directory, own
+        self.is_broken = False
+
+    async def commit(self, files: Sequence[Syncable]) -> None:
+        if self.is_broken:
+            raise StorageFailed(self._directory, "Input/output error")
+        await self._own.commit(files)
+
+    async def close(self) -> None:
+        await self._own.close()  # type: ignore[attr-defined]
+
+
+async def run_until_the_disk_fails(root: Path) -> None:
+    loaded = settings(root)
+    format_one(loaded)
+    own = system_ports()
+    made: list[Breakable] = []
+
+    def committer(directory: str) -> Breakable:
+        made.append(Breakable(directory, own.committer(directory)))
+        return made[-1]
+
+    node = await start_node(loaded, replace(own, committer=committer), start_s_max=20)
+    await wait_unfenced(node)
+    async with client(node.listen_addr) as connection:
+        for each in made:
+            each.is_broken = True
+        asking = asyncio.ensure_future(create_topic(connection, "orders"))
+        # Well below the time that a node which is stopped in order gives to who waits for answers.
+        async with asyncio.timeout(DRAIN_S / 2):
+            with pytest.raises(StorageFailed):
+                await node.wait_stopped()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    with pytest.raises(StorageFailed):
+        await node.shutdown()
+
+
+def test_a_node_whose_metadata_cannot_be_synced_ends_and_is_not_called_clean(
+    tmp_path: Path,
+) -> None:
+    asyncio.run(run_until_the_disk_fails(tmp_path))
+    assert not (tmp_path / "data" / FILE_NAME).exists()
