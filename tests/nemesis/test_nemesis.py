@@ -3,7 +3,7 @@
 import pytest
 from tests.nemesis.trial import Shape, run_trial
 
-SHORT = Shape(rate=80.0, warm_up_s=1.0, hold_s=2.5, rest_s=0.5)
+SHORT = Shape(rate=80.0, warm_up_s=1.0, hold_s=4.0, rest_s=0.5)
 FAULTS = ["kill-leader", "rolling-restart", "pause-leader", "isolate-leader"]
 
 

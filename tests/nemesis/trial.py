@@ -27,11 +27,12 @@ from ottla.testing.history.check import check
 from ottla.testing.history.events import Fault, Final, Heal, Phase, Poll, Send
 from ottla.testing.history.liveness import Liveness
 
-# Long enough that a busy machine is not taken for a dead node, short enough for faults to matter.
-STEADY: dict[str, object] = {
-    "broker.session.timeout.ms": 3000,
-    "controller.quorum.fetch.timeout.ms": 1500,
-    "controller.quorum.election.timeout.ms": 1000,
+# A fault has to last longer than these take one after the other, or nobody is ever replaced: a
+# controller that is gone too is noticed first, and its successor waits a whole session.
+QUICK: dict[str, object] = {
+    "broker.session.timeout.ms": 1500,
+    "controller.quorum.fetch.timeout.ms": 800,
+    "controller.quorum.election.timeout.ms": 500,
     "log.retention.check.interval.ms": 1000,
 }
 TOPIC = "nemesis"
@@ -54,7 +55,7 @@ class Shape:
     warm_up_s: float = 2.0
     hold_s: float = 5.0
     rest_s: float = 3.0
-    config: dict[str, object] = field(default_factory=lambda: dict(STEADY))
+    config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
 
 @dataclass(frozen=True)
