@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from consumer_world import image_with, topic_id
+from controller_images import feature
 from coordinator_world import FakeClock, FakeLog
 
 from ottla.api.consumer_groups import ConsumerGroupHandlers
@@ -24,6 +25,7 @@ from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
+from ottla.metadata.replay import replay_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -52,9 +54,15 @@ CALLER = cast("Caller", AsCaller())
 class Broker:
     """The handlers over one shard in memory."""
 
-    def __init__(self, access: GroupAccess | None = None, *, is_led: bool = True) -> None:
-        self.image = image_with(t=2, secret=1)
-        settings, consumer = GroupSettings(), ConsumerSettings()
+    def __init__(
+        self,
+        access: GroupAccess | None = None,
+        *,
+        is_led: bool = True,
+        is_served: bool = True,
+    ) -> None:
+        self.image = replay_all(image_with(t=2, secret=1), [feature("group.version", 1)])
+        settings, consumer = GroupSettings(), ConsumerSettings(is_served=is_served)
         self.log = FakeLog()
 
         def machine(index: int) -> GroupMachine:
@@ -120,6 +128,15 @@ def test_what_is_not_led_here_is_not_answered() -> None:
     broker = Broker(is_led=False)
     assert broker.beat().error_code == ErrorCode.NOT_COORDINATOR
     assert broker.describe("g")[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_protocol_that_is_off_is_not_answered() -> None:
+    broker = Broker(is_served=False)
+    assert broker.beat().error_code == ErrorCode.UNSUPPORTED_VERSION
+    broker = Broker()
+    broker.image = image_with(t=2)
+    assert broker.beat().error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert broker.describe("g")[0].error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_groups_that_are_not_there_are_not_found() -> None:

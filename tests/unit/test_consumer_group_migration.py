@@ -95,6 +95,21 @@ def test_classic_members_give_up_and_get_by_joining_again() -> None:
     assert world.consumers().state_name() == "Stable"
 
 
+def test_what_a_classic_leader_gave_twice_is_one_members_from_now_on() -> None:
+    world = ConsumerWorld()
+    tickets = [world.join(**CLASSIC), world.join(**CLASSIC)]
+    world.pass_ms(2000)
+    ids = [each.reply.member_id for each in tickets]
+    everything = write_assignment(
+        {topic_id("t"): frozenset(range(4))}, world.image.topics, version=3
+    )
+    world.sync(ids[0], 1, "g", **dict.fromkeys(ids, everything))
+    world.enter("new")
+    assert world.assigned(ids[0]) == {"t": [0, 1, 2, 3]}
+    assert world.assigned(ids[1]) == {}
+    assert set(world.consumers().owners.values()) == {ids[0]}
+
+
 def test_who_waits_in_the_classic_group_is_sent_on() -> None:
     world = ConsumerWorld()
     ids = classic_pair(world)

@@ -58,6 +58,7 @@ class ConsumerContext(msgspec.Struct):
         """Forget what was seen for a group that is no more."""
         self._compared.pop(group_id, None)
         self._searched.pop(group_id, None)
+        self.awaiting_join = {key for key in self.awaiting_join if key[0] != group_id}
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return after which silence a member is let go."""

@@ -7,11 +7,13 @@ Either way tombstones of the old group and the records of the new one are one ba
 the one or the other. Epochs go on from generations and back, so that no member sees one fall.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ottla.coordinators.decision import Answer, CancelTimer, Decision, SetTimer
-from ottla.coordinators.groups.assignors.spec import Partitions
+from ottla.coordinators.groups.assignors.spec import Partitions, gathered
 from ottla.coordinators.groups.classic_group import (
     CONSUMER_PROTOCOL,
     ClassicGroup,
@@ -42,7 +44,7 @@ from ottla.coordinators.groups.consumer_embedded import (
     write_assignment,
 )
 from ottla.coordinators.groups.consumer_faults import GroupIdNotFound
-from ottla.coordinators.groups.consumer_group import ConsumerGroup
+from ottla.coordinators.groups.consumer_group import ConsumerGroup, places
 from ottla.coordinators.groups.consumer_member import (
     JOIN_EPOCH,
     ClassicMetadata,
@@ -58,7 +60,7 @@ from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, ProtocolFault
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.protocol.types import Millis
+from ottla.protocol.types import Millis, Uuid
 
 
 def open_group(
@@ -114,7 +116,9 @@ def upgrade(group: ClassicGroup, context: ConsumerContext) -> Draft:
     """
     draft = Draft(ConsumerGroup(group.group_id), before=group.tombstones())
     try:
-        members = [_as_consumer(group, each, context.image()) for each in group.members.values()]
+        members = _disjoint(
+            _as_consumer(group, each, context.image()) for each in group.members.values()
+        )
     except ProtocolFault as fault:
         raise GroupIdNotFound(
             f"Cannot upgrade the classic group {group.group_id} to consumer group because the "
@@ -131,6 +135,20 @@ def upgrade(group: ClassicGroup, context: ConsumerContext) -> Draft:
         draft.place(member)
     _release(group, draft)
     return draft
+
+
+def _disjoint(members: Iterable[ConsumerMember]) -> list[ConsumerMember]:
+    """Take from members what one before them has: a classic leader may have given it twice.
+
+    They read it until they join again, as they did before; it is not theirs from now on.
+    """
+    taken: set[tuple[Uuid, int]] = set()
+    found: list[ConsumerMember] = []
+    for member in members:
+        own = [place for place in places(member.assigned) if place not in taken]
+        taken.update(own)
+        found.append(replace(member, assigned=gathered(own)))
+    return found
 
 
 def _as_consumer(group: ClassicGroup, member: ClassicMember, image: Image) -> ConsumerMember:

@@ -30,7 +30,8 @@ class MigrationPolicy(enum.Enum):
 class ConsumerSettings(msgspec.Struct, frozen=True):
     """Times are milliseconds. Field by field the broker's ``group.consumer.*`` keys.
 
-    The first assignor is the one for members that ask for none.
+    The first assignor is the one for members that ask for none. ``is_served`` says whether
+    ``group.coordinator.rebalance.protocols`` has the consumer protocol.
     """
 
     assignors: tuple[str, ...] = ("uniform", "range")
@@ -39,6 +40,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
     max_size: int = 2**31 - 1
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600_000
+    is_served: bool = True
 
 
 # By these names clients ask for them; a configuration may name Kafka's classes instead.
