@@ -111,6 +111,7 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
         max_size=config.group_consumer_max_size,
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+        is_served="consumer" in config.group_coordinator_rebalance_protocols,
     )
 
 
