@@ -61,6 +61,7 @@ from ottla.node.ports import NodePorts
 from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
 from ottla.node.read_routes import read_routes
 from ottla.node.registrations import broker_registration, controller_registration
+from ottla.node.sharing import ShareWays, Sharing, build_sharing
 from ottla.node.snapshotter import Snapshotter
 from ottla.node.write_routes import write_routes
 from ottla.observability.http_service import HttpService
@@ -135,6 +136,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     lifecycle: BrokerLifecycle | None
     hosting: Hosting | None
     coordination: Coordination | None
+    sharing: Sharing | None
     client_listener: Server | None
     topic_creation: TopicCreation | None
     meters: Meters
@@ -183,6 +185,7 @@ def build_node(ground: Ground) -> NodeParts:
         lifecycle=lifecycle,
         hosting=hosting,
         coordination=None if keeping is None else keeping.coordination,
+        sharing=None if keeping is None else keeping.sharing,
         client_listener=(
             None
             if keeping is None
@@ -409,6 +412,7 @@ class Keeping(msgspec.Struct, frozen=True):
     hosting: Hosting
     coordination: Coordination
     creation: TopicCreation
+    sharing: Sharing
 
     def publishers(self) -> tuple[Publisher, ...]:
         """Return those that follow the image."""
@@ -421,14 +425,25 @@ def _keeping(
 ) -> Keeping:
     hosting = build_hosting(ground, lifecycle, channel)
     coordination = build_coordination(ground, watch, channel, hosting)
-    return Keeping(hosting, coordination, _topic_creation(ground, channel))
+    creation = _topic_creation(ground, channel)
+    itself = _itself(ground)
+    ways = ShareWays(
+        coordination.groups,
+        coordination.transacting.links,
+        lambda topic: creation.want(itself, [topic]),
+    )
+    return Keeping(hosting, coordination, creation, build_sharing(ground, watch, hosting, ways))
+
+
+def _itself(ground: Ground) -> Caller:
+    """Return who makes the topics that coordinators need, whoever asked first."""
+    return Caller(ANONYMOUS, CLIENT_ID.format(ground.node_id), Address("localhost", 0), "")
 
 
 def partition_routes(ground: Ground, watch: ImageWatch, keeping: Keeping) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
     hosting, creation = keeping.hosting, keeping.creation
-    # Topics that coordinators need are made in the node's own name, whoever asked first.
-    itself = Caller(ANONYMOUS, CLIENT_ID.format(ground.node_id), Address("localhost", 0), "")
+    itself = _itself(ground)
     return (
         *read_routes(ground, watch, hosting),
         *write_routes(ground, watch, hosting, keeping.coordination.transacting),
@@ -436,6 +451,7 @@ def partition_routes(ground: Ground, watch: ImageWatch, keeping: Keeping) -> tup
             lambda: watch.image, lambda topic: creation.want(itself, [topic])
         ),
         *keeping.coordination.transacting.routes(keeping.coordination.groups, hosting),
+        *keeping.sharing.routes(),
     )
 
 

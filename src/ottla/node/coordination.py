@@ -22,6 +22,9 @@ from ottla.coordinators.groups.consumer_settings import (
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
+from ottla.coordinators.groups.share_context import ShareContext
+from ottla.coordinators.groups.share_kind import ShareKind
+from ottla.coordinators.groups.share_settings import ShareSettings
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
@@ -31,6 +34,7 @@ from ottla.metadata.publishing import Publisher
 from ottla.metadata.watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
+from ottla.node.sharing import share_settings
 from ottla.node.transacting import Transacting, build_transacting
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.batch import Compression
@@ -72,7 +76,9 @@ def build_coordination(
             "group-coordinator",
             CONSUMER_OFFSETS,
             log_opener(partitions, CONSUMER_OFFSETS),
-            lambda index: group_machine(settings, consumer_settings(config), watch),
+            lambda index: group_machine(
+                settings, consumer_settings(config), share_settings(config), watch
+            ),
             ShardSettings(
                 ports.clock,
                 decode_group_record,
@@ -95,11 +101,12 @@ def build_coordination(
 
 
 def group_machine(
-    settings: GroupSettings, consumer: ConsumerSettings, watch: ImageWatch
+    settings: GroupSettings, consumer: ConsumerSettings, share: ShareSettings, watch: ImageWatch
 ) -> GroupMachine:
     """Return the machine of a shard, with all kinds of groups."""
     consumers = ConsumerKind(ConsumerContext(consumer, lambda: watch.image))
-    return GroupMachine(settings, kinds=(consumers,), guests=consumers)
+    shares = ShareKind(ShareContext(share, lambda: watch.image))
+    return GroupMachine(settings, kinds=(consumers, shares), guests=consumers)
 
 
 def consumer_settings(config: BrokerConfig) -> ConsumerSettings:

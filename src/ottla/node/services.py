@@ -26,6 +26,7 @@ def services_of(parts: NodeParts) -> list[Service]:
         parts.lifecycle,
         *(() if parts.hosting is None else parts.hosting.services),
         *(() if parts.coordination is None else parts.coordination.services),
+        *(() if parts.sharing is None else parts.sharing.services),
         parts.topic_creation,
         parts.client_listener,
         None if parts.lifecycle is None else Unfencing(parts.lifecycle),

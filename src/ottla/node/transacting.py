@@ -52,6 +52,7 @@ class Transacting(msgspec.Struct, frozen=True):
     coordinator: TransactionCoordinator
     verification: Verification
     writer: MarkerWriter
+    links: BrokerLinks
     services: tuple[Service, ...]
 
     def routes(self, groups: GroupCoordinator, hosting: Hosting) -> tuple[Route, ...]:
@@ -115,7 +116,7 @@ def build_transacting(
     verification = Verification(
         _verification_settings(config), coordinator, links, partitions, lambda: watch.image
     )
-    return Transacting(ids, coordinator, verification, writer, (links, markers, runtime))
+    return Transacting(ids, coordinator, verification, writer, links, (links, markers, runtime))
 
 
 def _runtime(

@@ -150,10 +150,13 @@ class Acquisition:
 
     __slots__ = ("_is_start_dirty", "_limits", "_row")
 
-    def __init__(self, start: Offset, limits: Limits | None = None) -> None:
+    def __init__(
+        self, start: Offset, limits: Limits | None = None, *, is_chosen: bool = False
+    ) -> None:
+        """Begin at ``start``; ``is_chosen``: just now, so that it has to be written."""
         self._row = Row(start)
         self._limits = limits if limits is not None else Limits()
-        self._is_start_dirty = False
+        self._is_start_dirty = is_chosen
 
     @classmethod
     def load(
@@ -248,6 +251,14 @@ class Acquisition:
         self._advance()
         self._row.join()
         return granted
+
+    def archive(self, first: Offset, last: Offset) -> None:
+        """Let records go that nobody shall see, as those of an aborted transaction."""
+        for span in self._row.cut(first, last):
+            if not span.state.is_finished:
+                self._set(span, RecordState.ARCHIVED)
+        self._advance()
+        self._row.join()
 
     def _archive_missing(self, fetched: Offset, found: Offset) -> None:
         if found <= fetched:

@@ -1,0 +1,278 @@
+"""ShareFetch and ShareAcknowledge, as a share consumer sends them to the leaders of partitions.
+
+    session -> acknowledge what the request brings -> acquire, or wait -> reply
+
+The session is gone through before the handler returns, so that requests of one connection keep
+their order; what follows waits for the state to be durable.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.replies import Reply
+from ottla.api.routes import Caller, Route
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import share_acknowledge as acknowledge_messages
+from ottla.protocol.messages import share_fetch as fetch_messages
+from ottla.protocol.messages.share_acknowledge import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from ottla.protocol.messages.share_fetch import (
+    AcquiredRecords,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ottla.protocol.types import Offset, Uuid
+from ottla.runtime.ports import Clock
+from ottla.sharing.acquisition import Ack, AcquireMode, check_acks
+from ottla.sharing.ports import ShareKey
+from ottla.sharing.service import Fetched, FetchTerms, SharePartitions
+from ottla.sharing.sessions import FINAL, Asked, Opened, Place, SessionKey, Sessions, named
+
+RENEW_SINCE: Final = 2
+_TELL_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+Acks: TypeAlias = dict[Place, list[Ack]]
+Codes: TypeAlias = dict[Place, ErrorCode]
+
+
+class ShareSources(msgspec.Struct, frozen=True):
+    """Where records come from, and who may have them. ``image`` is the newest."""
+
+    partitions: SharePartitions
+    sessions: Sessions
+    clock: Clock
+    image: Callable[[], Image]
+    bytes_max: int
+    access: GroupAccess = ALLOW_ALL
+
+
+class ShareHandlers(msgspec.Struct, frozen=True):
+    """The handlers of a broker's listeners."""
+
+    sources: ShareSources
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.SHARE_FETCH, self.on_fetch, cancel_when_gone=True),
+            Route(ApiKey.SHARE_ACKNOWLEDGE, self.on_acknowledge),
+        )
+
+    # -- ShareFetch --------------------------------------------------------------
+
+    def on_fetch(self, caller: Caller, request: ShareFetchRequest, version: int) -> Reply:
+        """Go through the session now, the rest beside later requests."""
+        key = self._key(caller, request.group_id, request.member_id)
+        if isinstance(key, ErrorCode):
+            return ShareFetchResponse(error_code=key)
+        if request.is_renew_ack and (request.max_bytes or request.max_records):
+            return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        acks = _acks_of(request.topics)
+        asked = Asked(
+            key,
+            request.share_session_epoch,
+            named((t.topic_id, [p.partition_index for p in t.partitions]) for t in request.topics),
+            named((t.topic_id, t.partitions) for t in request.forgotten_topics_data),
+            bool(acks),
+        )
+        opened = self.sources.sessions.fetch(asked, self.sources.clock.monotonic())
+        if isinstance(opened, ErrorCode):
+            return ShareFetchResponse(error_code=opened)
+        return self._fetch(_Share(self.sources, caller, key, version), request, opened, acks)
+
+    async def _fetch(
+        self, share: "_Share", request: ShareFetchRequest, opened: Opened, acks: Acks
+    ) -> ShareFetchResponse:
+        codes = await share.acknowledge(acks, is_renewal=request.is_renew_ack)
+        fetched: list[Fetched] = []
+        if opened.is_final:
+            await share.end()
+        elif not request.is_renew_ack:
+            fetched = await share.fetch(request, opened.places)
+        return share.fetch_reply(fetched, codes)
+
+    # -- ShareAcknowledge ----------------------------------------------------------
+
+    def on_acknowledge(
+        self, caller: Caller, request: ShareAcknowledgeRequest, version: int
+    ) -> Reply:
+        """Go through the session now, the rest beside later requests."""
+        key = self._key(caller, request.group_id, request.member_id)
+        if isinstance(key, ErrorCode):
+            return ShareAcknowledgeResponse(error_code=key)
+        sources = self.sources
+        epoch = request.share_session_epoch
+        code = sources.sessions.acknowledge(key, epoch, sources.clock.monotonic())
+        if code is not ErrorCode.NONE:
+            return ShareAcknowledgeResponse(error_code=code)
+        return self._acknowledge(_Share(sources, caller, key, version), request)
+
+    async def _acknowledge(
+        self, share: "_Share", request: ShareAcknowledgeRequest
+    ) -> ShareAcknowledgeResponse:
+        codes = await share.acknowledge(_acks_of(request.topics), is_renewal=request.is_renew_ack)
+        if request.share_session_epoch == FINAL:
+            await share.end()
+        return share.acknowledge_reply(codes)
+
+    def _key(
+        self, caller: Caller, group_id: str | None, member_id: str | None
+    ) -> SessionKey | ErrorCode:
+        if not group_id or not member_id:
+            return ErrorCode.INVALID_REQUEST
+        if not self.sources.access.read_group(caller, group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return SessionKey(group_id, member_id)
+
+
+class _Share(NamedTuple):
+    """One request under way."""
+
+    sources: ShareSources
+    caller: Caller
+    key: SessionKey
+    version: int
+
+    def _refusal(self, image: Image, place: Place) -> ErrorCode:
+        """Say what is wrong with a partition before anybody is asked for it."""
+        topic = image.topics.by_id.get(place.topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if not self.sources.access.read_topic(self.caller, topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if place.partition not in topic.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    async def acknowledge(self, acks: Acks, *, is_renewal: bool) -> Codes:
+        """Acknowledge in all partitions at once; return what came of each."""
+        codes = await asyncio.gather(
+            *(self._acknowledge_one(place, acks[place], is_renewal) for place in acks)
+        )
+        return dict(zip(acks, codes, strict=True))
+
+    async def _acknowledge_one(
+        self, place: Place, acks: Sequence[Ack], is_renewal: bool
+    ) -> ErrorCode:
+        code = self._refusal(self.sources.image(), place)
+        if code is ErrorCode.NONE:
+            may_renew = is_renewal and self.version >= RENEW_SINCE
+            code = check_acks(acks, may_renew=may_renew)
+        if code is not ErrorCode.NONE:
+            return code
+        key = ShareKey(self.key.group_id, place)
+        return await self.sources.partitions.acknowledge(key, self.key.member_id, acks)
+
+    async def fetch(self, request: ShareFetchRequest, places: Sequence[Place]) -> list[Fetched]:
+        """Acquire records in the partitions of the session."""
+        image = self.sources.image()
+        refusals = {place: self._refusal(image, place) for place in places}
+        refused = [Fetched(p, code) for p, code in refusals.items() if code is not ErrorCode.NONE]
+        terms = FetchTerms(
+            self.key.group_id,
+            self.key.member_id,
+            request.max_records,
+            min(request.max_bytes, self.sources.bytes_max),
+            request.batch_size,
+            AcquireMode(1 if request.share_acquire_mode == 1 else 0),
+            0 if refused else max(0, request.max_wait_ms),
+        )
+        allowed = [place for place in places if refusals[place] is ErrorCode.NONE]
+        return [*refused, *await self.sources.partitions.fetch(terms, allowed)]
+
+    async def end(self) -> None:
+        """End the session, and release all that the member holds."""
+        places = self.sources.sessions.end(self.key)
+        await asyncio.gather(
+            *(
+                self.sources.partitions.release(
+                    ShareKey(self.key.group_id, place), self.key.member_id
+                )
+                for place in places
+            )
+        )
+
+    # -- replies -------------------------------------------------------------------
+
+    def fetch_reply(self, fetched: Iterable[Fetched], codes: Codes) -> ShareFetchResponse:
+        """Say what was got and what became of acknowledgements, by topic."""
+        image = self.sources.image()
+        rows = {each.place: each for each in fetched}
+        rows.update({place: Fetched(place) for place in codes if place not in rows})
+        topics: dict[Uuid, list[fetch_messages.PartitionData]] = {}
+        leaders: set[int] = set()
+        for place, each in rows.items():
+            ack_code = codes.get(place, ErrorCode.NONE)
+            row = fetch_messages.PartitionData(
+                partition_index=place.partition,
+                error_code=each.code,
+                acknowledge_error_code=ack_code,
+                records=each.records,
+                acquired_records=[AcquiredRecords(*got) for got in each.acquired],
+            )
+            if each.code in _TELL_LEADER or ack_code in _TELL_LEADER:
+                row.current_leader = fetch_messages.LeaderIdAndEpoch(*_leader(image, place))
+                leaders.add(row.current_leader.leader_id)
+            topics.setdefault(place.topic_id, []).append(row)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=self.sources.partitions.lock_ms(self.key.group_id),
+            responses=[ShareFetchableTopicResponse(*each) for each in topics.items()],
+            node_endpoints=[
+                fetch_messages.NodeEndpoint(*each) for each in self._endpoints(image, leaders)
+            ],
+        )
+
+    def acknowledge_reply(self, codes: Codes) -> ShareAcknowledgeResponse:
+        """Say what became of acknowledgements, by topic."""
+        image = self.sources.image()
+        topics: dict[Uuid, list[acknowledge_messages.PartitionData]] = {}
+        leaders: set[int] = set()
+        for place, code in codes.items():
+            row = acknowledge_messages.PartitionData(place.partition, code)
+            if code in _TELL_LEADER:
+                row.current_leader = acknowledge_messages.LeaderIdAndEpoch(*_leader(image, place))
+                leaders.add(row.current_leader.leader_id)
+            topics.setdefault(place.topic_id, []).append(row)
+        return ShareAcknowledgeResponse(
+            acquisition_lock_timeout_ms=self.sources.partitions.lock_ms(self.key.group_id),
+            responses=[ShareAcknowledgeTopicResponse(*each) for each in topics.items()],
+            node_endpoints=[
+                acknowledge_messages.NodeEndpoint(*each) for each in self._endpoints(image, leaders)
+            ],
+        )
+
+    def _endpoints(self, image: Image, leaders: set[int]) -> list[NodeEndpoint]:
+        found = (endpoint_of(image, each, self.caller.listener) for each in sorted(leaders))
+        return [each for each in found if each is not None]
+
+
+def _leader(image: Image, place: Place) -> tuple[int, int]:
+    topic = image.topics.by_id.get(place.topic_id)
+    return current_leader(image, "" if topic is None else topic.name, place.partition)
+
+
+def _acks_of(
+    topics: Iterable[fetch_messages.FetchTopic | acknowledge_messages.AcknowledgeTopic],
+) -> Acks:
+    """Return the acknowledgements of a request by partition, where there are any."""
+    found: Acks = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            acks = [
+                Ack(Offset(each.first_offset), Offset(each.last_offset), each.acknowledge_types)
+                for each in partition.acknowledgement_batches
+            ]
+            if acks:
+                found.setdefault(Place(topic.topic_id, partition.partition_index), []).extend(acks)
+    return found

@@ -1,0 +1,32 @@
+"""Who of a share group reads which partition: the ``simple`` assignor (KIP-932).
+
+Every partition that somebody subscribes to is read by at least one member, and every member
+reads at least one partition of each topic it subscribes to, however many members there are.
+With more partitions than members each is read by one; with more members each is shared as evenly
+as can be.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ottla.protocol.types import Uuid
+
+
+def assign_shared(
+    subscriptions: Mapping[str, frozenset[Uuid]], partitions: Mapping[Uuid, Sequence[int]]
+) -> dict[str, frozenset[tuple[Uuid, int]]]:
+    """Return the target of every member: the same for the same arguments, whatever was before.
+
+    ``subscriptions`` are topics by member; ``partitions`` those that may be read.
+    """
+    targets: dict[str, set[tuple[Uuid, int]]] = {member: set() for member in sorted(subscriptions)}
+    turn = 0
+    for topic_id in sorted(partitions):
+        members = [member for member in targets if topic_id in subscriptions[member]]
+        indexes = sorted(partitions[topic_id])
+        if not members or not indexes:
+            continue
+        for step in range(max(len(members), len(indexes))):
+            member = members[(turn + step) % len(members)]
+            targets[member].add((topic_id, indexes[step % len(indexes)]))
+        turn += len(indexes)  # the next topic goes on where this one ended
+    return {member: frozenset(places) for member, places in targets.items()}

@@ -1,0 +1,196 @@
+"""Share groups of a broker, put together: their coordinator, state and the partitions led here."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ottla.api.routes import Route
+from ottla.api.share import ShareHandlers, ShareSources
+from ottla.api.share_groups import ShareGroupHandlers
+from ottla.api.share_state import ShareStateHandlers
+from ottla.config.generated import BrokerConfig
+from ottla.coordinators.broker_links import BrokerLinks
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.groups.share_service import ShareGroups
+from ottla.coordinators.groups.share_settings import ShareSettings, number_of_group, of_group
+from ottla.coordinators.partition_log import log_opener
+from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
+from ottla.coordinators.shard import ShardSettings
+from ottla.coordinators.share_state.machine import ShareStateMachine, ShareStateSettings
+from ottla.coordinators.share_state.persister import SharePersister
+from ottla.coordinators.share_state.rules import StateWrite
+from ottla.coordinators.share_state.service import ShareCoordinator
+from ottla.coordinators.share_state.state import Run
+from ottla.coordinators.share_state.state import ShareKey as StateKey
+from ottla.coordinators.topics import SHARE_GROUP_STATE
+from ottla.metadata.watch import ImageWatch
+from ottla.node.hosting import Hosting
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.share_state_records import decode_share_state_record
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.types import Offset, Uuid
+from ottla.runtime.supervisor import Service
+from ottla.sharing.acquisition import Limits, StateBatch, Write
+from ottla.sharing.ports import Persisted, ShareKey, Terms
+from ottla.sharing.service import SharePartitions, ShareParts
+from ottla.sharing.sessions import Sessions
+from ottla.storage.partition_names import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.node.build import Ground
+
+NOBODY = -1
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """What `build_sharing` made. ``services`` start when the partitions are there."""
+
+    handlers: ShareHandlers
+    group_handlers: ShareGroupHandlers
+    state_handlers: ShareStateHandlers
+    services: tuple[Service, ...]
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of share groups."""
+        return (
+            *self.handlers.routes(),
+            *self.group_handlers.routes(),
+            *self.state_handlers.routes(),
+        )
+
+
+class ShareWays(msgspec.Struct, frozen=True):
+    """What share groups need of the other coordinators."""
+
+    groups: GroupCoordinator
+    links: BrokerLinks
+    create: Callable[[str], None]
+
+
+def build_sharing(
+    ground: "Ground", watch: ImageWatch, hosting: Hosting, ways: ShareWays
+) -> Sharing:
+    """Put it together; nothing is loaded before a partition is led here."""
+    config, partitions, clock = ground.loaded.broker, hosting.partitions, ground.ports.clock
+    coordinator = _coordinator(ground, watch, hosting)
+    persister = SharePersister(
+        int(ground.node_id), coordinator, ways.links, _leader_of(watch), ways.create
+    )
+    led = SharePartitions(
+        ShareParts(
+            partitions,
+            KeptByCoordinator(persister),
+            clock,
+            _terms_of(config, watch),
+            Limits(
+                config.group_share_delivery_count_limit,
+                config.group_share_partition_max_record_locks,
+            ),
+        )
+    )
+    partitions.on_unled(led.on_unled)
+    sessions = Sessions(
+        config.group_share_max_share_sessions, config.group_share_max_session_timeout_ms
+    )
+    return Sharing(
+        ShareHandlers(
+            ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
+        ),
+        ShareGroupHandlers(ShareGroups(ways.groups, persister, lambda: watch.image)),
+        ShareStateHandlers(coordinator),
+        (coordinator.runtime, led),
+    )
+
+
+def share_settings(config: BrokerConfig) -> ShareSettings:
+    """Return what the rules of share groups need of a broker's settings."""
+    return ShareSettings(
+        session_timeout_ms=config.group_share_session_timeout_ms,
+        heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+        max_size=config.group_share_max_size,
+        record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+    )
+
+
+def _coordinator(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> ShareCoordinator:
+    config, partitions = ground.loaded.broker, hosting.partitions
+
+    def is_known(topic_id: Uuid, index: int) -> bool:
+        topic = watch.image.topics.by_id.get(topic_id)
+        return topic is not None and index in topic.partitions
+
+    settings = ShareStateSettings(
+        is_known,
+        config.share_coordinator_snapshot_update_records_per_snapshot,
+        config.share_coordinator_cold_partition_snapshot_interval_ms,
+    )
+    runtime = CoordinatorRuntime[ShareStateMachine](
+        RuntimeParts(
+            "share-coordinator",
+            SHARE_GROUP_STATE,
+            log_opener(partitions, SHARE_GROUP_STATE),
+            lambda index: ShareStateMachine(settings),
+            ShardSettings(
+                ground.ports.clock,
+                decode_share_state_record,
+                write_timeout_ms=config.share_coordinator_write_timeout_ms,
+                compression=Compression(config.share_coordinator_state_topic_compression_codec),
+            ),
+        )
+    )
+    partitions.on_led(runtime.on_led)
+    partitions.on_unled(runtime.on_unled)
+
+    def partition_count() -> int:
+        topic = watch.image.topics.named(SHARE_GROUP_STATE)
+        if topic is None:
+            return config.share_coordinator_state_topic_num_partitions
+        return len(topic.partitions)
+
+    return ShareCoordinator(runtime, partition_count)
+
+
+def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
+    def leader_of(place: TopicPartition) -> int:
+        topic = watch.image.topics.named(place.topic)
+        found = None if topic is None else topic.partitions.get(place.partition)
+        return NOBODY if found is None else found.leader
+
+    return leader_of
+
+
+def _terms_of(config: BrokerConfig, watch: ImageWatch) -> Callable[[str], Terms]:
+    def terms_of(group_id: str) -> Terms:
+        image, default_ms = watch.image, config.group_share_record_lock_duration_ms
+        return Terms(
+            number_of_group(image, group_id, "share.record.lock.duration.ms", default_ms),
+            of_group(image, group_id, "share.isolation.level", "") == "read_committed",
+            of_group(image, group_id, "share.auto.offset.reset", "latest"),
+        )
+
+    return terms_of
+
+
+class KeptByCoordinator(msgspec.Struct, frozen=True):
+    """The share coordinator, as the leaders of partitions know it."""
+
+    persister: SharePersister
+
+    async def read(self, key: ShareKey, leader_epoch: int) -> Persisted:
+        """Return the state, and fence leaders of older epochs."""
+        found = await self.persister.read(StateKey(key.group_id, *key.place), leader_epoch)
+        state = found.state
+        batches = tuple(
+            StateBatch(Offset(run.first), Offset(run.last), run.state, run.deliveries)
+            for run in state.runs
+        )
+        return Persisted(found.code, state.state_epoch, state.start_offset, batches)
+
+    async def write(
+        self, key: ShareKey, state_epoch: int, leader_epoch: int, write: Write
+    ) -> ErrorCode:
+        """Keep what changed."""
+        runs = tuple(Run(*batch) for batch in write.batches)
+        wanted = StateWrite(state_epoch, leader_epoch, write.start, write.finished_count, runs)
+        return await self.persister.write(StateKey(key.group_id, *key.place), wanted)

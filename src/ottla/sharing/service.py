@@ -1,0 +1,327 @@
+"""Service: the share partitions led here, loaded when first asked for and kept durable.
+
+One window per group and partition (`SharePartition`). Its state is read from the share
+coordinator before anything is delivered; a failed read is an error that the client retries, never
+an empty window, which would deliver everything again. What changes is written as one write at a
+time; a write that fails leaves its records dirty, to be written by the next one or in a while. A
+write that is fenced ends the window: another leader has taken over, or an operator has reset it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, NotLeader, UnknownTopicOrPartition
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+from ottla.runtime.ports import Clock
+from ottla.sharing.acquisition import Ack, Acquire, Acquired, AcquireMode, Acquisition, Limits
+from ottla.sharing.ports import Persister, ShareKey, Terms
+from ottla.sharing.sessions import Place
+from ottla.sharing.share_partition import SharePartition, start_for
+
+log = logging.getLogger(__name__)
+
+TICK_MS: Final = 200
+"""How late a lock may expire, and how soon a failed write is tried again."""
+
+# The write of a leader, or of a time, that is over.
+_OVER: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class FetchTerms(NamedTuple):
+    """What a ShareFetch allows, over all of its partitions. Waits are milliseconds."""
+
+    group_id: str
+    member_id: str
+    records_max: int
+    bytes_max: int
+    batch_size: int
+    mode: AcquireMode
+    wait_ms_max: int
+
+
+class Fetched(NamedTuple):
+    """What one partition came to."""
+
+    place: Place
+    code: ErrorCode = ErrorCode.NONE
+    records: bytes = b""
+    acquired: Sequence[Acquired] = ()
+
+
+class ShareParts(msgspec.Struct, frozen=True):
+    """What the service is made of."""
+
+    partitions: Partitions
+    persister: Persister
+    clock: Clock
+    terms_of: Callable[[str], Terms]
+    limits: Limits
+
+
+class _Cell(msgspec.Struct, eq=False):
+    """A window and who waits for it. ``writing`` keeps writes in order."""
+
+    window: SharePartition
+    writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    waiting: set[asyncio.Event] = msgspec.field(default_factory=set)
+
+    def wake(self) -> None:
+        """Tell whoever waits that records may be free."""
+        for event in self.waiting:
+            event.set()
+
+
+class SharePartitions:
+    """All windows of this broker."""
+
+    name = "share-partitions"
+
+    def __init__(self, parts: ShareParts) -> None:
+        self._parts = parts
+        self._cells: dict[ShareKey, _Cell] = {}
+
+    # -- windows ---------------------------------------------------------------
+
+    def forget(self, key: ShareKey) -> None:
+        """Drop a window: what is persisted has changed, or is somebody else's by now."""
+        cell = self._cells.pop(key, None)
+        if cell is not None:
+            cell.wake()
+
+    def on_unled(self, topic: str, index: int, epoch: LeaderEpoch | None) -> None:
+        """Drop the windows over a partition that is not led here any more."""
+        for key, cell in list(self._cells.items()):
+            partition = cell.window.partition
+            if partition.topic == topic and partition.index == index:
+                self.forget(key)
+
+    def lock_ms(self, group_id: str) -> int:
+        """Return for how long a member may hold a record."""
+        return self._parts.terms_of(group_id).lock_ms
+
+    def _partition(self, place: Place) -> Partition:
+        partition = self._parts.partitions.by_id(*place)
+        if partition is None:
+            raise NotLeader(f"partition {place.partition} is not hosted here")
+        partition.check_online()
+        partition.check_leader()
+        return partition
+
+    async def _cell(self, key: ShareKey) -> _Cell:
+        """Return the window, loaded. Raises a fault that the client retries."""
+        partition = self._partition(key.place)
+        cell = self._present(key)
+        if cell is not None:
+            return cell
+        epoch = partition.leader_epoch
+        found = await self._parts.persister.read(key, epoch)
+        if found.code is not ErrorCode.NONE:
+            raise NotLeader(f"{partition}: no state for {key.group_id}: {found.code.name}")
+        partition = self._partition(key.place)
+        if partition.leader_epoch != epoch:
+            raise NotLeader(f"{partition}: led anew while its state was read")
+        cell = self._present(key)  # another fetch may have been quicker
+        if cell is None:
+            parts = self._parts
+            if found.start < 0:
+                start = start_for(partition, parts.terms_of(key.group_id), parts.clock.now())
+                acquisition = Acquisition(start, parts.limits, is_chosen=True)
+            else:
+                acquisition = Acquisition.load(Offset(found.start), found.batches, parts.limits)
+            window = SharePartition(key, partition, acquisition, found.state_epoch)
+            cell = self._cells[key] = _Cell(window)
+        return cell
+
+    def _present(self, key: ShareKey) -> _Cell | None:
+        cell = self._cells.get(key)
+        if cell is not None and not cell.window.is_current:
+            self.forget(key)
+            return None
+        return cell
+
+    # -- durability ------------------------------------------------------------
+
+    async def _persist(self, cell: _Cell) -> ErrorCode:
+        """Write what is dirty. Only a write that is fenced is the caller's business."""
+        async with cell.writing:
+            window = cell.window
+            write = window.acquisition.take_dirty()
+            if write is None:
+                return ErrorCode.NONE
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            try:
+                code = await self._parts.persister.write(
+                    window.key, window.state_epoch, window.leader_epoch, write
+                )
+            except Fault as fault:
+                code = fault.code
+            finally:
+                if code is not ErrorCode.NONE:
+                    window.acquisition.on_failed(write)
+        if code in _OVER:
+            if self._cells.get(window.key) is cell:
+                self.forget(window.key)
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code is not ErrorCode.NONE:
+            log.warning("share state not written partition=%s code=%s", window.partition, code.name)
+        return ErrorCode.NONE
+
+    # -- acknowledge -----------------------------------------------------------
+
+    async def acknowledge(self, key: ShareKey, member_id: str, acks: Sequence[Ack]) -> ErrorCode:
+        """Let a member say what became of records it holds; durable when NONE is returned.
+
+        Unless the write itself failed for a while: then it is tried again, and a leader that
+        fails before that delivers the records once more.
+        """
+        try:
+            self._partition(key.place)
+        except Fault as fault:
+            return fault.code
+        cell = self._present(key)
+        if cell is None:
+            return ErrorCode.INVALID_RECORD_STATE  # nobody holds anything
+        deadline = self._deadline(key.group_id)
+        code = cell.window.acquisition.acknowledge(member_id, acks, deadline)
+        if code is not ErrorCode.NONE:
+            return code
+        cell.wake()
+        return await self._persist(cell)
+
+    async def release(self, key: ShareKey, member_id: str) -> ErrorCode:
+        """Take back what a member holds, since its session ends."""
+        cell = self._present(key)
+        if cell is None or not cell.window.acquisition.release(member_id):
+            return ErrorCode.NONE
+        cell.wake()
+        return await self._persist(cell)
+
+    def _deadline(self, group_id: str) -> Millis:
+        return Millis(self._parts.clock.monotonic() + self.lock_ms(group_id))
+
+    # -- fetch -----------------------------------------------------------------
+
+    async def fetch(self, terms: FetchTerms, places: Sequence[Place]) -> list[Fetched]:
+        """Acquire records for a member; wait for some if there are none and nothing is wrong."""
+        until = self._parts.clock.monotonic() + terms.wait_ms_max
+        cells, refused = await self._load(terms.group_id, places)
+        event = asyncio.Event()
+        unsubscribes = [self._watch(cell, event) for cell in cells]
+        try:
+            while True:
+                event.clear()
+                fetched = self._pass(terms, cells)
+                left_ms = until - self._parts.clock.monotonic()
+                if fetched or refused or left_ms <= 0 or not cells:
+                    return [*refused, *fetched]
+                await _wait(event, left_ms)
+        finally:
+            for unsubscribe in unsubscribes:
+                unsubscribe()
+
+    async def _load(
+        self, group_id: str, places: Sequence[Place]
+    ) -> tuple[list[_Cell], list[Fetched]]:
+        cells: list[_Cell] = []
+        refused: list[Fetched] = []
+        for place in places:
+            try:
+                cells.append(await self._cell(ShareKey(group_id, place)))
+            except UnknownTopicOrPartition:
+                refused.append(Fetched(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            except Fault as fault:
+                log.info("share partition not loaded group=%s reason=%s", group_id, fault)
+                refused.append(Fetched(place, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        return cells, refused
+
+    def _watch(self, cell: _Cell, event: asyncio.Event) -> Callable[[], None]:
+        """Have ``event`` set when the log grows or records become free."""
+        cell.waiting.add(event)
+        unsubscribe = cell.window.partition.on_appended(event.set)
+
+        def stop() -> None:
+            cell.waiting.discard(event)
+            unsubscribe()
+
+        return stop
+
+    def _pass(self, terms: FetchTerms, cells: Sequence[_Cell]) -> list[Fetched]:
+        """Go over the partitions once, within what the request allows."""
+        fetched: list[Fetched] = []
+        records_left, bytes_left = terms.records_max, terms.bytes_max
+        group_terms = self._parts.terms_of(terms.group_id)
+        deadline = self._deadline(terms.group_id)
+        for cell in cells:
+            if records_left <= 0 or bytes_left <= 0:
+                break
+            want = Acquire(terms.member_id, deadline, records_left, terms.batch_size, terms.mode)
+            place = cell.window.key.place
+            try:
+                if not cell.window.is_current:
+                    raise NotLeader(f"{cell.window.partition}: led by another")
+                got = cell.window.fetch(want, group_terms, bytes_left)
+            except Fault as fault:
+                fetched.append(Fetched(place, fault.code))
+                continue
+            if got is not None:
+                fetched.append(Fetched(place, records=got.records, acquired=got.acquired))
+                bytes_left -= len(got.records)
+                records_left -= sum(each.last - each.first + 1 for each in got.acquired)
+        return fetched
+
+    # -- time --------------------------------------------------------------------
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Let locks expire and write what could not be written, until cancelled."""
+        ready()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_expiring())
+            group.create_task(self._keep_writing())
+
+    async def _keep_expiring(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self.expire_locks()
+
+    async def _keep_writing(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            await self.write_dirty()
+
+    def expire_locks(self) -> None:
+        """Take back what members have held for too long, in every window."""
+        now = self._parts.clock.monotonic()
+        for cell in list(self._cells.values()):
+            if cell.window.acquisition.expire(now):
+                cell.wake()
+
+    async def write_dirty(self) -> None:
+        """Write what is not durable, in every window that nobody is writing."""
+        dirty = [
+            cell
+            for cell in self._cells.values()
+            if cell.window.acquisition.is_dirty and not cell.writing.locked()
+        ]
+        await asyncio.gather(*map(self._persist, dirty))
+
+
+async def _wait(event: asyncio.Event, wait_ms: float) -> None:
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            await event.wait()
+    except TimeoutError:
+        pass

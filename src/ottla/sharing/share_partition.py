@@ -1,0 +1,129 @@
+"""One partition led here as one group shares it: its window over the log. Does not wait.
+
+A read begins at the first record that is free, and what it finds is acquired in the same step,
+so that no two fetches get the same record.
+"""
+
+from typing import Final, NamedTuple
+
+from ottla.config.rules import duration_ms
+from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange
+from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.protocol.types import Millis, Offset
+from ottla.replication.partition import Partition
+from ottla.replication.reading import Isolation, ReadFound, ReadWant
+from ottla.runtime.ports import File
+from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch
+from ottla.sharing.ports import ShareKey, Terms
+from ottla.storage.transaction_index import AbortedTxn
+
+_TRANSACTIONAL: Final = 0x10
+
+
+class Got(NamedTuple):
+    """Batches, and which of their records the member holds now."""
+
+    records: bytes
+    acquired: list[Acquired]
+
+
+class SharePartition:
+    """The window of one group over one partition, in one reign of its leader."""
+
+    def __init__(
+        self, key: ShareKey, partition: Partition, acquisition: Acquisition, state_epoch: int
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self.acquisition = acquisition
+        self.state_epoch = state_epoch
+        self.leader_epoch = partition.leader_epoch
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this node still leads the partition as it did."""
+        return self.partition.is_leader and self.partition.leader_epoch == self.leader_epoch
+
+    def fetch(self, want: Acquire, terms: Terms, bytes_max: int) -> Got | None:
+        """Give a member what is free; None where nothing is. Raises what `Partition.read` does."""
+        acquisition = self.acquisition
+        acquisition.move_start(self.partition.log.log_start_offset)
+        if not acquisition.may_acquire():
+            return None
+        offset = acquisition.next_offset()
+        found = self._read(offset, terms, bytes_max)
+        if found is None:
+            return None
+        file: File = found.slice.file
+        data = file.pread(found.slice.length, found.slice.position)
+        read = list(batches(data))
+        if not read:
+            raise CorruptBatch(f"{self.partition}: no whole batch at offset {offset}")
+        spans = [Batch(header.base_offset, header.last_offset) for _, header in read]
+        acquired = acquisition.acquire(want, offset, spans)
+        if found.aborted:
+            acquired = self._without_aborted(acquired, [h for _, h in read], found.aborted)
+        return Got(_covering(data, read, acquired), acquired) if acquired else None
+
+    def _read(self, offset: Offset, terms: Terms, bytes_max: int) -> ReadFound | None:
+        committed = terms.is_read_committed
+        isolation = Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK
+        try:
+            want = ReadWant(offset, bytes_max, isolation=isolation)
+            found = self.partition.read(want)
+        except OffsetOutOfRange:
+            return None  # behind the end: the log was cut; there is nothing yet
+        return found if found.slice.length else None
+
+    def _without_aborted(
+        self, acquired: list[Acquired], read: list[BatchHeader], aborted: list[AbortedTxn]
+    ) -> list[Acquired]:
+        """Archive what belongs to aborted transactions, and leave it out."""
+        left = acquired
+        for header in read:
+            if _is_aborted(header, aborted):
+                self.acquisition.archive(header.base_offset, header.last_offset)
+                left = [piece for each in left for piece in _minus(each, header)]
+        return left
+
+
+def start_for(partition: Partition, terms: Terms, now: Millis) -> Offset:
+    """Return where a group begins that has never read this partition."""
+    committed = terms.is_read_committed
+    end = partition.readable_end(Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK)
+    if terms.reset == "earliest":
+        return partition.log.log_start_offset
+    word, _, text = terms.reset.partition(":")
+    back_ms = duration_ms(text) if word == "by_duration" else None
+    if back_ms is None:
+        return end
+    found = partition.log.offset_for_timestamp(Millis(now - back_ms))
+    return end if found is None else Offset(min(found.offset, end))
+
+
+def _is_aborted(header: BatchHeader, aborted: list[AbortedTxn]) -> bool:
+    return bool(header.attributes & _TRANSACTIONAL) and any(
+        txn.producer_id == header.producer_id
+        and txn.first_offset <= header.base_offset <= txn.last_offset
+        for txn in aborted
+    )
+
+
+def _minus(acquired: Acquired, header: BatchHeader) -> list[Acquired]:
+    """Return what is left of an acquired range without a batch."""
+    left = acquired._replace(last=Offset(min(acquired.last, header.base_offset - 1)))
+    right = acquired._replace(first=Offset(max(acquired.first, header.last_offset + 1)))
+    return [each for each in (left, right) if each.first <= each.last]
+
+
+def _covering(data: bytes, read: list[tuple[int, BatchHeader]], acquired: list[Acquired]) -> bytes:
+    """Return the batches from the first to the last that has something acquired."""
+    if not acquired:
+        return b""
+    first, last = acquired[0].first, acquired[-1].last
+    inside = [
+        (position, position + header.size)
+        for position, header in read
+        if header.last_offset >= first and header.base_offset <= last
+    ]
+    return data[inside[0][0] : inside[-1][1]] if inside else b""

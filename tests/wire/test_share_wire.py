@@ -1,0 +1,363 @@
+"""Share groups of a running node: join, fetch, acknowledge, let go (KIP-932)."""
+
+import itertools
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import decode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.frames import parse_response_header, request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages import share_acknowledge as acknowledging
+from ottla.protocol.messages import share_fetch as fetching
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.read_share_group_state_summary import (
+    PartitionData,
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+)
+from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Uuid
+from ottla.testing import Cluster, run_node
+
+SECONDS_MAX = 20.0
+NUMBERS = itertools.count()
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+GROUP_RESOURCE = 32
+
+
+class Wire:
+    """A blocking connection that speaks any version."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
+        self._numbers = itertools.count(1)
+
+    def ask(self, request: Message, version: int | None = None) -> Any:
+        key = ApiKey(request.SCHEMA.api_key or 0)
+        version = APIS[key].versions[1] if version is None else version
+        header = RequestHeader(key, version, next(self._numbers), "wire")
+        self._socket.sendall(bytes(request_frame(header, request)))
+        body = self._read(struct.unpack(">i", self._read(4))[0])
+        _, rest = parse_response_header(key, version, body)
+        return decode(response_class(key), version, rest)
+
+    def _read(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            piece = self._socket.recv(count - len(found))
+            assert piece, "the node hung up"
+            found += piece
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < end, "never came true"
+        time.sleep(0.02)
+
+
+class Member:
+    """A share consumer, by hand."""
+
+    def __init__(self, wire: Wire, group: str, topic: str) -> None:
+        self.wire, self.group, self.topic = wire, group, topic
+        self.id = f"member-{next(NUMBERS)}"
+        self.epoch = 0
+        self.session = 0
+        self.assigned: list[tuple[Uuid, int]] = []
+
+    def beat(self, **more: Any) -> Any:
+        names = [self.topic] if self.epoch == 0 else None
+        request = ShareGroupHeartbeatRequest(self.group, self.id, self.epoch, None, names)
+        reply = self.wire.ask(request)
+        if reply.error_code == ErrorCode.NONE:
+            self.epoch = reply.member_epoch
+            if reply.assignment is not None:
+                self.assigned = [
+                    (t.topic_id, p) for t in reply.assignment.topic_partitions for p in t.partitions
+                ]
+        return reply
+
+    def join(self) -> "Member":
+        until(lambda: self.beat().error_code == 0 and bool(self.assigned))
+        return self
+
+    def fetch(self, acks: list[tuple[int, int, int]] = (), version: int = 2, **more: Any) -> Any:  # type: ignore[assignment]
+        topic_id, partition = self.assigned[0]
+        told = [fetching.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
+        request = fetching.ShareFetchRequest(
+            group_id=self.group,
+            member_id=self.id,
+            share_session_epoch=more.pop("session", self.session),
+            max_wait_ms=more.pop("wait_ms", 5000),
+            max_records=more.pop("records", 500),
+            max_bytes=1 << 20,
+            topics=[fetching.FetchTopic(topic_id, [fetching.FetchPartition(partition, told)])],
+            **more,
+        )
+        reply = self.wire.ask(request, version)
+        if reply.error_code == ErrorCode.NONE:
+            self.session += 1
+        return reply
+
+    def got(self, *args: Any, **more: Any) -> list[tuple[int, int, int]]:
+        """Return the ranges that a fetch acquired."""
+        return acquired(self.fetch(*args, **more))
+
+    def acknowledge(self, *acks: tuple[int, int, int], **more: Any) -> Any:
+        topic_id, partition = self.assigned[0]
+        told = [acknowledging.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
+        request = acknowledging.ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.id,
+            share_session_epoch=more.pop("session", self.session),
+            topics=[
+                acknowledging.AcknowledgeTopic(
+                    topic_id, [acknowledging.AcknowledgePartition(partition, told)]
+                )
+            ],
+            **more,
+        )
+        reply = self.wire.ask(request)
+        if reply.error_code == ErrorCode.NONE:
+            self.session += 1
+        return reply
+
+
+def rows(reply: Any) -> list[Any]:
+    return [partition for topic in reply.responses for partition in topic.partitions]
+
+
+def acquired(reply: Any) -> list[tuple[int, int, int]]:
+    assert reply.error_code == ErrorCode.NONE
+    assert all(row.error_code == ErrorCode.NONE for row in rows(reply))
+    return [
+        (a.first_offset, a.last_offset, a.delivery_count)
+        for row in rows(reply)
+        for a in row.acquired_records
+    ]
+
+
+def values(reply: Any) -> list[bytes]:
+    return [
+        bytes(record.value)
+        for row in rows(reply)
+        for position, header in batches(row.records)
+        for record in read_records(row.records[position : position + header.size])
+    ]
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Cluster]:
+    config = {
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "2",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "2",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+    }
+    with run_node(config=config) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wire(node: Cluster) -> Iterator[Wire]:
+    wire = Wire(node.bootstrap)
+    try:
+        until(lambda: wire.ask(FindCoordinatorRequest("any", 0), 3).error_code == 0)
+        until(lambda: wire.ask(ListGroupsRequest()).error_code == 0)
+        yield wire
+    finally:
+        wire.close()
+
+
+@pytest.fixture
+def group(wire: Wire) -> str:
+    """A group that begins at the earliest record, and holds records for long."""
+    name = f"group-{next(NUMBERS)}"
+    configs = [
+        AlterableConfig("share.auto.offset.reset", 0, "earliest"),
+        AlterableConfig("share.record.lock.duration.ms", 0, "60000"),
+    ]
+    resource = AlterConfigsResource(GROUP_RESOURCE, name, configs)
+    (altered,) = wire.ask(IncrementalAlterConfigsRequest([resource])).responses
+    assert altered.error_code == ErrorCode.NONE, altered.error_message
+    return name
+
+
+@pytest.fixture
+def topic(wire: Wire, node: Cluster) -> str:
+    """A topic of one partition with ten records."""
+    name = f"topic-{next(NUMBERS)}"
+    (made,) = wire.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 10_000)).topics
+    assert made.error_code == ErrorCode.NONE
+    produce(node, name, range(10))
+    return name
+
+
+def produce(node: Cluster, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 50})
+    for number in numbers:
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(SECONDS_MAX) == 0
+
+
+def test_records_are_fetched_accepted_and_gone(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+
+    reply = member.fetch()
+
+    assert acquired(reply) == [(0, 9, 1)]
+    assert values(reply) == [str(number).encode() for number in range(10)]
+    reply = member.fetch([(0, 9, ACCEPT)], wait_ms=10)
+    assert [row.acknowledge_error_code for row in rows(reply)] == [ErrorCode.NONE]
+    assert acquired(reply) == []
+    topic_id, partition = member.assigned[0]
+    summary = wire.ask(
+        ReadShareGroupStateSummaryRequest(
+            group, [ReadStateSummaryData(topic_id, [PartitionData(partition)])]
+        )
+    )
+    (found,) = summary.results[0].partitions
+    assert (found.error_code, found.start_offset) == (ErrorCode.NONE, 10), "it is durable"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_two_members_never_hold_the_same_record(
+    wire: Wire, group: str, topic: str, version: int
+) -> None:
+    first, second = (Member(wire, group, topic).join() for _ in range(2))
+
+    assert first.got(version=version) == [(0, 9, 1)]
+    assert second.got(version=version, wait_ms=10) == []
+
+    assert rows(first.acknowledge((2, 3, RELEASE)))[0].error_code == ErrorCode.NONE
+    assert second.got(version=version) == [(2, 3, 2)]
+    refused = first.acknowledge((2, 2, ACCEPT))
+    assert rows(refused)[0].error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_strict_fetch_gets_no_more_than_it_asked_for(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+
+    assert member.got(records=4, share_acquire_mode=1) == [(0, 3, 1)]
+    assert member.got(records=4, share_acquire_mode=1) == [(4, 7, 1)]
+
+
+def test_a_waiting_fetch_is_woken_by_what_comes(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    member = Member(wire, group, topic).join()
+    assert member.got() == [(0, 9, 1)]
+    began = time.monotonic()
+
+    produce(node, topic, range(10, 12))
+
+    assert member.got(wait_ms=15_000) == [(10, 11, 1)]
+    assert time.monotonic() - began < 10
+
+
+def test_a_lock_that_expires_gives_the_records_to_another(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    resource = AlterConfigsResource(
+        GROUP_RESOURCE, group, [AlterableConfig("share.record.lock.duration.ms", 0, "1000")]
+    )
+    wire.ask(IncrementalAlterConfigsRequest([resource]))
+    first, second = (Member(wire, group, topic).join() for _ in range(2))
+    reply = first.fetch()
+    assert acquired(reply) == [(0, 9, 1)]
+    assert reply.acquisition_lock_timeout_ms == 1000
+
+    assert second.got(wait_ms=10_000) == [(0, 9, 2)]
+    late = first.acknowledge((0, 9, ACCEPT))
+    assert rows(late)[0].error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_session_that_ends_releases_what_was_held(wire: Wire, group: str, topic: str) -> None:
+    first, second = (Member(wire, group, topic).join() for _ in range(2))
+    assert first.got() == [(0, 9, 1)]
+
+    assert first.acknowledge((0, 4, ACCEPT), session=-1).error_code == ErrorCode.NONE
+
+    assert second.got() == [(5, 9, 2)]
+    gone = first.acknowledge((5, 9, ACCEPT), session=3)
+    assert gone.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_sessions_are_checked(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+
+    assert member.fetch(session=5).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    with_acks = member.fetch([(0, 0, ACCEPT)], session=0)
+    assert with_acks.error_code == ErrorCode.INVALID_REQUEST
+    assert member.got() == [(0, 9, 1)]
+    assert member.fetch(session=7).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    first = member.acknowledge((0, 0, ACCEPT), session=0)
+    assert first.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_a_renewed_lock_is_told(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+    member.fetch()
+
+    reply = member.acknowledge((0, 9, RENEW), is_renew_ack=True)
+
+    assert rows(reply)[0].error_code == ErrorCode.NONE
+    assert reply.acquisition_lock_timeout_ms == 60_000
+    unasked = member.acknowledge((0, 9, RENEW))
+    assert rows(unasked)[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_is_described_and_left(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+
+    (found,) = wire.ask(ShareGroupDescribeRequest([group])).groups
+
+    assert (found.error_code, found.group_state, found.assignor_name) == (0, "Stable", "simple")
+    assert [m.member_id for m in found.members] == [member.id]
+    assert found.members[0].assignment.topic_partitions[0].topic_name == topic
+    listed = {g.group_id: g for g in wire.ask(ListGroupsRequest()).groups}
+    assert (listed[group].protocol_type, listed[group].group_type) == ("share", "share")
+
+    member.epoch = -1
+    assert member.beat().error_code == ErrorCode.NONE
+    (found,) = wire.ask(ShareGroupDescribeRequest([group])).groups
+    assert found.group_state == "Empty"
+
+
+def test_a_member_that_is_not_what_it_thinks(wire: Wire, group: str, topic: str) -> None:
+    stranger = Member(wire, group, topic)
+    stranger.epoch = 3
+    assert stranger.beat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    member = Member(wire, group, topic).join()
+    assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    member.epoch += 5
+    assert member.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH
