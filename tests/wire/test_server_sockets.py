@@ -87,7 +87,6 @@ BAD = {
     "produce v2": framed(header(ApiKey.PRODUCE, 2)),
     "key of the controller listener": framed(header(ApiKey.VOTE, 0, b"\0")),
     "key that is not routed": framed(header(ApiKey.OFFSET_FETCH, 1)),
-    "one byte too many": framed(find(1)[4:] + b"\0"),
     "one byte too few": framed(find(1)[4:-1]),
     "old header in a flexible version": framed(header(ApiKey.METADATA, 9, b"\xff\xff\xff\xff")),
     "client id is not UTF-8": framed(struct.pack(">hhih", 10, 0, 1, 2) + b"\xff\xfe\0\1k"),
