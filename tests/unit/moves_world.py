@@ -60,7 +60,8 @@ class Mover:
     def again(self, image: Image | None = None) -> "Mover":
         """The next process on the same disk; moves are taken up."""
         old = self.broker
-        mover = Mover(Broker(old.paths, old.static, old.disk, old.clock)).start(image)
+        # Two processes do not think of the same names.
+        mover = Mover(Broker(old.paths, old.static, old.disk, old.clock, old.seed + 1)).start(image)
         mover.moves.resume()
         return mover
 

@@ -89,11 +89,12 @@ class Broker:
     static: dict[str, str] = field(default_factory=dict)
     disk: SimDisk | None = None
     clock: HandClock = field(default_factory=HandClock)
+    seed: int = 1
 
     def __post_init__(self) -> None:
         is_new = self.disk is None
         self.disk = self.disk or SimDisk(seed=1)
-        self.world = World(self.disk, self.clock, SimRandom(1))
+        self.world = World(self.disk, self.clock, SimRandom(self.seed))
         if is_new:
             for path in self.paths:
                 format_directory(self.world, path, node_id=NODE, cluster_id=CLUSTER)

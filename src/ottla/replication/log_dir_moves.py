@@ -438,6 +438,7 @@ class LogDirMoves:
         """Leave nothing in the directory that a partition has left, and tell where it is now."""
         log.info("log moved partition=%s from=%s to=%s", partition, left.path,
                  partition.directory.path)  # fmt: skip
+        self.moves.pop(partition.name, None)
         self._host.moved(partition, left)
         with DirectoryWork(self._host, left):
             delay_ms = partition.log.config.file_delete_delay_ms
