@@ -1,9 +1,10 @@
 """The scenario ``cluster``: whole nodes, brokers and controllers, with clients, in one world.
 
 3 to 5 nodes, by seed; a topic of two partitions on three replicas, two of which must be in sync.
-Producers and consumers work while nodes lose power, die, are cut off, slow down, lose a log
-directory, are restarted one after the other. In the end everything heals, then all die at once:
-nothing that was acknowledged is missing, all replicas are equal, and work goes on.
+Producers and consumers work and an operator moves replicas about, while nodes lose power, die, are
+cut off, slow down, lose a log directory, are restarted one after the other. In the end everything
+heals, then all die at once: nothing that was acknowledged is missing, all replicas are equal, and
+work goes on.
 
 In every second world each append is synced, and power may be lost anywhere, at any time. In the
 others it is not, as by default, and a record lives by its replicas: there one machine at a time
@@ -15,20 +16,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal
 
-from ottla.client.connection import Connection, Options
 from ottla.metadata.image import EMPTY, Image
-from ottla.protocol.faults import Fault
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.replication.partition import Partition
-from ottla.runtime.ports import Address
 from ottla.sim.cluster_client import ClusterConsumer, ClusterProducer
-from ottla.sim.cluster_node import BROKER_PORT, DATA, Machine, Shape
+from ottla.sim.cluster_node import DATA, Machine, Shape
+from ottla.sim.cluster_operator import Operator
 from ottla.sim.cluster_watch import TOPIC, ClusterWatch
 from ottla.sim.ledger import InvariantBroken
 from ottla.sim.platter import Keep
 from ottla.sim.world import Host, Ports, World
 
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 PARTITIONS: Final = 2
 NODES: Final = (3, 3, 4, 3, 5)
 PRODUCERS: Final = ("ann", "bob")
@@ -36,7 +34,6 @@ CONSUMERS: Final = ("eve",)
 # After healing: sessions end, logs are recovered, followers catch up and join the ISR.
 HEALED_S: Final = 20.0
 STEP_S: Final = 0.15
-IMPATIENT: Final = Options(connect_timeout_ms=500)
 
 
 async def cluster(world: World) -> None:
@@ -67,6 +64,7 @@ class ClusterTorment:
         self._suspect: set[str] = set()  # a sync or write was made to fail since power loss
         self._lossy: set[str] = set()  # lost unsynced data since all were in sync
         self._killed: set[str] = set()  # died since all were in sync
+        self._armed: set[str] = set()  # will lose power at a step or an operation to come
 
     async def run(self) -> None:
         """Break things and repair them, round after round, then see what is left."""
@@ -75,7 +73,8 @@ class ClusterTorment:
         for _ in range(ROUNDS):
             await self._pass(random.between(0.1, 0.4))
             await self._strike()
-            if random.chance(0.4):
+            if random.chance(0.6):
+                # Two blows shortly after one another find what one alone does not.
                 await self._pass(random.between(0.02, 0.4))
                 await self._strike()
             # Mostly long enough for others to lead behind the back of one that is cut off.
@@ -94,7 +93,7 @@ class ClusterTorment:
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
-        self.world.host("operator").start(self._create_topic)
+        self.world.host("operator").start(self._operate)
         await self._wait(self._is_whole, "at the beginning")
         for name in PRODUCERS:
             self._start_client(name, ClusterProducer)
@@ -107,21 +106,8 @@ class ClusterTorment:
 
         self.world.host(name).start(run)
 
-    async def _create_topic(self, ports: Ports) -> None:
-        topic = CreatableTopic(TOPIC, PARTITIONS, self.shape.replicas)
-        while self._image().topics.named(TOPIC) is None:
-            await asyncio.sleep(STEP_S)
-            if sum(not each.fenced for each in self._image().cluster.brokers.values()) < len(
-                self.machines
-            ):
-                continue
-            try:
-                address = Address(self.machines[0].name, BROKER_PORT)
-                connection = await Connection.open(ports.network, address, options=IMPATIENT)
-                await connection.send(CreateTopicsRequest([topic], 1000), timeout_ms=1500)
-                await connection.close()
-            except (OSError, Fault):
-                continue
+    async def _operate(self, ports: Ports) -> None:
+        await Operator(ports, self.watch, self.shape, self._image).run()
 
     def _calm(self, host: Host) -> None:
         host.sync_delay_s = lambda: self.world.random.between(0.001, 0.01)
@@ -143,7 +129,7 @@ class ClusterTorment:
         if topic is None or len(self._up()) < len(self.machines):
             return False
         return all(
-            set(each.isr) == set(each.replicas) and each.leader >= 0
+            set(each.isr) == set(each.replicas) and each.leader >= 0 and not each.is_reassigning()
             for each in topic.partitions.values()
         )
 
@@ -172,7 +158,7 @@ class ClusterTorment:
             await asyncio.sleep(min(STEP_S, end - loop.time()))
             self._look()
         if self._is_whole():
-            self._lossy.clear()
+            self._lossy &= self._suspect | self._armed
             self._killed.clear()
 
     async def _wait(self, condition: Callable[[], bool], when: str) -> None:
@@ -263,6 +249,7 @@ class ClusterTorment:
     def _crash_at(self, machine: Machine) -> None:
         if self._may_lose(machine):
             self._lossy.add(machine.name)
+            self._armed.add(machine.name)
             self.host(machine).disk.crash_at(1 + self.world.random.below(30))
 
     def _kill(self, machine: Machine) -> None:
@@ -344,9 +331,15 @@ class ClusterTorment:
             if machine.name in self._suspect and random.chance(0.5):
                 self._crash(machine, Keep.NOTHING)
             if not host.is_up:
-                at = random.below(600) if self._may_lose(machine) and random.chance(0.3) else 0
-                self._lossy.update([machine.name] if at else [])
-                self._restart(machine, crash_at_step=at)
+                self._restart(machine, crash_at_step=self._maybe_step(machine))
+
+    def _maybe_step(self, machine: Machine) -> int:
+        """Return a step at which a machine that starts loses power, now and then; 0 for none."""
+        if not self._may_lose(machine) or self.world.random.chance(0.7):
+            return 0
+        self._lossy.add(machine.name)
+        self._armed.add(machine.name)
+        return 1 + self.world.random.below(600)
 
     def _heal_links(self) -> None:
         self.is_cut = False
@@ -359,6 +352,8 @@ class ClusterTorment:
     def _restart(self, machine: Machine, crash_at_step: int = 0) -> None:
         """Start a machine; one whose disk failed loses its page cache first."""
         host = self.host(machine)
+        if not crash_at_step:
+            self._armed.discard(machine.name)
         if machine.name in self._suspect:
             host.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
             self._suspect.discard(machine.name)
@@ -369,6 +364,7 @@ class ClusterTorment:
 
     async def _finish(self) -> None:
         """Heal; let all die at once; then nothing is missing, and work goes on."""
+        self.watch.is_calm = True
         self._heal()
         await self._wait(self._is_whole, "after healing")
         await self._pass(0.2)
@@ -390,6 +386,7 @@ class ClusterTorment:
             host = self.host(machine)
             host.disk.heal()
             host.spare()
+            self._armed.discard(machine.name)
             self._calm(host)
             if host.is_up and machine.name in self._suspect:
                 host.crash()

@@ -20,6 +20,9 @@ from ottla.sim.world import Ports
 CLUSTER: Final = "sim"
 BROKER_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
+META: Final = "/meta"
+"""The log directory that has the metadata log, too: when it fails the node ends."""
+
 DATA: Final = "/data"
 """A log directory without the metadata log: when it fails the node goes on."""
 
@@ -28,13 +31,13 @@ PATIENCE_S: Final = 2.0
 
 TIMES: Final = """
 broker.heartbeat.interval.ms=150
-broker.session.timeout.ms=600
+broker.session.timeout.ms=700
 controller.quorum.election.timeout.ms=150
 controller.quorum.election.backoff.max.ms=100
-controller.quorum.fetch.timeout.ms=300
-controller.quorum.request.timeout.ms=300
+controller.quorum.fetch.timeout.ms=450
+controller.quorum.request.timeout.ms=450
 ottla.controller.heartbeat.interval.ms=50
-metadata.max.idle.interval.ms=500
+metadata.max.idle.interval.ms=250
 replica.lag.time.max.ms=600
 replica.fetch.wait.max.ms=250
 replica.fetch.backoff.ms=50
@@ -79,7 +82,7 @@ class Shape:
         return load(
             f"{STATIC}{TIMES}process.roles={roles}\nnode.id={node_id}\n"
             f"controller.quorum.voters={voters}\nlisteners={','.join(listeners)}\n"
-            f"log.dirs=/meta,{DATA}\nmetadata.log.dir=/meta\n"
+            f"log.dirs={META},{DATA}\nmetadata.log.dir={META}\n"
             f"default.replication.factor={self.replicas}\nmin.insync.replicas={self.min_insync}\n"
             + ("log.flush.interval.messages=1\n" if self.is_durable else "")
         )
@@ -116,7 +119,7 @@ class Machine:
         self.node, self.stopping = None, asyncio.Event()
         loaded = self.shape.settings(self.node_id)
         try:
-            if not ports.disk.exists("/meta/meta.properties"):
+            if not ports.disk.exists(f"{META}/meta.properties"):
                 plan = plan_format(loaded, FormatOptions(cluster_id=CLUSTER), ports.random)
                 format_node(ports.disk, ports.random, ports.clock.now(), plan)
             self.node = await start_node(loaded, node_ports(ports))

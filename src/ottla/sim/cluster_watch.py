@@ -64,7 +64,8 @@ class ClusterWatch:
         self.retried = 0
         self.refused = 0
         self.forgotten = 0
-        self.is_over = False
+        self.is_calm = False  # nothing is moved about any more
+        self.is_over = False  # clients end once they know what became of their last records
         self._leaders: dict[tuple[int, int], int] = {}
         self._looked: dict[tuple[str, int, int], int] = {}
 
