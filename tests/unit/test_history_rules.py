@@ -283,6 +283,6 @@ def test_a_long_history_takes_no_longer_than_its_length() -> None:
         what = {"process": f"c{reader}", "partition": P}
         events.append(Assign(time=0, position=0, **what))
         events += [Poll(time=3 * n, records=((n, f"v{n}"),), **what) for n in range(count)]
-    started = time.monotonic()
+    started = time.process_time()
     assert check(events) == []
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
