@@ -13,7 +13,7 @@ watermark never falls while this node leads; both hold across any order of image
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from ottla.config.generated import TopicConfig
 from ottla.metadata.topics import PartitionRegistration
@@ -35,8 +35,8 @@ from ottla.replication.high_watermark import Lag
 from ottla.replication.isr import AfterRefusal, Isr, LeaderOffsets, Proposal, Reign
 from ottla.replication.leadership import Leadership
 from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
+from ottla.replication.surroundings import Surroundings
 from ottla.replication.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
-from ottla.runtime.ports import Clock
 from ottla.storage.append import Appended
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -49,50 +49,6 @@ ALL: Final = -1
 
 HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 """DeleteRecords: everything below the high watermark."""
-
-
-class Surroundings(Protocol):
-    """What a partition needs of its node."""
-
-    @property
-    def node_id(self) -> NodeId:
-        """This broker."""
-        ...
-
-    @property
-    def broker_epoch(self) -> int:
-        """By which registration this broker runs."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The node's clocks."""
-        ...
-
-    @property
-    def lag_ms_max(self) -> int:
-        """``replica.lag.time.max.ms``."""
-        ...
-
-    def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
-        """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
-        ...
-
-    def is_online(self, broker: int, directory: Uuid) -> bool:
-        """Say whether a broker's log directory works, as far as is known."""
-        ...
-
-    def is_alive(self, broker: int) -> bool:
-        """Say whether a broker is registered and not fenced."""
-        ...
-
-    def propose(self, partition: "Partition", proposal: Proposal) -> None:
-        """Have the controller asked for another ISR, soon."""
-        ...
-
-    def storage_failed(self, directory: LogDirectory, reason: str) -> None:
-        """Take a log directory offline, and every partition in it."""
-        ...
 
 
 class Partition:

@@ -1,0 +1,55 @@
+"""What a hosted partition needs of its node; `hosting.py` is it."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.protocol.types import NodeId, Uuid
+from ottla.replication.isr import Proposal
+from ottla.runtime.ports import Clock
+from ottla.storage.log_dir import LogDirectory
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+
+
+class Surroundings(Protocol):
+    """What a partition needs of its node."""
+
+    @property
+    def node_id(self) -> NodeId:
+        """This broker."""
+        ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """By which registration this broker runs."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clocks."""
+        ...
+
+    @property
+    def lag_ms_max(self) -> int:
+        """``replica.lag.time.max.ms``."""
+        ...
+
+    def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
+        """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
+        ...
+
+    def is_online(self, broker: int, directory: Uuid) -> bool:
+        """Say whether a broker's log directory works, as far as is known."""
+        ...
+
+    def is_alive(self, broker: int) -> bool:
+        """Say whether a broker is registered and not fenced."""
+        ...
+
+    def propose(self, partition: "Partition", proposal: Proposal) -> None:
+        """Have the controller asked for another ISR, soon."""
+        ...
+
+    def storage_failed(self, directory: LogDirectory, reason: str) -> None:
+        """Take a log directory offline, and every partition in it."""
+        ...
