@@ -18,7 +18,21 @@ from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages import share_acknowledge as acknowledging
 from ottla.protocol.messages import share_fetch as fetching
+from ottla.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from ottla.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -361,3 +375,58 @@ def test_a_member_that_is_not_what_it_thinks(wire: Wire, group: str, topic: str)
     assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     member.epoch += 5
     assert member.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def offsets(wire: Wire, group: str) -> list[tuple[int, int, int]]:
+    """Return partition, start and lag of everything that a group has read."""
+    asked = [DescribeShareGroupOffsetsRequestGroup(group, None)]
+    (found,) = wire.ask(DescribeShareGroupOffsetsRequest(asked)).groups
+    assert found.error_code == ErrorCode.NONE, found.error_message
+    return [(p.partition_index, p.start_offset, p.lag) for t in found.topics for p in t.partitions]
+
+
+def alter(wire: Wire, group: str, topic: str, start: int) -> Any:
+    partitions = [AlterShareGroupOffsetsRequestPartition(0, start)]
+    topics = [AlterShareGroupOffsetsRequestTopic(topic, partitions)]
+    return wire.ask(AlterShareGroupOffsetsRequest(group, topics))
+
+
+def leave(member: Member) -> None:
+    assert member.acknowledge(session=-1).error_code == ErrorCode.NONE
+    member.epoch = -1
+    assert member.beat().error_code == ErrorCode.NONE
+
+
+def test_offsets_are_described_reset_and_forgotten(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+    member.fetch()
+    member.acknowledge((0, 3, ACCEPT), (5, 6, ACCEPT))
+    assert offsets(wire, group) == [(0, 4, 4)]
+    assert alter(wire, group, topic, 1).error_code == ErrorCode.NON_EMPTY_GROUP
+    leave(member)
+
+    altered = alter(wire, group, topic, 1)
+
+    assert altered.error_code == ErrorCode.NONE
+    assert altered.responses[0].partitions[0].error_code == ErrorCode.NONE
+    assert offsets(wire, group) == [(0, 1, 9)]
+    again = Member(wire, group, topic).join()
+    assert again.got() == [(1, 9, 1)], "the window of before is gone, its acknowledgements too"
+    leave(again)
+    asked = [DeleteShareGroupOffsetsRequestTopic(topic)]
+    deleted = wire.ask(DeleteShareGroupOffsetsRequest(group, asked))
+    assert [row.error_code for row in deleted.responses] == [ErrorCode.NONE]
+    assert offsets(wire, group) == []
+
+
+def test_a_group_of_the_same_name_begins_anew(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+    member.fetch()
+    member.acknowledge((0, 3, ACCEPT))
+    leave(member)
+    (deleted,) = wire.ask(DeleteGroupsRequest([group])).results
+    assert deleted.error_code == ErrorCode.NONE
+
+    again = Member(wire, group, topic).join()
+
+    assert again.got() == [(0, 9, 1)]

@@ -37,7 +37,7 @@ from ottla.runtime.ports import Clock
 from ottla.sharing.acquisition import Ack, AcquireMode, check_acks
 from ottla.sharing.ports import ShareKey
 from ottla.sharing.service import Fetched, FetchTerms, SharePartitions
-from ottla.sharing.sessions import FINAL, Asked, Opened, Place, SessionKey, Sessions, named
+from ottla.sharing.sessions import FINAL, INITIAL, Asked, Opened, Place, SessionKey, Sessions, named
 
 RENEW_SINCE: Final = 2
 _TELL_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -94,6 +94,8 @@ class ShareHandlers(msgspec.Struct, frozen=True):
     async def _fetch(
         self, share: "_Share", request: ShareFetchRequest, opened: Opened, acks: Acks
     ) -> ShareFetchResponse:
+        if request.share_session_epoch == INITIAL:
+            await share.refresh()
         codes = await share.acknowledge(acks, is_renewal=request.is_renew_ack)
         fetched: list[Fetched] = []
         if opened.is_final:
@@ -202,6 +204,11 @@ class _Share(NamedTuple):
                 for place in places
             )
         )
+
+    async def refresh(self) -> None:
+        """Begin with what is persisted where the member is the only one of its group here."""
+        if self.sources.sessions.count_of(self.key.group_id) == 1:
+            await self.sources.partitions.refresh(self.key.group_id)
 
     # -- replies -------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import msgspec
 from ottla.api.routes import Route
 from ottla.api.share import ShareHandlers, ShareSources
 from ottla.api.share_groups import ShareGroupHandlers
+from ottla.api.share_offsets import ShareOffsetHandlers
 from ottla.api.share_state import ShareStateHandlers
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.broker_links import BrokerLinks
@@ -49,6 +50,7 @@ class Sharing(msgspec.Struct, frozen=True):
     handlers: ShareHandlers
     group_handlers: ShareGroupHandlers
     state_handlers: ShareStateHandlers
+    offset_handlers: ShareOffsetHandlers
     services: tuple[Service, ...]
 
     def routes(self) -> tuple[Route, ...]:
@@ -57,6 +59,7 @@ class Sharing(msgspec.Struct, frozen=True):
             *self.handlers.routes(),
             *self.group_handlers.routes(),
             *self.state_handlers.routes(),
+            *self.offset_handlers.routes(),
         )
 
 
@@ -93,12 +96,14 @@ def build_sharing(
     sessions = Sessions(
         config.group_share_max_share_sessions, config.group_share_max_session_timeout_ms
     )
+    shares = ShareGroups(ways.groups, persister, lambda: watch.image)
     return Sharing(
         ShareHandlers(
             ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
         ),
-        ShareGroupHandlers(ShareGroups(ways.groups, persister, lambda: watch.image)),
+        ShareGroupHandlers(shares),
         ShareStateHandlers(coordinator),
+        ShareOffsetHandlers(shares, partitions, lambda: watch.image),
         (coordinator.runtime, led),
     )
 

@@ -109,6 +109,23 @@ class SharePartitions:
             if partition.topic == topic and partition.index == index:
                 self.forget(key)
 
+    async def refresh(self, group_id: str) -> None:
+        """Let go of a group's windows in which nobody holds a record: the next fetch loads them.
+
+        Called when nobody of the group was here: an operator may have reset it since.
+        """
+        idle = [
+            cell
+            for key, cell in self._cells.items()
+            if key.group_id == group_id and cell.window.acquisition.next_deadline() is None
+        ]
+        await asyncio.gather(*map(self._persist, idle))
+        for cell in idle:
+            acquisition, key = cell.window.acquisition, cell.window.key
+            is_idle = acquisition.next_deadline() is None and not acquisition.is_dirty
+            if is_idle and self._cells.get(key) is cell:
+                self.forget(key)
+
     def lock_ms(self, group_id: str) -> int:
         """Return for how long a member may hold a record."""
         return self._parts.terms_of(group_id).lock_ms

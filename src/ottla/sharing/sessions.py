@@ -105,6 +105,10 @@ class Sessions:
         session = self._sessions.pop(key, None)
         return () if session is None else tuple(session.followed)
 
+    def count_of(self, group_id: str) -> int:
+        """Return how many members of a group have a session."""
+        return sum(1 for key in self._sessions if key.group_id == group_id)
+
     def keys(self) -> tuple[SessionKey, ...]:
         """Return whose sessions there are."""
         return tuple(self._sessions)

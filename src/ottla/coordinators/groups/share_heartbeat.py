@@ -203,6 +203,19 @@ def decide_uninitialized(
     return Decision(draft.records)
 
 
+def decide_reset(
+    context: ShareContext, machine: GroupMachine, group_id: str, done: Places
+) -> Decision:
+    """Note that share partitions have begun anew, at a state epoch one above the group's."""
+    group = machine.groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        return Decision()
+    draft = Draft(context, group)
+    draft.note_initialized(group.initialized | done)
+    draft.raise_epoch()
+    return Decision(draft.records)
+
+
 def pending_of(group: ShareGroup, image: Image) -> Places:
     """Return what members subscribe to and whose state does not exist yet."""
     wanted = places_of(image, group.subscribed())

@@ -7,23 +7,26 @@ is initialized while the heartbeat waits, so that the member gets it with this r
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision
+from ottla.coordinators.groups.consumer_faults import GroupIdNotFound
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.service import Client, GroupCoordinator
 from ottla.coordinators.groups.share_describing import describe_share_group
-from ottla.coordinators.groups.share_group import NO_PLACES, Places, ShareGroup
+from ottla.coordinators.groups.share_group import ShareGroup
 from ottla.coordinators.groups.share_heartbeat import (
     Beat,
     Beaten,
     check_share_heartbeat,
     decide_initialized,
+    decide_reset,
     decide_share_heartbeat,
+    decide_uninitialized,
 )
 from ottla.coordinators.groups.share_kind import share_kind
 from ottla.coordinators.share_state.rules import Found
@@ -39,6 +42,16 @@ from ottla.protocol.messages.share_group_heartbeat import (
 from ottla.protocol.types import Millis, Uuid
 
 log = logging.getLogger(__name__)
+
+
+Place: TypeAlias = tuple[Uuid, int]
+"""A partition by the id of its topic."""
+
+
+class GroupNotEmpty(Fault):
+    """A group that has members, which would not notice the change."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
 
 
 class StateKeeper(Protocol):
@@ -118,6 +131,11 @@ class ShareGroups(msgspec.Struct, frozen=True):
     async def _initialized(self, key: ShareKey, state_epoch: int) -> ErrorCode:
         try:
             code = await self.keeper.initialize(key, state_epoch, UNINITIALIZED)
+            if code is ErrorCode.FENCED_STATE_EPOCH:
+                # Left over from a group of this name that was deleted: begin behind it.
+                left = await self.keeper.summary(key)
+                epoch = left.state.state_epoch + 1
+                code = await self.keeper.initialize(key, epoch, UNINITIALIZED)
         except Fault as fault:
             code = fault.code
         if code is not ErrorCode.NONE:
@@ -153,9 +171,74 @@ class ShareGroups(msgspec.Struct, frozen=True):
         """Describe one share group as it is committed."""
         return describe_share_group(self._view(group_id), group_id, self.image())
 
-    def places(self, group_id: str, topic_id: Uuid) -> Places:
-        """Return the partitions of a topic whose state a group has."""
+    async def summary(self, key: ShareKey) -> Found:
+        """Return where a share partition is; a fault is a code of the reply."""
+        try:
+            return await self.keeper.summary(key)
+        except Fault as fault:
+            return Found(fault.code)
+
+    # -- resetting ---------------------------------------------------------------
+
+    def check_reset(self, group_id: str) -> ShareGroup:
+        """Return a share group whose offsets may be changed: one without members."""
         group = self.group(group_id)
         if group is None:
-            return NO_PLACES
-        return frozenset(place for place in group.initialized if place[0] == topic_id)
+            raise GroupIdNotFound(f"Group {group_id} is not a share group.")
+        if not group.is_empty():
+            raise GroupNotEmpty(f"Group {group_id} has members.")
+        return group
+
+    async def alter(self, group_id: str, starts: Mapping[Place, int]) -> dict[Place, ErrorCode]:
+        """Let share partitions begin anew at other offsets. Raises as `check_reset`."""
+        group = self.check_reset(group_id)
+        codes = await self._for_each(
+            group_id,
+            starts,
+            lambda key, place: self.keeper.initialize(key, group.epoch + 1, starts[place]),
+        )
+        done = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
+        if done:
+            await self._decided(
+                group_id,
+                lambda machine, now: decide_reset(
+                    share_kind(machine).context, machine, group_id, done
+                ),
+            )
+        return codes
+
+    async def delete(self, group_id: str, topic_ids: Iterable[Uuid]) -> dict[Uuid, ErrorCode]:
+        """Forget where a group is in topics. Raises as `check_reset`."""
+        group = self.check_reset(group_id)
+        wanted = dict.fromkeys(topic_ids, ErrorCode.NONE)
+        places = sorted(place for place in group.initialized if place[0] in wanted)
+        codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
+        for (topic_id, _), code in codes.items():
+            wanted[topic_id] = wanted[topic_id] or code
+        gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
+        if gone:
+            await self._decided(
+                group_id,
+                lambda machine, now: decide_uninitialized(
+                    share_kind(machine).context, machine, group_id, gone
+                ),
+            )
+        return wanted
+
+    async def _for_each(
+        self,
+        group_id: str,
+        places: Iterable[Place],
+        ask: Callable[[ShareKey, Place], Awaitable[ErrorCode]],
+    ) -> dict[Place, ErrorCode]:
+        """Ask about each share partition, all at once; a fault is the code of its own."""
+
+        async def one(place: Place) -> ErrorCode:
+            try:
+                return await ask(ShareKey(group_id, *place), place)
+            except Fault as fault:
+                return fault.code
+
+        listed = list(places)
+        codes = await asyncio.gather(*map(one, listed))
+        return dict(zip(listed, codes, strict=True))

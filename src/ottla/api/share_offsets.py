@@ -1,0 +1,207 @@
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets (KIP-932)."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.share_group import ShareGroup
+from ottla.coordinators.groups.share_service import Place, ShareGroups
+from ottla.coordinators.share_state.state import ShareKey
+from ottla.metadata.image import Image
+from ottla.metadata.topics import Topic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, NotAuthorized
+from ottla.protocol.messages import alter_share_group_offsets as altering
+from ottla.protocol.messages import delete_share_group_offsets as deleting
+from ottla.protocol.messages import describe_share_group_offsets as describing
+from ottla.replication.partitions import Partitions
+
+NO_LAG = -1
+
+
+class ShareOffsetHandlers(msgspec.Struct, frozen=True):
+    """The handlers of one broker. A lag is known of partitions that are led here."""
+
+    shares: ShareGroups
+    partitions: Partitions
+    image: Callable[[], Image]
+    access: GroupAccess = ALLOW_ALL
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, self.on_describe),
+            Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, self.on_alter),
+            Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, self.on_delete),
+        )
+
+    # -- describe ------------------------------------------------------------------
+
+    async def on_describe(
+        self, caller: Caller, request: describing.DescribeShareGroupOffsetsRequest, version: int
+    ) -> describing.DescribeShareGroupOffsetsResponse:
+        """DescribeShareGroupOffsets."""
+        groups = [await self._described(caller, each) for each in request.groups]
+        return describing.DescribeShareGroupOffsetsResponse(groups=groups)
+
+    async def _described(
+        self, caller: Caller, asked: describing.DescribeShareGroupOffsetsRequestGroup
+    ) -> describing.DescribeShareGroupOffsetsResponseGroup:
+        reply = describing.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
+        if not self.access.describe_group(caller, asked.group_id):
+            reply.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return reply
+        try:
+            group = self.shares.group(asked.group_id)
+        except Fault as fault:
+            reply.error_code, reply.error_message = fault.code, str(fault)
+            return reply
+        if group is None:
+            reply.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            reply.error_message = f"Group {asked.group_id} not found."
+            return reply
+        wanted = _all_of(group, self.image()) if asked.topics is None else asked.topics
+        reply.topics = [await self._topic(caller, group, each) for each in wanted]
+        return reply
+
+    async def _topic(
+        self,
+        caller: Caller,
+        group: ShareGroup,
+        asked: describing.DescribeShareGroupOffsetsRequestTopic,
+    ) -> describing.DescribeShareGroupOffsetsResponseTopic:
+        topic = self.image().topics.named(asked.topic_name)
+        code = ErrorCode.NONE
+        if not self.access.describe_topic(caller, asked.topic_name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code is not ErrorCode.NONE or topic is None:
+            rows = [
+                describing.DescribeShareGroupOffsetsResponsePartition(index, error_code=code)
+                for index in asked.partitions
+            ]
+            return describing.DescribeShareGroupOffsetsResponseTopic(
+                asked.topic_name, partitions=rows
+            )
+        found = await asyncio.gather(
+            *(self._partition(group.group_id, topic, index) for index in asked.partitions)
+        )
+        return describing.DescribeShareGroupOffsetsResponseTopic(topic.name, topic.id, list(found))
+
+    async def _partition(
+        self, group_id: str, topic: Topic, index: int
+    ) -> describing.DescribeShareGroupOffsetsResponsePartition:
+        found = await self.shares.summary(ShareKey(group_id, topic.id, index))
+        row = describing.DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, error_code=found.code, start_offset=-1
+        )
+        if found.code is ErrorCode.NONE:
+            state = found.state
+            row.start_offset, row.leader_epoch = state.start_offset, state.leader_epoch
+            row.lag = self._lag(topic, index, state.start_offset, state.delivery_complete_count)
+        return row
+
+    def _lag(self, topic: Topic, index: int, start: int, finished: int) -> int:
+        """Return how many records are left to be finished, if that is known here."""
+        partition = self.partitions.by_id(topic.id, index)
+        if partition is None or not partition.is_leader or start < 0 or finished < 0:
+            return NO_LAG
+        return max(0, partition.log.high_watermark - start - finished)
+
+    # -- alter ---------------------------------------------------------------------
+
+    async def on_alter(
+        self, caller: Caller, request: altering.AlterShareGroupOffsetsRequest, version: int
+    ) -> altering.AlterShareGroupOffsetsResponse:
+        """AlterShareGroupOffsets; a group that has members is left alone."""
+        image = self.image()
+        starts: dict[Place, int] = {}
+        for topic in request.topics:
+            known = image.topics.named(topic.topic_name)
+            if known is not None and self.access.read_topic(caller, topic.topic_name):
+                for each in topic.partitions:
+                    if each.partition_index in known.partitions:
+                        starts[known.id, each.partition_index] = each.start_offset
+        try:
+            if not self.access.read_group(caller, request.group_id):
+                raise NotAuthorized(f"{caller.principal} may not change {request.group_id!r}")
+            codes = await self.shares.alter(request.group_id, starts)
+        except Fault as fault:
+            return altering.AlterShareGroupOffsetsResponse(
+                error_code=fault.code, error_message=str(fault)
+            )
+        return altering.AlterShareGroupOffsetsResponse(
+            responses=[self._altered(caller, image, topic, codes) for topic in request.topics]
+        )
+
+    def _altered(
+        self,
+        caller: Caller,
+        image: Image,
+        topic: altering.AlterShareGroupOffsetsRequestTopic,
+        codes: dict[Place, ErrorCode],
+    ) -> altering.AlterShareGroupOffsetsResponseTopic:
+        refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self.access.read_topic(caller, topic.topic_name):
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        reply = altering.AlterShareGroupOffsetsResponseTopic(topic.topic_name)
+        known = image.topics.named(topic.topic_name)
+        if known is not None:
+            reply.topic_id = known.id
+        for each in topic.partitions:
+            code = codes.get((reply.topic_id, each.partition_index), refused)
+            reply.partitions.append(
+                altering.AlterShareGroupOffsetsResponsePartition(each.partition_index, code)
+            )
+        return reply
+
+    # -- delete --------------------------------------------------------------------
+
+    async def on_delete(
+        self, caller: Caller, request: deleting.DeleteShareGroupOffsetsRequest, version: int
+    ) -> deleting.DeleteShareGroupOffsetsResponse:
+        """DeleteShareGroupOffsets; a group that has members is left alone."""
+        image = self.image()
+        names = [topic.topic_name for topic in request.topics]
+        allowed = (name for name in names if self.access.read_topic(caller, name))
+        known = [topic for name in allowed if (topic := image.topics.named(name)) is not None]
+        try:
+            if not self.access.delete_group(caller, request.group_id):
+                raise NotAuthorized(f"{caller.principal} may not change {request.group_id!r}")
+            codes = await self.shares.delete(request.group_id, [topic.id for topic in known])
+        except Fault as fault:
+            return deleting.DeleteShareGroupOffsetsResponse(
+                error_code=fault.code, error_message=str(fault)
+            )
+        ids = {topic.name: topic.id for topic in known}
+        reply = deleting.DeleteShareGroupOffsetsResponse()
+        for name in names:
+            row = deleting.DeleteShareGroupOffsetsResponseTopic(name)
+            if name in ids:
+                row.topic_id, row.error_code = ids[name], codes[ids[name]]
+            else:
+                may = self.access.read_topic(caller, name)
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                row.error_code = unknown if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            reply.responses.append(row)
+        return reply
+
+
+def _all_of(
+    group: ShareGroup, image: Image
+) -> Iterable[describing.DescribeShareGroupOffsetsRequestTopic]:
+    """Return all partitions that a group has state of, as if they had been asked for."""
+    found: dict[str, list[int]] = {}
+    for topic_id, index in sorted(group.initialized):
+        topic = image.topics.by_id.get(topic_id)
+        if topic is not None:
+            found.setdefault(topic.name, []).append(index)
+    return [
+        describing.DescribeShareGroupOffsetsRequestTopic(name, indexes)
+        for name, indexes in found.items()
+    ]

@@ -1,0 +1,292 @@
+"""Share groups: who is in them, and what they shall read."""
+
+from typing import Any
+
+import pytest
+from consumer_world import image_with, topic_id
+from coordinator_world import FakeClock, FakeLog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.coordinators.decision import Decision
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.share_assignor import assign_shared
+from ottla.coordinators.groups.share_context import ShareContext
+from ottla.coordinators.groups.share_group import ShareGroup
+from ottla.coordinators.groups.share_heartbeat import (
+    Beat,
+    Beaten,
+    check_share_heartbeat,
+    decide_initialized,
+    decide_reset,
+    decide_share_heartbeat,
+    decide_uninitialized,
+)
+from ottla.coordinators.groups.share_kind import ShareKind
+from ottla.coordinators.groups.share_settings import ShareSettings
+from ottla.coordinators.shard import Shard, ShardSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.internal.group_records import decode_group_record
+from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.types import LeaderEpoch, Uuid
+
+PAYMENTS = topic_id("payments")
+
+
+class World:
+    """One shard with share groups, and a topic of two partitions."""
+
+    def __init__(self) -> None:
+        self.image = image_with(payments=2)
+        self.context = ShareContext(ShareSettings(max_size=3), lambda: self.image)
+        self.log, self.clock = FakeLog(), FakeClock()
+        self.shard = self.loaded()
+
+    def loaded(self) -> Shard[GroupMachine]:
+        machine = GroupMachine(kinds=(ShareKind(self.context),))
+        shard = Shard(
+            "s", LeaderEpoch(1), self.log, machine, ShardSettings(self.clock, decode_group_record)
+        )
+        while not shard.load_step():
+            pass
+        return shard
+
+    def submit(self, decide: Any) -> Any:
+        answers: list[Any] = []
+
+        class Ticket:
+            def answer(self, reply: Any) -> None:
+                answers.append(reply)
+
+            def fail(self, fault: Fault) -> None:
+                answers.append(fault)
+
+        self.shard.submit(lambda machine, now: decide(machine), Ticket())
+        if isinstance(answers[0], Fault):
+            raise answers[0]
+        return answers[0]
+
+    def beat(self, member: str, epoch: int = 0, *topics: str) -> Beaten:
+        names = list(topics) or (["payments"] if epoch == 0 else None)
+        request = ShareGroupHeartbeatRequest("g", member, epoch, None, names)
+        beaten = self.submit(
+            lambda m: decide_share_heartbeat(self.context, m, Beat(request, "client", "/host"))
+        )
+        assert isinstance(beaten, Beaten)
+        return beaten
+
+    def initialize(self, places: Any) -> None:
+        self.submit(lambda m: decide_initialized(self.context, m, "g", frozenset(places)))
+
+    @property
+    def group(self) -> ShareGroup:
+        group = self.shard.machine.groups["g"]
+        assert isinstance(group, ShareGroup)
+        return group
+
+
+def reads(beaten: Beaten) -> set[int] | None:
+    assignment = beaten.response.assignment
+    if assignment is None:
+        return None
+    return {index for topic in assignment.topic_partitions for index in topic.partitions}
+
+
+def joined(world: World, member: str) -> Beaten:
+    """Return the reply to a member that has joined a group with all state there is."""
+    beaten = world.beat(member)
+    world.initialize(beaten.pending)
+    return world.beat(member, beaten.response.member_epoch) if beaten.pending else beaten
+
+
+def test_a_partition_is_read_once_it_has_state() -> None:
+    world = World()
+
+    first = world.beat("m1")
+
+    assert reads(first) == set()
+    assert first.pending == {(PAYMENTS, 0), (PAYMENTS, 1)}
+    world.initialize(first.pending)
+    after = world.beat("m1", first.response.member_epoch)
+    assert (reads(after), after.pending) == ({0, 1}, frozenset())
+
+
+def test_members_share_what_is_too_little() -> None:
+    world = World()
+    joined(world, "m1")
+    joined(world, "m2")
+    joined(world, "m3")
+
+    targets = world.group.targets
+    assert sorted(len(places) for places in targets.values()) == [1, 1, 1]
+    assert {place for places in targets.values() for place in places} == world.group.initialized
+
+
+def test_a_group_takes_no_more_than_its_size() -> None:
+    world = World()
+    for member in ("m1", "m2", "m3"):
+        world.beat(member)
+
+    with pytest.raises(Fault) as refused:
+        world.beat("m4")
+
+    assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.beat("m3").response.error_code == ErrorCode.NONE, "who is in may join again"
+
+
+def test_nothing_is_written_or_told_where_nothing_changed() -> None:
+    world = World()
+    epoch = joined(world, "m1").response.member_epoch
+    written = len(world.log.batches)
+
+    again = world.beat("m1", epoch)
+
+    assert (reads(again), again.response.member_epoch) == (None, epoch)
+    assert len(world.log.batches) == written
+
+
+def test_a_lost_reply_is_told_again() -> None:
+    world = World()
+    first = world.beat("m1")
+    world.initialize(first.pending)
+    world.beat("m1", first.response.member_epoch)
+
+    again = world.beat("m1", first.response.member_epoch)
+
+    assert reads(again) == {0, 1}
+
+
+def test_epochs_that_are_wrong() -> None:
+    world = World()
+    for epoch in (1, -1):
+        with pytest.raises(Fault) as refused:
+            world.beat("m1", epoch)
+        assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    epoch = joined(world, "m1").response.member_epoch
+    with pytest.raises(Fault) as refused:
+        world.beat("m1", epoch + 1)
+    assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
+    for wrong in (epoch, -1):
+        with pytest.raises(Fault) as refused:
+            world.beat("stranger", wrong)
+        assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_leaves_leaves_its_partitions_to_others() -> None:
+    world = World()
+    joined(world, "m1")
+    joined(world, "m2")
+
+    assert world.beat("m1", -1).response.member_epoch == -1
+
+    assert set(world.group.members) == {"m2"}
+    assert dict(world.group.targets) == {"m2": world.group.initialized}
+
+
+def test_a_silent_member_is_let_go() -> None:
+    world = World()
+    joined(world, "m1")
+
+    world.clock.advance(44_000)
+    world.shard.on_due()
+    assert not world.group.is_empty()
+    world.clock.advance(2000)
+    world.shard.on_due()
+
+    assert world.group.is_empty()
+    assert world.group.state_name() == "Empty"
+
+
+def test_a_topic_that_grows_is_read_whole() -> None:
+    world = World()
+    epoch = joined(world, "m1").response.member_epoch
+    world.image = image_with(payments=3)
+
+    grown = world.beat("m1", epoch)
+
+    assert grown.pending == {(PAYMENTS, 2)}
+    world.initialize(grown.pending)
+    assert reads(world.beat("m1", grown.response.member_epoch)) == {0, 1, 2}
+
+
+def test_the_log_gives_the_same_group() -> None:
+    world = World()
+    joined(world, "m1")
+    joined(world, "m2")
+    before = world.group
+
+    world.shard = world.loaded()
+
+    assert world.group == before
+
+
+def test_a_deleted_group_leaves_nothing() -> None:
+    world = World()
+    joined(world, "m1")
+    world.beat("m1", -1)
+    tombstones = world.group.tombstones()
+    world.submit(lambda machine: Decision(tombstones))
+
+    assert "g" not in world.shard.machine.groups
+    world.shard = world.loaded()
+    assert "g" not in world.shard.machine.groups
+
+
+def test_a_reset_raises_the_epoch_and_forgetting_takes_partitions_away() -> None:
+    world = World()
+    joined(world, "m1")
+    epoch = world.group.epoch
+
+    world.submit(lambda m: decide_reset(world.context, m, "g", frozenset({(PAYMENTS, 0)})))
+    assert world.group.epoch == epoch + 1
+    gone = frozenset({(PAYMENTS, 0)})
+    world.submit(lambda m: decide_uninitialized(world.context, m, "g", gone))
+
+    assert world.group.initialized == {(PAYMENTS, 1)}
+    assert world.group.targets["m1"] == {(PAYMENTS, 1)}
+
+
+def test_requests_that_no_client_sends() -> None:
+    good = ShareGroupHeartbeatRequest("g", "m", 0, None, ["t"])
+    check_share_heartbeat(good)
+    for bad in (
+        ShareGroupHeartbeatRequest("", "m", 0, None, ["t"]),
+        ShareGroupHeartbeatRequest("g", "", 0, None, ["t"]),
+        ShareGroupHeartbeatRequest("g", "m" * 37, 0, None, ["t"]),
+        ShareGroupHeartbeatRequest("g", "m", 0, "", ["t"]),
+        ShareGroupHeartbeatRequest("g", "m", 0, None, None),
+        ShareGroupHeartbeatRequest("g", "m", -2, None, None),
+    ):
+        with pytest.raises(Fault) as refused:
+            check_share_heartbeat(bad)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+TOPICS = [Uuid(bytes([number]) * 16) for number in range(3)]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.frozensets(st.sampled_from(TOPICS)), max_size=6),
+    st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 7)),
+)
+@settings(max_examples=100, deadline=None)
+def test_everything_is_read_and_nobody_is_idle(
+    subscriptions: dict[str, frozenset[Uuid]], counts: dict[Uuid, int]
+) -> None:
+    partitions = {topic: list(range(count)) for topic, count in counts.items()}
+
+    targets = assign_shared(subscriptions, partitions)
+
+    assert set(targets) == set(subscriptions)
+    for topic, count in counts.items():
+        members = [m for m, topics in subscriptions.items() if topic in topics]
+        readers = {index: 0 for index in range(count)}
+        for member in targets:
+            held = [index for t, index in targets[member] if t == topic]
+            assert bool(held) == (member in members)
+            for index in held:
+                readers[index] += 1
+        if members:
+            assert max(readers.values()) - min(readers.values()) <= 1
+            assert min(readers.values()) >= 1
