@@ -7,14 +7,20 @@ from consumer_world import ConsumerWorld, image_with, named, topic_id
 from controller_images import GROUP, config
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.consumer_member import MemberState
+from ottla.coordinators.groups.consumer_member import (
+    ClassicMetadata,
+    ConsumerMember,
+    MemberState,
+)
 from ottla.coordinators.groups.consumer_settings import ConsumerSettings
 from ottla.metadata.replay import replay_all
+from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorNotAvailable, Fault, NotEnoughReplicas
 from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -63,6 +69,21 @@ def test_a_join_writes_kafkas_records_in_kafkas_order() -> None:
     assert (value.client_id, value.client_host) == ("client", "/1.2.3.4")
     assert (value.instance_id, value.subscribed_topic_names) == (None, ["t"])
     assert value.classic_member_metadata is None
+
+
+def test_a_consumer_member_is_written_as_kafka_writes_it() -> None:
+    """Kafka 4.2.1 wrote these bytes: a tagged struct that is null is a zero."""
+    member = ConsumerMember(
+        "a", client_id="c", client_host="h", topic_names=("t",), rebalance_timeout_ms=5
+    )
+    golden = bytes.fromhex("00000263026802027401000000050001000100")
+    assert encode(member.description(), 0) == golden
+    read = decode(ConsumerGroupMemberMetadataValue, 0, golden)
+    assert ConsumerMember("a").described_by(read) == member
+    classic = replace(member, classic=ClassicMetadata(1, ()))
+    golden = bytes.fromhex("00000263026802027401000000050001000701000000010100")
+    assert encode(classic.description(), 0) == golden
+    assert decode(ConsumerGroupMemberMetadataValue, 0, golden) == classic.description()
 
 
 def test_a_heartbeat_with_nothing_new_writes_nothing() -> None:

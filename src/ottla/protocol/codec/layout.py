@@ -43,6 +43,8 @@ class Part(NamedTuple):
     is_nullable: bool
     is_compact: bool
     """Lengths are varints of length + 1; else int16 for strings, int32 for the rest."""
+    is_tagged: bool = False
+    """A struct that may be null says so by 0, not by -1 as one in line does; 1 if it is there."""
 
 
 class Layout(NamedTuple):
@@ -66,7 +68,7 @@ def layout_of(struct: type[Message], version: int, is_flexible: bool) -> Layout:
         part = _part(field, version, is_flexible)
         if covers(field.tagged, version):
             assert field.tag is not None and is_flexible, (struct, field.name)  # noqa: PT018
-            tagged.append((field.tag, part))
+            tagged.append((field.tag, part._replace(is_tagged=True)))
         else:
             parts.append(part)
     return Layout(struct, tuple(parts), tuple(sorted(tagged)), is_flexible)

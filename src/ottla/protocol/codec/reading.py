@@ -159,11 +159,12 @@ class _ReaderWriter:
         if not part.is_nullable:
             self.source.line(f"{variable} = {self._struct(layout, path + '.')}")
             return
-        # KIP-893: a byte below zero for null.
+        # KIP-893: a byte below zero for null; the varint zero where the field is tagged.
         presence = self.source.fresh("presence")
         self._fixed("b", presence)
         self._flush()
-        with self.source.block(f"if {presence} < 0:"):
+        is_null = f"{presence} == 0" if part.is_tagged else f"{presence} < 0"
+        with self.source.block(f"if {is_null}:"):
             self.source.line(f"{variable} = None")
         with self.source.block("else:"):
             self.source.line(f"{variable} = {self._struct(layout, path + '.')}")

@@ -128,7 +128,7 @@ class _WriterWriter:
             return
         self._flush()
         with self.source.block(f"if {variable} is None:"):
-            self.source.line("out.append(255)")
+            self.source.line(f"out.append({0 if part.is_tagged else 255})")
         with self.source.block("else:"):
             self._fixed("B", "1")
             self._struct(layout, variable)
