@@ -81,6 +81,10 @@ class Alone:
         """Nobody asks."""
         return True
 
+    def is_online(self, broker: int, directory: object) -> bool:
+        """Nobody asks."""
+        return True
+
     def propose(self, partition: object, proposal: object) -> None:
         """There is no ISR to change."""
         raise AssertionError

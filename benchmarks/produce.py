@@ -70,6 +70,9 @@ class Around:
     def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
         return broker == NODE
 
+    def is_online(self, broker: int, directory: Uuid) -> bool:
+        return broker == NODE
+
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         raise AssertionError("alone")
 
