@@ -52,6 +52,7 @@ from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
 from ottla.node.coordination import Coordination, build_coordination
 from ottla.node.directories import log_directories
+from ottla.node.gated import hidden_at
 from ottla.node.hosting import Hosting, build_hosting
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.incarnation import load_incarnation
@@ -401,6 +402,7 @@ def _client_specs(
             *forwarder.routes(),
             *partition_routes(ground, watch, keeping),
         ),
+        hidden_at(lambda: watch.image),
     )
     features = node_features(watch, quorum)
     return listener_specs(ground.loaded, ground.bound, routes, features, is_controller=False)
