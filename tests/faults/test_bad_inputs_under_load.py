@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,6 +138,25 @@ def flood(attack: Attack) -> None:
         finally:
             for line in lines:
                 line.close()
+    wait_for_room(attack.cluster.bootstrap)
+
+
+def wait_for_room(bootstrap: str) -> None:
+    """Wait until the node has noticed that the flood is over: it counts a line until then."""
+    until = time.monotonic() + 10
+    while not has_room(bootstrap):
+        assert time.monotonic() < until, "ended connections are still counted"
+
+
+def has_room(bootstrap: str) -> bool:
+    with ExitStack() as stack:
+        try:
+            several = [stack.enter_context(closing(Bare(bootstrap))) for _ in range(5)]
+            for bare in several:
+                bare.send_bytes(metadata(2))
+            return all(bare.frame() for bare in several)
+        except (AssertionError, OSError, struct.error):
+            return False
 
 
 # -- rows of the records -----------------------------------------------------------
