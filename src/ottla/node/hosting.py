@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ottla.client.connection import Connection
 from ottla.config.generated import BrokerConfig
+from ottla.node.broker_dial import broker_dial
 from ottla.node.broker_lifecycle import BrokerLifecycle
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.directories import log_directories
 from ottla.replication.cleaner_loop import Cleaning
 from ottla.replication.directory_reports import DirectoryReports
-from ottla.replication.fetcher_loop import Dial, Fetchers, FetchSettings
+from ottla.replication.fetcher_loop import Fetchers, FetchSettings
 from ottla.replication.hosting import Host, HostPorts, HostSettings
 from ottla.replication.isr_loop import IsrChanges, drop_laggards
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partitions import Partitions
 from ottla.replication.replicas import Replicas
 from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
-from ottla.runtime.ports import Address, Committer
+from ottla.runtime.ports import Committer
 from ottla.runtime.supervisor import Service
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def build_hosting(
     host.on_failure(lambda _: lifecycle.report_soon())
     isr, reports = IsrChanges(host, channel), DirectoryReports(host, channel)
     host.isr, host.reports = isr, reports
-    fetchers = Fetchers(host, _dial(ground, host), _fetch_settings(config))
+    dial = broker_dial(ground, lambda: host.image, FETCHER_ID.format(ground.node_id))
+    fetchers = Fetchers(host, dial, _fetch_settings(config))
     replicas = Replicas(host, fetchers)
     upkeep = Upkeep(host, replicas)
     moves = LogDirMoves(host, replicas, _move_settings(config))
@@ -93,22 +94,6 @@ def _fetch_settings(config: BrokerConfig) -> FetchSettings:
         timeout_ms=config.replica_socket_timeout_ms,
         fetchers_per_leader=config.num_replica_fetchers,
     )
-
-
-def _dial(ground: "Ground", host: Host) -> Dial:
-    """Return the way to other brokers: by their registration, on the inter-broker listener."""
-    listener = ground.loaded.listeners.inter_broker
-    client_id = FETCHER_ID.format(ground.node_id)
-
-    async def dial(broker_id: int) -> Connection:
-        broker = host.image.cluster.brokers.get(broker_id)
-        endpoint = None if broker is None or listener is None else broker.listeners.get(listener)
-        if endpoint is None:
-            raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
-        address = Address(endpoint.host, endpoint.port)
-        return await Connection.open(ground.ports.network, address, client_id=client_id)
-
-    return dial
 
 
 def _ports(ground: "Ground") -> HostPorts:

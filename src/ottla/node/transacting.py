@@ -13,9 +13,8 @@ from ottla.api.transactions import TransactionHandlers
 from ottla.api.txn_markers import TxnMarkersHandler
 from ottla.api.txn_offsets import TxnOffsetHandler
 from ottla.api.txn_verification import Verification, VerificationSettings
-from ottla.client.connection import Connection
 from ottla.config.generated import BrokerConfig
-from ottla.coordinators.broker_links import BrokerLinks, Dial
+from ottla.coordinators.broker_links import BrokerLinks
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
@@ -31,11 +30,11 @@ from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Image
 from ottla.metadata.watch import ImageWatch
+from ottla.node.broker_dial import broker_dial
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.transaction_records import decode_transaction_record
-from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Service
 from ottla.storage.partition_names import TopicPartition
 
@@ -102,7 +101,8 @@ def build_transacting(
         )
 
     coordinator = TransactionCoordinator(runtime, ids, partition_count)
-    links = BrokerLinks(_dial(ground, watch), config.request_timeout_ms)
+    dial = broker_dial(ground, lambda: watch.image, CLIENT_ID.format(ground.node_id))
+    links = BrokerLinks(dial, config.request_timeout_ms)
 
     def end_group_transaction(index: int, ending: Ending) -> Written:
         done = groups.runtime.end_transaction(index, ending.producer, ending.marker, ending.version)
@@ -171,19 +171,3 @@ def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
         return GONE if found is None else found.leader
 
     return leader_of
-
-
-def _dial(ground: "Ground", watch: ImageWatch) -> Dial:
-    """Return the way to other brokers: by their registration, on the inter-broker listener."""
-    listener = ground.loaded.listeners.inter_broker
-    client_id = CLIENT_ID.format(ground.node_id)
-
-    async def dial(broker_id: int) -> Connection:
-        broker = watch.image.cluster.brokers.get(broker_id)
-        endpoint = None if broker is None or listener is None else broker.listeners.get(listener)
-        if endpoint is None:
-            raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
-        address = Address(endpoint.host, endpoint.port)
-        return await Connection.open(ground.ports.network, address, client_id=client_id)
-
-    return dial
