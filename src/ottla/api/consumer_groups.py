@@ -9,7 +9,7 @@ from ottla.coordinators.groups.consumer_service import ConsumerGroups
 from ottla.coordinators.groups.service import Answered, Client
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized
+from ottla.protocol.faults import Fault
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -40,20 +40,14 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
         """ConsumerGroupHeartbeat; what went wrong is said in words too."""
 
         def ask() -> Answered[ConsumerGroupHeartbeatResponse]:
-            self._check(caller, request)
+            topics = request.subscribed_topic_names or ()
+            self.access.check_member(caller, request.group_id, topics)
             client = Client(caller.client_id or "", f"/{caller.peer.host}")
             return self.consumers.heartbeat(
                 request, version, client, lambda topic: self.access.describe_topic(caller, topic)
             )
 
         return asked(ask, lambda reply: reply, _refused)
-
-    def _check(self, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
-        if not self.access.read_group(caller, request.group_id):
-            raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
-        for topic in dict.fromkeys(request.subscribed_topic_names or ()):
-            if not self.access.describe_topic(caller, topic):
-                raise TopicNotAuthorized(f"{caller.principal} may not describe {topic!r}")
 
     def on_describe(
         self, caller: Caller, request: ConsumerGroupDescribeRequest, version: int

@@ -1,11 +1,12 @@
 """Who may do what to groups and to the topics they read. Without an authorizer: everybody."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 import msgspec
 
 from ottla.api.routes import Caller
+from ottla.protocol.faults import NotAuthorized, TopicNotAuthorized
 
 May: TypeAlias = Callable[[Caller, str], bool]
 """Whether a caller may, by the name of the group, topic or transactional id."""
@@ -29,6 +30,18 @@ class GroupAccess(msgspec.Struct, frozen=True):
     cluster_action: Callable[[Caller], bool] = lambda caller: True
     # The bits of what a caller may do to a group, where DescribeGroups asks for them (KIP-430).
     group_operations: Callable[[Caller, str], int] = lambda caller, name: ALL_GROUP_OPERATIONS
+
+    def check_member(self, caller: Caller, group_id: str, topics: Iterable[str]) -> None:
+        """Refuse a heartbeat of who may not read the group, or know of a topic it names.
+
+        Raises:
+            NotAuthorized, TopicNotAuthorized
+        """
+        if not self.read_group(caller, group_id):
+            raise NotAuthorized(f"{caller.principal} may not read group {group_id!r}")
+        for topic in dict.fromkeys(topics):
+            if not self.describe_topic(caller, topic):
+                raise TopicNotAuthorized(f"{caller.principal} may not describe {topic!r}")
 
 
 ALLOW_ALL: Final = GroupAccess()

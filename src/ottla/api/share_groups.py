@@ -8,7 +8,7 @@ from ottla.coordinators.groups.service import Client
 from ottla.coordinators.groups.share_service import ShareGroups
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized
+from ottla.protocol.faults import Fault
 from ottla.protocol.messages.share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
@@ -38,18 +38,12 @@ class ShareGroupHandlers(msgspec.Struct, frozen=True):
     ) -> ShareGroupHeartbeatResponse:
         """ShareGroupHeartbeat; what went wrong is said in words too."""
         try:
-            self._check(caller, request)
+            topics = request.subscribed_topic_names or ()
+            self.access.check_member(caller, request.group_id, topics)
             client = Client(caller.client_id or "", f"/{caller.peer.host}")
             return await self.shares.heartbeat(request, client)
         except Fault as fault:
             return ShareGroupHeartbeatResponse(error_code=fault.code, error_message=str(fault))
-
-    def _check(self, caller: Caller, request: ShareGroupHeartbeatRequest) -> None:
-        if not self.access.read_group(caller, request.group_id):
-            raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
-        for topic in dict.fromkeys(request.subscribed_topic_names or ()):
-            if not self.access.describe_topic(caller, topic):
-                raise TopicNotAuthorized(f"{caller.principal} may not describe {topic!r}")
 
     def on_describe(
         self, caller: Caller, request: ShareGroupDescribeRequest, version: int
