@@ -127,6 +127,7 @@ PURE = [
     "observability/http.py",
     "observability/request_meter.py",
     "observability/topic_events.py",
+    "pipeline/requests.py",
     "replication/fetch_session.py",
     "replication/follower_progress.py",
     "replication/following.py",

@@ -1,0 +1,225 @@
+"""The requests that the blocking client makes, and what it reads out of the replies. Pure.
+
+Every request fills the fields of all its versions, by name and by topic id: which of them go out is
+settled by the version that both sides speak.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from ottla.client.cluster import Refused
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from ottla.protocol.schema import Message
+from ottla.protocol.types import ZERO_UUID, Uuid
+
+_CONSUMER: Final = -1
+_FETCH_WAIT_MS: Final = 500  # Kafka's fetch.max.wait.ms
+
+
+def error_codes(message: Message) -> Iterator[int]:
+    """Yield every error code in a reply, its own and those of its parts, NONE left out."""
+    for field in message.__struct_fields__:
+        value = getattr(message, field)
+        if field == "error_code":
+            if value:
+                yield value
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Message):
+                    yield from error_codes(each)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Group partitions by topic, in the order they come."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+# -- metadata ----------------------------------------------------------------
+
+
+def metadata(names: Sequence[str] | None) -> MetadataRequest:
+    """Ask for topics (None: all), making none."""
+    topics = None if names is None else [MetadataRequestTopic(ZERO_UUID, each) for each in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+def find_coordinator(key: str, kind: int) -> FindCoordinatorRequest:
+    """Ask who coordinates a group (0) or a transactional id (1)."""
+    return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+
+
+def read_coordinator(reply: Message) -> Coordinator:
+    """Return the one coordinator of a reply, in the form of the later versions."""
+    assert isinstance(reply, FindCoordinatorResponse)
+    if reply.coordinators:
+        return reply.coordinators[0]
+    return Coordinator(
+        node_id=reply.node_id,
+        host=reply.host,
+        port=reply.port,
+        error_code=reply.error_code,
+        error_message=reply.error_message,
+    )
+
+
+# -- the offsets of partitions, and their records ----------------------------
+
+
+def list_offsets(
+    asked: Mapping[TopicPartition, int], committed: bool, timeout_ms: int
+) -> ListOffsetsRequest:
+    """Ask one leader for the offsets of timestamps."""
+    topics: dict[str, ListOffsetsTopic] = {}
+    for (name, index), time in asked.items():
+        topic = topics.setdefault(name, ListOffsetsTopic(name=name))
+        topic.partitions.append(ListOffsetsPartition(partition_index=index, timestamp=time))
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=int(committed),
+        topics=list(topics.values()),
+        timeout_ms=timeout_ms,
+    )
+
+
+def read_offsets(reply: Message, found: dict[TopicPartition, int]) -> Refused | None:
+    """Put what a leader said into ``found``; return the last refusal among it."""
+    assert isinstance(reply, ListOffsetsResponse)
+    failure: Refused | None = None
+    for topic in reply.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                failure = Refused(each.error_code, str(partition))
+            else:
+                found[partition] = each.offset
+    return failure
+
+
+def fetch(
+    partition: TopicPartition, topic_id: Uuid, offset: int, *, committed: bool, bytes_max: int
+) -> FetchRequest:
+    """Ask for the batches of one partition from ``offset`` on, without a fetch session."""
+    one = FetchPartition(
+        partition=partition.number, fetch_offset=offset, partition_max_bytes=bytes_max
+    )
+    return FetchRequest(
+        max_wait_ms=_FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=bytes_max,
+        isolation_level=int(committed),
+        topics=[FetchTopic(partition.topic, topic_id, [one])],
+    )
+
+
+def describe_log_dirs(partitions: Mapping[str, Iterable[int]]) -> DescribeLogDirsRequest:
+    """Ask a broker how much it has of some partitions."""
+    return DescribeLogDirsRequest(
+        [DescribableLogDirTopic(name, list(theirs)) for name, theirs in partitions.items()]
+    )
+
+
+def read_sizes(reply: Message) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield the bytes of each partition; a copy on its way to another directory does not count.
+
+    Raises:
+        Refused: the broker will not say. A directory that has failed has no partitions.
+    """
+    assert isinstance(reply, DescribeLogDirsResponse)
+    if reply.error_code:
+        raise Refused(reply.error_code, "log directories")
+    for result in reply.results:
+        for topic in result.topics:
+            for each in topic.partitions:
+                if not each.is_future_key:
+                    yield TopicPartition(topic.name, each.partition_index), each.partition_size
+
+
+# -- the offsets of groups ---------------------------------------------------
+
+
+def offset_commit(
+    group: str, offsets: Mapping[TopicPartition, int], ids: Mapping[str, Uuid]
+) -> OffsetCommitRequest:
+    """Commit as a reader that is no member of its group."""
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, index), offset in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name, ids[name]))
+        topic.partitions.append(OffsetCommitRequestPartition(index, offset))
+    return OffsetCommitRequest(group_id=group, topics=list(topics.values()))
+
+
+def check_committed(reply: Message, group: str) -> None:
+    """Raise `Refused` where any partition was not committed."""
+    assert isinstance(reply, OffsetCommitResponse)
+    for code in error_codes(reply):
+        raise Refused(code, f"group {group}")
+
+
+def offset_fetch(
+    group: str, partitions: Sequence[TopicPartition], ids: Mapping[str, Uuid]
+) -> OffsetFetchRequest:
+    """Ask what a group has committed, and no offset of a transaction that is not decided."""
+    wanted = by_topic(partitions)
+    topics = [OffsetFetchRequestTopics(name, ids[name], each) for name, each in wanted.items()]
+    return OffsetFetchRequest(
+        group_id=group,
+        topics=[OffsetFetchRequestTopic(name, each) for name, each in wanted.items()],
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)],
+        require_stable=True,
+    )
+
+
+def read_committed_offsets(
+    reply: Message, group: str, names: Mapping[Uuid, str]
+) -> dict[TopicPartition, int]:
+    """Return the committed offsets; ``names`` gives topics that the reply knows by id only.
+
+    Raises:
+        Refused: the group, or a partition, cannot be read.
+    """
+    assert isinstance(reply, OffsetFetchResponse)
+    for code in error_codes(reply):
+        raise Refused(code, f"group {group}")
+    found: dict[TopicPartition, int] = {}
+    for early in reply.topics:  # versions below 8
+        for each in early.partitions:
+            found[TopicPartition(early.name, each.partition_index)] = each.committed_offset
+    for topic in (each for one in reply.groups for each in one.topics):
+        name = topic.name or names[topic.topic_id]
+        for part in topic.partitions:
+            found[TopicPartition(name, part.partition_index)] = part.committed_offset
+    return {partition: offset for partition, offset in found.items() if offset >= 0}

@@ -1,0 +1,202 @@
+"""A blocking connection to one Kafka node: one request at a time, or a fetch sent ahead.
+
+    wire = Wire.open(Address("localhost", 9092), "client", timeout_ms=30_000)
+    reply = wire.ask(MetadataRequest())
+    wire.post(fetch)            # the node works while we do
+    reply = wire.take()
+
+Where `client.connection` serves an event loop, this serves a thread of Spark's: it blocks, and one
+thread uses it at a time. Replies come in the order of the requests. A fault ends it: what follows
+on the stream would be the reply to something else.
+"""
+
+import socket
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.client.connection import ConnectionLost
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import decode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import ProtocolFault, RequestTimedOut, UnsupportedVersion
+from ottla.protocol.frames import (
+    LENGTH_SIZE,
+    frame_length,
+    parse_response_header,
+    request_frame,
+)
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.schema import Message, Versions
+from ottla.runtime.blocking import dial
+from ottla.runtime.ports import Address
+
+FRAME_BYTES_MAX: Final = 512 << 20
+"""The longest reply that is taken: far more than any fetch asks for."""
+
+_RECEIVE_BYTES_MAX: Final = 16 << 20  # at most so much at once, so that a lie costs no more
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class Wire:
+    """A connection that is open and knows what its peer speaks. Make one with `open`."""
+
+    def __init__(self, address: Address, client_id: str, connected: socket.socket) -> None:
+        self.address = address
+        self.versions: Mapping[int, Versions] = {}
+        self._client_id = client_id
+        self._socket = connected
+        self._under_way: deque[tuple[int, ApiKey, int]] = deque()
+        self._next_id = 0
+        self.is_open = True
+
+    @classmethod
+    def open(cls, address: Address, client_id: str, *, timeout_ms: int) -> "Wire":
+        """Connect and agree on versions; ``timeout_ms`` bounds this and each later wait.
+
+        Raises:
+            OSError: refused, unreachable, or lost at once. RequestTimedOut: not in time.
+            UnsupportedVersion: the peer speaks no ApiVersions that we do.
+        """
+        try:
+            wire = cls(address, client_id, dial(address, timeout_ms))
+        except TimeoutError as error:
+            raise RequestTimedOut(f"{address}: not connected in {timeout_ms} ms") from error
+        try:
+            wire._negotiate()
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether it is open and no reply is outstanding: fit for somebody else."""
+        return self.is_open and not self._under_way
+
+    def version_for(self, key: ApiKey) -> int:
+        """Return the highest version of an API that both sides know.
+
+        Raises:
+            UnsupportedVersion: there is none.
+        """
+        ours, theirs = APIS[key].versions, self.versions.get(key)
+        if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
+            raise UnsupportedVersion(f"{self.address}: {key.title} {ours} against {theirs}")
+        return min(ours[1], theirs[1])
+
+    def ask(self, request: Message) -> Message:
+        """Send a request and wait for its reply; none may be outstanding.
+
+        Raises:
+            ConnectionLost: the connection ended. RequestTimedOut: no reply in time; it is closed.
+            UnsupportedVersion: the peer does not serve it; nothing was sent.
+        """
+        assert not self._under_way, "a reply is outstanding"
+        self.post(request)
+        return self.take()
+
+    def post(self, request: Message) -> None:
+        """Send a request; its reply is fetched with `take`. Raises as `ask`."""
+        assert request.SCHEMA.api_key is not None, "only a request has an api key"
+        key = ApiKey(request.SCHEMA.api_key)
+        self._post(request, key, self.version_for(key))
+
+    def take(self) -> Message:
+        """Wait for the reply to the oldest request. Records in it are views nobody else holds.
+
+        Raises:
+            ConnectionLost, RequestTimedOut: as `ask`.
+        """
+        correlation_id, key, version = self._under_way[0]
+        try:
+            frame = self._receive_frame()
+            found, body = parse_response_header(key, version, frame)
+            if found != correlation_id:
+                raise ProtocolFault(f"reply to {found}, expected {correlation_id}")
+            reply = _decode(key, version, body)
+        except (OSError, ProtocolFault) as error:
+            raise self._lost(error) from error
+        self._under_way.popleft()
+        return reply
+
+    def close(self) -> None:
+        """Close. Closing twice is fine."""
+        self.is_open = False
+        self._under_way.clear()
+        self._socket.close()
+
+    # -- opening ---------------------------------------------------------------
+
+    def _negotiate(self) -> None:
+        """Ask what the peer speaks; one that does not know our version says so in version 0."""
+        response = self._ask_versions(APIS[ApiKey.API_VERSIONS].versions[1])
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            offered = {api.api_key: api.max_version for api in response.api_keys}
+            response = self._ask_versions(offered.get(ApiKey.API_VERSIONS, 0))
+        if response.error_code:
+            raise UnsupportedVersion(f"{self.address}: ApiVersions: error {response.error_code}")
+        self.versions = {
+            api.api_key: (api.min_version, api.max_version) for api in response.api_keys
+        }
+
+    def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        if not APIS[ApiKey.API_VERSIONS].has(version):
+            raise UnsupportedVersion(f"{self.address}: only knows ApiVersions v{version}")
+        self._post(ApiVersionsRequest("ottla-pipeline", "0"), ApiKey.API_VERSIONS, version)
+        response = self.take()
+        assert isinstance(response, ApiVersionsResponse)
+        return response
+
+    # -- bytes -----------------------------------------------------------------
+
+    def _post(self, request: Message, key: ApiKey, version: int) -> None:
+        if not self.is_open:
+            raise ConnectionLost(f"{self.address}: closed")
+        header = RequestHeader(key, version, self._next_id, self._client_id)
+        frame = request_frame(header, request)
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise self._lost(error) from error
+        self._under_way.append((self._next_id, key, version))
+        self._next_id = (self._next_id + 1) & _CORRELATION_ID_MAX
+
+    def _receive_frame(self) -> memoryview:
+        head = bytearray(LENGTH_SIZE)
+        self._receive_into(memoryview(head))
+        length = frame_length(head, FRAME_BYTES_MAX)
+        frame = bytearray(min(length, _RECEIVE_BYTES_MAX))
+        received = 0
+        while received < length:
+            if received == len(frame):  # room grows only behind bytes that came
+                frame.extend(bytes(min(length - received, received)))
+            with memoryview(frame) as view:
+                self._receive_into(view[received:])
+            received = len(frame)
+        return memoryview(frame)
+
+    def _receive_into(self, room: memoryview) -> None:
+        position = 0
+        while position < len(room):
+            count = self._socket.recv_into(room[position:])
+            if not count:
+                raise ConnectionResetError("closed by peer")
+            position += count
+
+    def _lost(self, error: Exception) -> Exception:
+        """End it, and return what to raise."""
+        self.close()
+        if isinstance(error, TimeoutError):
+            return RequestTimedOut(f"{self.address}: no reply in time")
+        return ConnectionLost(f"{self.address}: {error}")
+
+
+def _decode(key: ApiKey, version: int, body: memoryview) -> Message:
+    if key is ApiKey.API_VERSIONS and version > 0:
+        # One that does not know our version answers in version 0, with just this error.
+        code = int.from_bytes(body[:2], "big", signed=True)
+        version = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
+    return decode(response_class(key), version, body)

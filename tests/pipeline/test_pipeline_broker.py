@@ -1,0 +1,251 @@
+"""The blocking client against real nodes: topics, offsets, groups, leaders that move."""
+
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.client.cluster import NoBroker, Refused
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient, UnsupportedSecurity, client_for
+from ottla.pipeline.wire import Wire
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.frames import response_frame
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.runtime.ports import Address
+from ottla.testing import run_cluster, run_node
+
+
+def settings(bootstrap, **properties):
+    return SimpleNamespace(
+        bootstrap=tuple(bootstrap.split(",")),
+        client_id="test",
+        properties={key.replace("_", "."): str(value) for key, value in properties.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def node():
+    with run_node() as running:
+        yield running
+
+
+@pytest.fixture
+def client(node):
+    made = BrokerClient(settings(node.bootstrap))
+    yield made
+    made.close()
+
+
+def create(bootstrap, name, partitions=1, replicas=1):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
+        future.result(10)
+
+
+def produce(bootstrap, topic, count, partition=0, timestamp=0):
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for index in range(count):
+        producer.produce(
+            topic,
+            b"%d" % index,
+            partition=partition,
+            timestamp=timestamp + index if timestamp else 0,
+        )
+    assert producer.flush(10) == 0
+
+
+class TestTopics:
+    def test_only_those_that_are_there_are_told_with_their_ids_and_sizes(self, node, client):
+        create(node.bootstrap, "told", 3)
+        found = client.topics(["told", "nowhere"])
+        assert list(found) == ["told"]
+        assert found["told"].partitions == 3
+        assert found["told"].topic_id != bytes(16)
+        assert not found["told"].internal
+        assert client.topics(None)["told"] == found["told"]
+
+    def test_a_name_that_is_none_is_refused(self, client):
+        with pytest.raises(Refused, match="INVALID_TOPIC"):
+            client.topics(["no such/name"])
+
+    def test_an_unknown_topic_has_no_leader_and_is_not_made(self, client):
+        with pytest.raises(Refused, match="UNKNOWN_TOPIC"):
+            client.leader(TopicPartition("never-made", 0))
+        assert client.topics(["never-made"]) == {}
+
+    def test_a_partition_beyond_the_last_is_unknown(self, node, client):
+        create(node.bootstrap, "narrow")
+        with pytest.raises(Refused, match="narrow-1: UNKNOWN_TOPIC"):
+            client.list_offsets({TopicPartition("narrow", 1): LATEST}, committed=True)
+
+
+class TestOffsets:
+    def test_the_start_the_end_and_a_time(self, node, client):
+        create(node.bootstrap, "timed", 2)
+        produce(node.bootstrap, "timed", 10, timestamp=1000)
+        first, second = TopicPartition("timed", 0), TopicPartition("timed", 1)
+        ends = client.list_offsets({first: LATEST, second: LATEST}, committed=True)
+        assert ends == {first: 10, second: 0}
+        assert client.list_offsets({first: EARLIEST}, committed=False) == {first: 0}
+        assert client.list_offsets({first: 1004, second: 0}, committed=True) == {
+            first: 4,
+            second: -1,
+        }
+
+    def test_open_transactions_hold_the_committed_end_back(self, node, client):
+        create(node.bootstrap, "held")
+        producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "held"})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        producer.produce("held", b"x")
+        producer.flush(10)
+        at = TopicPartition("held", 0)
+        assert client.list_offsets({at: LATEST}, committed=True) == {at: 0}
+        assert client.list_offsets({at: LATEST}, committed=False) == {at: 1}
+        producer.abort_transaction(10)
+        # The coordinator answers when it has decided; the marker is written right after.
+        deadline = time.monotonic() + 10
+        while client.list_offsets({at: LATEST}, committed=True) != {at: 2}:
+            assert time.monotonic() < deadline
+
+    def test_sizes_are_bytes_of_the_log(self, node, client):
+        create(node.bootstrap, "sized", 2)
+        produce(node.bootstrap, "sized", 100)
+        sizes = client.sizes(["sized"])
+        assert sizes[TopicPartition("sized", 0)] > 100
+        assert sizes[TopicPartition("sized", 1)] == 0
+
+
+class TestGroups:
+    def test_what_is_committed_is_read_back(self, node, client):
+        create(node.bootstrap, "grouped", 2)
+        first, second = TopicPartition("grouped", 0), TopicPartition("grouped", 1)
+        assert client.committed_offsets("readers", [first, second]) == {}
+        client.commit_offsets("readers", {first: 7})
+        assert client.committed_offsets("readers", [first, second]) == {first: 7}
+
+    def test_nothing_to_commit_asks_nobody(self):
+        client = BrokerClient(settings("127.0.0.1:1"))
+        client.commit_offsets("readers", {})
+        assert client.committed_offsets("readers", []) == {}
+
+
+class TestClients:
+    def test_one_for_each_settings_until_it_is_closed(self, node):
+        first = client_for(settings(node.bootstrap))
+        assert client_for(settings(node.bootstrap)) is first
+        assert client_for(settings(node.bootstrap, retry_backoff_ms=7)) is not first
+        first.close()
+        assert client_for(settings(node.bootstrap)) is not first
+
+    def test_a_secured_connection_is_refused_in_words(self):
+        with pytest.raises(UnsupportedSecurity, match=r"kafka\.security\.protocol=SASL_SSL"):
+            client_for(settings("127.0.0.1:1", security_protocol="sasl_ssl"))
+
+    def test_nobody_there_is_told_after_the_time_it_was_given(self):
+        client = BrokerClient(settings("127.0.0.1:1", default_api_timeout_ms=50))
+        with pytest.raises(NoBroker, match="refused"):
+            client.topics(None)
+
+    def test_a_connection_that_died_while_idle_is_opened_anew(self, node, client):
+        client.topics([])
+        for line in client._lines.values():
+            line.wire._socket.shutdown(socket.SHUT_RDWR)
+        assert client.topics(["none-such"]) == {}
+
+    def test_a_lent_connection_comes_back_unless_a_reply_is_outstanding(self, node, client):
+        client.topics([])
+        (node_id,) = client._addresses
+        with client.lend(node_id) as first:
+            first.ask(MetadataRequest())
+        with client.lend(node_id) as second, client.lend(node_id) as third:
+            assert second is first
+            assert third is not first
+            second.post(MetadataRequest())
+        with client.lend(node_id) as fourth:
+            assert fourth is third
+        assert not first.is_open
+
+
+class TestLeaders:
+    @pytest.mark.slow
+    def test_a_call_follows_the_leader(self):
+        with run_cluster(3) as cluster:
+            create(cluster.bootstrap, "moving", 1, 3)
+            produce(cluster.bootstrap, "moving", 5)
+            client = BrokerClient(settings(cluster.bootstrap))
+            at = TopicPartition("moving", 0)
+            before = client.leader(at)
+            cluster.stop(before.node_id)
+            assert client.list_offsets({at: LATEST}, committed=True) == {at: 5}
+            assert client.leader(at).node_id != before.node_id
+            client.close()
+
+
+class ScriptedNode:
+    """Answers each request on one connection with the bytes a test gives."""
+
+    def __init__(self, *answers):
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._answers = answers
+        self.port = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self):
+        with self._listening, self._listening.accept()[0] as peer:
+            for answer in self._answers:
+                length = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
+                head = peer.recv(length, socket.MSG_WAITALL)
+                peer.sendall(answer(int.from_bytes(head[4:8], "big")))
+
+    def join(self):
+        self._thread.join(10)
+
+
+def versions(correlation_id):
+    body = ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.METADATA, 0, 13)])
+    return response_frame(ApiKey.API_VERSIONS, 4, correlation_id, body)
+
+
+def metadata(correlation_id):
+    return response_frame(ApiKey.METADATA, 13, correlation_id, MetadataResponse(controller_id=5))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda correlation: metadata(correlation + 1),
+        lambda _: (1 << 30).to_bytes(4, "big"),
+        lambda _: bytes(4),
+        lambda correlation: metadata(correlation)[:-3],
+        lambda correlation: (9).to_bytes(4, "big") + metadata(correlation)[4:13],
+    ],
+    ids=["another's reply", "too long", "empty", "cut off", "no message"],
+)
+def test_a_reply_that_is_none_ends_the_connection(answer):
+    node = ScriptedNode(versions, answer)
+    wire = Wire.open(Address("127.0.0.1", node.port), "test", timeout_ms=10_000)
+    with pytest.raises(ConnectionError):
+        wire.ask(MetadataRequest())
+    assert not wire.is_open
+    node.join()
+
+
+def test_replies_are_taken_in_the_order_of_the_requests():
+    node = ScriptedNode(versions, metadata, metadata)
+    wire = Wire.open(Address("127.0.0.1", node.port), "test", timeout_ms=10_000)
+    wire.post(MetadataRequest())
+    wire.post(MetadataRequest())
+    assert not wire.is_idle
+    assert wire.take().controller_id == 5
+    assert wire.take().controller_id == 5
+    assert wire.is_idle
+    wire.close()
+    node.join()
