@@ -22,11 +22,13 @@ from ottla.storage.log_dir import (
     format_directory,
     open_directories,
 )
+from ottla.storage.log_dir_checkpoints import GONE_MAX
 from ottla.storage.meta_properties import MetaPropertiesRefused
 from ottla.storage.partition_names import DirectoryKind, TopicPartition
 
 NODE, CLUSTER = NodeId(1), "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC_ID = Uuid(bytes(range(16)))
+OTHER_ID = Uuid(bytes(range(1, 17)))
 ORDERS = TopicPartition("orders", 0)
 CONFIG = LogConfig(segment_bytes=400)
 MARKER = ".kafka_cleanshutdown"
@@ -355,6 +357,82 @@ def test_a_log_without_a_topic_id_gets_the_one_it_is_claimed_with() -> None:
     machine.disk.remove("/d1/orders-0/partition.metadata")
     machine.start().claim_log(ORDERS, TOPIC_ID)
     assert machine.reboot().logs[ORDERS].topic_id == TOPIC_ID
+
+
+# -- a name that is used again ------------------------------------------------------
+
+
+def recreated(machine: Machine) -> LogDirectory:
+    """Have a topic whose log was checkpointed, deleted, and made again under its name."""
+    directory = machine.start()
+    old = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
+    append(old, *[b"old" * 30] * 6)
+    old.flush()
+    old.advance_log_start(Offset(5))
+    directory.write_checkpoints()
+    directory.delete_log(ORDERS)
+    append(directory.create_log(ORDERS, OTHER_ID, CONFIG).log, b"1", b"2", b"3")
+    return directory
+
+
+def test_a_log_made_again_under_its_name_inherits_no_checkpoint() -> None:
+    machine = Machine()
+    recreated(machine).logs[ORDERS].log.flush()
+    log = machine.reboot().logs[ORDERS].log
+    assert log.report.segments_checked == [0], "nothing of it is known to be durable"
+    assert log.log_start_offset == 0
+    assert values(log) == [b"1", b"2", b"3"]
+
+
+def test_a_checkpoint_that_a_thread_writes_late_does_not_bring_a_deleted_log_back() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, *[b"old" * 30] * 6)
+    directory.logs[ORDERS].log.flush()
+    directory.logs[ORDERS].log.advance_log_start(Offset(5))
+    late = directory.checkpoint_writes()
+    directory.delete_log(ORDERS)
+    append(directory.create_log(ORDERS, OTHER_ID, CONFIG).log, b"1", b"2", b"3")
+    directory.logs[ORDERS].log.flush()
+    for write in late:
+        write.sync()
+    log = machine.reboot().logs[ORDERS].log
+    assert (log.log_start_offset, values(log)) == (0, [b"1", b"2", b"3"])
+    assert log.report.segments_checked == [0]
+
+
+def test_a_log_that_was_deleted_before_the_start_leaves_nothing_to_its_successor() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, *[b"old" * 30] * 6)
+    directory.logs[ORDERS].log.flush()
+    directory.logs[ORDERS].log.advance_log_start(Offset(5))
+    directory.write_checkpoints()
+    directory.delete_log(ORDERS)
+    again = machine.reboot()
+    append(again.create_log(ORDERS, OTHER_ID, CONFIG).log, b"1")
+    again.logs[ORDERS].log.flush()
+    log = machine.reboot().logs[ORDERS].log
+    assert (log.log_start_offset, values(log)) == (0, [b"1"])
+
+
+def test_a_new_name_costs_no_checkpoint() -> None:
+    machine = Machine()
+    directory = machine.start()
+    directory.write_checkpoints()
+    before = machine.disk.read("/d1/recovery-point-offset-checkpoint")
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    assert machine.disk.read("/d1/recovery-point-offset-checkpoint") == before
+
+
+def test_names_that_come_and_go_are_not_remembered_without_bound() -> None:
+    machine = Machine()
+    directory = machine.start()
+    for index in range(GONE_MAX + 2):
+        name = TopicPartition("t", index)
+        directory.create_log(name, TOPIC_ID, CONFIG)
+        directory.delete_log(name)
+        assert len(directory.gone) <= GONE_MAX
 
 
 # -- a crash at every disk operation -----------------------------------------------

@@ -21,21 +21,18 @@ import msgspec
 
 from ottla.protocol.faults import Fault, InconsistentTopicId, InvalidTopic, StorageFailed
 from ottla.protocol.types import ZERO_UUID, NodeId, Offset, Uuid
-from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
 from ottla.storage import clean_shutdown, meta_properties
-from ottla.storage.checkpoints import (
-    HIGH_WATERMARK,
-    LOG_START,
-    RECOVERY_POINT,
-    CorruptCheckpoint,
-    encode_offsets,
-    read_offsets,
-    write_epochs,
-)
+from ottla.storage.checkpoints import RECOVERY_POINT, write_epochs
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_dir_checkpoints import (
+    GONE_MAX,
+    CheckpointFiles,
+    Checkpoints,
+    CheckpointWrite,
+)
 from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
 from ottla.storage.partition_metadata import (
     CorruptPartitionMetadata,
@@ -88,32 +85,6 @@ class OpenReport(msgspec.Struct):
     corrupt_checkpoints: list[str] = msgspec.field(default_factory=list)
 
 
-class Checkpoints(NamedTuple):
-    """What a directory's checkpoint files hold."""
-
-    recovery_points: dict[TopicPartition, Offset]
-    log_starts: dict[TopicPartition, Offset]
-    high_watermarks: dict[TopicPartition, Offset]
-
-
-class CheckpointWrite:
-    """`Syncable`: replaces a checkpoint file, unless it holds just that already."""
-
-    __slots__ = ("_data", "_disk", "_written", "path")
-
-    def __init__(self, disk: Disk, path: str, data: bytes, written: dict[str, bytes]) -> None:
-        self.path = path
-        self._disk = disk
-        self._data = data
-        self._written = written  # what this process wrote last, by path
-
-    def sync(self) -> None:
-        """Write it, durably. Raises OSError: the old file or the new one is there."""
-        if self._written.get(self.path) != self._data:
-            replace_file(self._disk, self.path, self._data)
-            self._written[self.path] = self._data
-
-
 class LogDirectory:
     """A directory that this process has locked, claimed and found writable.
 
@@ -133,7 +104,7 @@ class LogDirectory:
         # Not opened, or not yet, and what the checkpoints held of them: to be kept.
         self._unopened: set[TopicPartition] = set()
         self._checkpoints_read = Checkpoints({}, {}, {})
-        self._written: dict[str, bytes] = {}
+        self._files = CheckpointFiles(world.disk, path)
         self.logs: dict[TopicPartition, HostedLog] = {}
         self.future_logs: dict[TopicPartition, HostedLog] = {}
 
@@ -223,12 +194,9 @@ class LogDirectory:
         with self._disk_work():
             disk = self._world.disk
             names = [n for n in disk.list(self.path) if disk.is_dir(f"{self.path}/{n}")]
-            read = self._checkpoints_read = Checkpoints(
-                self._checkpoint(RECOVERY_POINT, report),
-                self._checkpoint(LOG_START, report),
-                self._checkpoint(HIGH_WATERMARK, report),
-            )
+            read = self._checkpoints_read = self._files.read(report.corrupt_checkpoints)
         found = _sort_out(names, report)
+        self._files.gone = set().union(*read) - {parsed.partition for parsed in found.values()}
         self._is_loaded = True
         self._unopened = {parsed.partition for parsed in found.values()}
         is_clean = self.last_shutdown is not None and RECOVERY_POINT not in (
@@ -246,14 +214,6 @@ class LogDirectory:
                 self._logs_of(kind)[partition] = hosted
             yield name
         self._unopened = {found[name].partition for name in report.failed}
-
-    def _checkpoint(self, name: str, report: OpenReport) -> dict[TopicPartition, Offset]:
-        """Read a checkpoint; a garbled one counts as absent, which is always safe."""
-        try:
-            return read_offsets(self._world.disk, f"{self.path}/{name}")
-        except CorruptCheckpoint:
-            report.corrupt_checkpoints.append(name)
-            return {}
 
     def _try_open(
         self, name: str, config: LogConfig, remembered: Remembered, report: OpenReport
@@ -295,6 +255,8 @@ class LogDirectory:
     ) -> HostedLog:
         """Begin a log, durably, its topic noted before its first segment.
 
+        Under a name that was used before it waits for a checkpoint without the log that was.
+
         Raises:
             StorageFailed: the disk failed, and the directory with it.
             ValueError: no topic name or partition number.
@@ -302,6 +264,8 @@ class LogDirectory:
         self.check_online()
         logs = self._logs_of(kind)
         assert partition not in logs, partition
+        if partition in self._files.gone:
+            self.write_checkpoints()
         is_current = kind is DirectoryKind.CURRENT
         name = format_name(partition, kind, None if is_current else self._world.random.uuid())
         directory = f"{self.path}/{name}"
@@ -354,6 +318,9 @@ class LogDirectory:
         with self._disk_work():
             self._world.disk.rename(hosted.log.directory, f"{self.path}/{target}")
         del logs[partition]
+        self._files.gone.add(partition)
+        if len(self._files.gone) > GONE_MAX:
+            self.write_checkpoints()
         return target
 
     # -- a log that moves here ----------------------------------------------
@@ -441,6 +408,11 @@ class LogDirectory:
 
     # -- checkpoints and the end ---------------------------------------------
 
+    @property
+    def gone(self) -> frozenset[TopicPartition]:
+        """Logs that are here no more and may still be named in the checkpoints."""
+        return frozenset(self._files.gone)
+
     def write_checkpoints(self) -> None:
         """Write what the next start has to know of each log, on the spot.
 
@@ -451,39 +423,28 @@ class LogDirectory:
         with self._disk_work():
             for write in writes:
                 write.sync()
+        self._files.gone.clear()
 
     def checkpoint_writes(self) -> tuple[CheckpointWrite, CheckpointWrite, CheckpointWrite]:
         """Return what is to be written for the next start, for a `Committer`, in this order.
-
-        Log starts, recovery points, high watermarks: a recovery point means nothing to a log
-        that is cut below it. One at a time: they are written under one temporary name.
 
         Raises:
             StorageFailed: the directory is offline.
         """
         self.check_online()
-        read, unopened = self._checkpoints_read, self._unopened
-        recovery_points, log_starts, high_watermarks = (
-            {name: offset for name, offset in table.items() if name in unopened} for table in read
+        tables = Checkpoints(
+            *(
+                {name: offset for name, offset in table.items() if name in self._unopened}
+                for table in self._checkpoints_read
+            )
         )
         for partition, hosted in (*self.future_logs.items(), *self.logs.items()):
             log = hosted.log
-            recovery_points[partition] = log.recovery_point
-            high_watermarks[partition] = log.high_watermark
+            tables.recovery_points[partition] = log.recovery_point
+            tables.high_watermarks[partition] = log.high_watermark
             if log.log_start_offset > log.segments[0].base_offset:
-                log_starts[partition] = log.log_start_offset
-        return (
-            self._checkpoint_write(LOG_START, log_starts),
-            self._checkpoint_write(RECOVERY_POINT, recovery_points),
-            self._checkpoint_write(HIGH_WATERMARK, high_watermarks),
-        )
-
-    def _checkpoint_write(
-        self, name: str, offsets: dict[TopicPartition, Offset]
-    ) -> CheckpointWrite:
-        return CheckpointWrite(
-            self._world.disk, f"{self.path}/{name}", encode_offsets(offsets), self._written
-        )
+                tables.log_starts[partition] = log.log_start_offset
+        return self._files.writes(tables)
 
     def close(self, broker_epoch: int = clean_shutdown.UNKNOWN_BROKER_EPOCH) -> None:
         """Close every log, write the checkpoints, leave the marker last, let the lock go.
