@@ -430,3 +430,33 @@ def test_a_group_of_the_same_name_begins_anew(wire: Wire, group: str, topic: str
     again = Member(wire, group, topic).join()
 
     assert again.got() == [(0, 9, 1)]
+
+
+def test_a_member_whose_connection_is_gone_holds_nothing(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    lost = Wire(node.bootstrap)
+    first, second = Member(lost, group, topic).join(), Member(wire, group, topic).join()
+    assert first.got() == [(0, 9, 1)]
+
+    lost.close()
+
+    assert second.got(wait_ms=10_000) == [(0, 9, 2)], "long before the lock of a minute is over"
+    back = Member(wire, group, topic)
+    back.id, back.epoch, back.assigned, back.session = first.id, first.epoch, first.assigned, 1
+    assert back.fetch().error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_member_that_comes_again_on_another_connection_keeps_its_session(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    lost = Wire(node.bootstrap)
+    member = Member(lost, group, topic).join()
+    member.fetch(records=1, share_acquire_mode=1)
+    member.wire, member.session = wire, 0
+    assert member.got(records=1, share_acquire_mode=1) == [(1, 1, 1)]
+
+    lost.close()
+
+    assert member.got(records=1, share_acquire_mode=1) == [(2, 2, 1)]
+    assert rows(member.acknowledge((0, 2, ACCEPT)))[0].error_code == ErrorCode.NONE

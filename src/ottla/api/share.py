@@ -33,7 +33,7 @@ from ottla.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from ottla.protocol.types import Offset, Uuid
-from ottla.runtime.ports import Clock
+from ottla.runtime.ports import Address, Clock
 from ottla.sharing.acquisition import Ack, AcquireMode, check_acks
 from ottla.sharing.ports import ShareKey
 from ottla.sharing.service import Fetched, FetchTerms, SharePartitions
@@ -69,6 +69,18 @@ class ShareHandlers(msgspec.Struct, frozen=True):
             Route(ApiKey.SHARE_ACKNOWLEDGE, self.on_acknowledge),
         )
 
+    def on_gone(self, listener: str, peer: Address) -> None:
+        """End the sessions of a connection that is gone, and give back what was held there.
+
+        Its member would not acknowledge any more; without this, others would wait for the locks
+        to expire.
+        """
+        sources = self.sources
+        for key in sources.sessions.begun_on(connection_of(listener, peer)):
+            sources.sessions.end(key)
+            is_last = not sources.sessions.count_of(key.group_id)
+            sources.partitions.let_go(key.group_id, key.member_id, is_last=is_last)
+
     # -- ShareFetch --------------------------------------------------------------
 
     def on_fetch(self, caller: Caller, request: ShareFetchRequest, version: int) -> Reply:
@@ -85,6 +97,7 @@ class ShareHandlers(msgspec.Struct, frozen=True):
             named((t.topic_id, [p.partition_index for p in t.partitions]) for t in request.topics),
             named((t.topic_id, t.partitions) for t in request.forgotten_topics_data),
             bool(acks),
+            connection_of(caller.listener, caller.peer),
         )
         opened = self.sources.sessions.fetch(asked, self.sources.clock.monotonic())
         if isinstance(opened, ErrorCode):
@@ -262,6 +275,11 @@ class _Share(NamedTuple):
     def _endpoints(self, image: Image, leaders: set[int]) -> list[NodeEndpoint]:
         found = (endpoint_of(image, each, self.caller.listener) for each in sorted(leaders))
         return [each for each in found if each is not None]
+
+
+def connection_of(listener: str, peer: Address) -> tuple[str, str, int]:
+    """Return what tells a connection from all others that are open."""
+    return listener, peer.host, peer.port
 
 
 def _leader(image: Image, place: Place) -> tuple[int, int]:

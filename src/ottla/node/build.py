@@ -74,6 +74,7 @@ from ottla.raft.snapshots import read_bootstrap
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Address, Committer
 from ottla.server.admission import Admission
+from ottla.server.departures import Departures
 from ottla.server.listener import ListenerSpec, Server, Shared
 from ottla.server.request_memory import RequestMemory
 from ottla.storage.log import Log
@@ -94,6 +95,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound
     committer: Committer
     meters: Meters = msgspec.field(default_factory=Meters)
+    departures: Departures = msgspec.field(default_factory=Departures)
     offline_paths: tuple[str, ...] = ()
     """Directories that could not be opened."""
 
@@ -236,6 +238,7 @@ def _shared(ground: Ground, meters: Meters) -> Shared:
         admission=Admission(limits_of(ground.loaded)),
         memory=RequestMemory(request_memory_max(ground.loaded)),
         events=meters.requests,
+        departures=ground.departures,
     )
 
 

@@ -97,10 +97,12 @@ def build_sharing(
         config.group_share_max_share_sessions, config.group_share_max_session_timeout_ms
     )
     shares = ShareGroups(ways.groups, persister, lambda: watch.image)
+    handlers = ShareHandlers(
+        ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
+    )
+    ground.departures.tell(handlers.on_gone)
     return Sharing(
-        ShareHandlers(
-            ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
-        ),
+        handlers,
         ShareGroupHandlers(shares),
         ShareStateHandlers(coordinator),
         ShareOffsetHandlers(shares, partitions, lambda: watch.image),

@@ -23,6 +23,7 @@ from ottla.server.admission import Admission, Limits
 from ottla.server.api_versions import ApiVersions, Features, no_features
 from ottla.server.connection import ConnectionLimits, Serving, Tasks
 from ottla.server.deadlines import Deadlines, expiry_of
+from ottla.server.departures import Departures
 from ottla.server.dispatch import Dispatcher
 from ottla.server.door import Door, Entrance
 from ottla.server.events import NoEvents, ServerEvents
@@ -77,11 +78,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What the servers of one node share: places, memory for large requests, who counts."""
+    """What the servers of one node share: places, memory for large requests, who counts, and who
+    is told when a connection is gone.
+    """
 
     admission: Admission = msgspec.field(default_factory=lambda: Admission(Limits()))
     memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
     events: ServerEvents = msgspec.field(default_factory=NoEvents)
+    departures: Departures = msgspec.field(default_factory=Departures)
 
 
 class Server:
@@ -158,7 +162,12 @@ class Server:
             tasks=tasks,
             handshake=spec.handshake,
         )
-        entrance = Entrance(serving, shared.admission, spec.tls, self._came, self._left)
+
+        def left(door: Door) -> None:
+            self._left(door)
+            shared.departures.gone(spec.name, door.peer)
+
+        entrance = Entrance(serving, shared.admission, spec.tls, self._came, left)
         if spec.handed_over is None:
             return await self._network.listen(spec.address, lambda: Door(entrance))
         network: SocketNetwork = self._network  # type: ignore[assignment]

@@ -93,6 +93,7 @@ class SharePartitions:
     def __init__(self, parts: ShareParts) -> None:
         self._parts = parts
         self._cells: dict[ShareKey, _Cell] = {}
+        self._left: set[str] = set()
 
     # -- windows ---------------------------------------------------------------
 
@@ -112,7 +113,8 @@ class SharePartitions:
     async def refresh(self, group_id: str) -> None:
         """Let go of a group's windows in which nobody holds a record: the next fetch loads them.
 
-        Called when nobody of the group was here: an operator may have reset it since.
+        Called when nobody of the group was here: an operator may have reset it since. And when
+        nobody is left: whoever comes next may come to another broker.
         """
         idle = [
             cell
@@ -125,6 +127,17 @@ class SharePartitions:
             is_idle = acquisition.next_deadline() is None and not acquisition.is_dirty
             if is_idle and self._cells.get(key) is cell:
                 self.forget(key)
+
+    def let_go(self, group_id: str, member_id: str, *, is_last: bool) -> None:
+        """Take back all that a member holds, since its connection is gone; written in a while.
+
+        ``is_last``: nobody of its group is left here, so that its windows are not needed.
+        """
+        for key, cell in self._cells.items():
+            if key.group_id == group_id and cell.window.acquisition.release(member_id):
+                cell.wake()
+        if is_last:
+            self._left.add(group_id)
 
     def lock_ms(self, group_id: str) -> int:
         """Return for how long a member may hold a record."""
@@ -288,8 +301,9 @@ class SharePartitions:
             want = Acquire(terms.member_id, deadline, records_left, terms.batch_size, terms.mode)
             place = cell.window.key.place
             try:
-                if not cell.window.is_current:
-                    raise NotLeader(f"{cell.window.partition}: led by another")
+                if self._present(cell.window.key) is not cell:
+                    # Led by another, or loaded anew: records may be held by others there.
+                    raise NotLeader(f"{cell.window.partition}: not this window any more")
                 got = cell.window.fetch(want, group_terms, bytes_left)
             except Fault as fault:
                 fetched.append(Fetched(place, fault.code))
@@ -317,6 +331,8 @@ class SharePartitions:
     async def _keep_writing(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
+            left, self._left = self._left, set()
+            await asyncio.gather(*map(self.refresh, sorted(left)))
             await self.write_dirty()
 
     def expire_locks(self) -> None:

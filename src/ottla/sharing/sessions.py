@@ -4,11 +4,12 @@
     epoch n   go on: n is one more than the last, and 1 follows the largest
     epoch -1  end; may acknowledge, and what the member still holds is released
 
-Pure. A session belongs to a member of a group, not to a connection; it is forgotten when it has
-been silent for long and its room is needed, or when its member is gone.
+Pure. A session belongs to a member of a group and to the connection that it began on: with that
+it ends, since nobody would answer for what the member holds. It is forgotten too when it has been
+silent for long and its room is needed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -41,16 +42,18 @@ class Session(msgspec.Struct):
     followed: dict[Place, None]
     epoch: int
     used_at: Millis
+    connection: Hashable = None
 
 
 class Asked(NamedTuple):
-    """What a ShareFetch says of its session."""
+    """What a ShareFetch says of its session, and which connection it came by."""
 
     key: SessionKey
     epoch: int
     added: tuple[Place, ...]
     forgotten: tuple[Place, ...] = ()
     has_acks: bool = False
+    connection: Hashable = None
 
 
 class Opened(NamedTuple):
@@ -70,6 +73,8 @@ class Sessions:
         self._sessions_max = sessions_max
         self._idle_ms = idle_ms
         self._sessions: dict[SessionKey, Session] = {}
+        self._begun_on: dict[Hashable, dict[SessionKey, None]] = {}
+        self._counts: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -102,12 +107,16 @@ class Sessions:
 
     def end(self, key: SessionKey) -> tuple[Place, ...]:
         """Forget a session; return what it followed."""
-        session = self._sessions.pop(key, None)
+        session = self._forget(key)
         return () if session is None else tuple(session.followed)
+
+    def begun_on(self, connection: Hashable) -> tuple[SessionKey, ...]:
+        """Return whose sessions end with a connection."""
+        return tuple(self._begun_on.get(connection, ()))
 
     def count_of(self, group_id: str) -> int:
         """Return how many members of a group have a session."""
-        return sum(1 for key in self._sessions if key.group_id == group_id)
+        return self._counts.get(group_id, 0)
 
     def keys(self) -> tuple[SessionKey, ...]:
         """Return whose sessions there are."""
@@ -116,12 +125,27 @@ class Sessions:
     def _begin(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
         if asked.has_acks:
             return ErrorCode.INVALID_REQUEST
-        self._sessions.pop(asked.key, None)
+        self._forget(asked.key)
         if len(self._sessions) >= self._sessions_max and not self._give_up_idle(now):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
-        session = Session(dict.fromkeys(asked.added), INITIAL + 1, now)
+        session = Session(dict.fromkeys(asked.added), INITIAL + 1, now, asked.connection)
         self._sessions[asked.key] = session
+        self._begun_on.setdefault(asked.connection, {})[asked.key] = None
+        self._counts[asked.key.group_id] = self.count_of(asked.key.group_id) + 1
         return Opened(tuple(session.followed))
+
+    def _forget(self, key: SessionKey) -> Session | None:
+        session = self._sessions.pop(key, None)
+        if session is None:
+            return None
+        together = self._begun_on[session.connection]
+        del together[key]
+        if not together:
+            del self._begun_on[session.connection]
+        self._counts[key.group_id] -= 1
+        if not self._counts[key.group_id]:
+            del self._counts[key.group_id]
+        return session
 
     def _go_on(self, key: SessionKey, epoch: int, now: Millis) -> Session | ErrorCode:
         session = self._sessions.get(key)
@@ -138,7 +162,7 @@ class Sessions:
         oldest = min(self._sessions, key=lambda key: self._sessions[key].used_at)
         if now - self._sessions[oldest].used_at <= self._idle_ms:
             return False
-        del self._sessions[oldest]
+        self._forget(oldest)
         return True
 
 
