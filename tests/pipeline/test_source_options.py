@@ -1,0 +1,216 @@
+"""The options of the source and the sink: every name, and what is said of a wrong one."""
+
+import re
+
+import pytest
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.offsets import Ago, AtOffsets, AtTimestamp, AtTimestamps, Edge
+from ottla.pipeline.option_values import OptionError
+from ottla.pipeline.options import (
+    Assign,
+    Delivery,
+    Limits,
+    Patience,
+    Pattern,
+    SinkOptions,
+    SourceOptions,
+    Splitting,
+    Subscribe,
+    Tier,
+    include_headers,
+)
+
+BASE = {"kafka.bootstrap.servers": "one:9092, two:9092", "subscribe": "a"}
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+def parse(stream: bool = False, /, **options: str | None) -> SourceOptions:
+    """Parse the base options with some of them changed; ``__`` stands for a dot, None for none."""
+    asked = BASE | {key.replace("__", "."): value for key, value in options.items()}
+    return SourceOptions.parse(
+        {key: value for key, value in asked.items() if value is not None}, is_stream=stream
+    )
+
+
+def test_defaults() -> None:
+    batch = parse()
+    assert batch.client.bootstrap == ("one:9092", "two:9092")
+    assert batch.client.client_id == "ottla-spark" and batch.client.properties == {}
+    assert batch.choice == Subscribe(("a",))
+    assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
+    assert (batch.limits, batch.splitting, batch.patience) == (Limits(), Splitting(), Patience())
+    assert batch.fail_on_data_loss and batch.committed and not batch.include_headers
+    assert batch.group is None and batch.tier is Tier.AUTO
+    assert parse(True).starting is Edge.LATEST
+
+
+def test_names_are_compared_without_case_and_values_without_spaces() -> None:
+    given = {
+        "KAFKA.Bootstrap.Servers": " h:1 ",
+        "SUBSCRIBE": " b , a,b ",
+        "FAILondataLOSS": "FALSE",
+    }
+    options = SourceOptions.parse(given)
+    assert options.client.bootstrap == ("h:1",)
+    assert options.choice == Subscribe(("b", "a"))
+    assert not options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("startingOffsets", "EARLIEST", Edge.EARLIEST),
+        ("startingOffsets", '{"a": {"0": 5, "1": -1}}', AtOffsets({A0: 5, A1: -1})),
+        ("startingOffsets", "-10 minutes", Ago(600_000)),
+        ("startingOffsets", "-36 hours", Ago(36 * 3_600_000)),
+        ("startingTimestamp", "1700", AtTimestamp(1700, False)),
+        ("startingTimestamp", "-2d", Ago(2 * 86_400_000)),
+        ("startingOffsetsByTimestamp", '{"a": {"0": 7}}', AtTimestamps({A0: 7}, False)),
+    ],
+)
+def test_where_a_stream_starts(name: str, value: str, found: object) -> None:
+    assert parse(True, **{name: value}).starting == found
+
+
+def test_a_time_wins_over_times_and_both_over_offsets() -> None:
+    given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
+    assert parse(**given).starting == AtTimestamps({A0: 7}, False)
+    assert parse(**given, startingTimestamp="9").starting == AtTimestamp(9, False)
+
+
+def test_without_a_match_a_start_is_an_error_or_the_end_and_an_end_is_the_end() -> None:
+    strategy = {"startingOffsetsByTimestampStrategy": "LATEST"}
+    assert parse(startingTimestamp="9", **strategy).starting == AtTimestamp(9, True)
+    assert parse(endingTimestamp="9").ending == AtTimestamp(9, True)
+    assert parse(endingOffsets='{"a": {"0": -1}}').ending == AtOffsets({A0: -1})
+    assert parse(endingOffsetsByTimestamp='{"a":{"1":3}}').ending == AtTimestamps({A1: 3}, True)
+
+
+def test_what_to_read() -> None:
+    pattern = parse(subscribe=None, subscribePattern="or.ers").choice
+    assert pattern == Pattern("or.ers")
+    assert pattern.matches("orders") and not pattern.matches("orders-2")
+    assigned = parse(subscribe=None, assign='{"b": [1], "a": [1, 0, 0]}').choice
+    assert assigned == Assign((A0, A1, TopicPartition("b", 1)))
+
+
+def test_limits_and_splitting() -> None:
+    asked = {
+        "maxOffsetsPerTrigger": "100",
+        "minOffsetsPerTrigger": "10",
+        "maxTriggerDelay": "30s",
+        "maxBytesPerTrigger": "4096",
+        "minPartitions": "8",
+        "maxRecordsPerPartition": "50",
+        "maxBytesPerPartition": "1000",
+    }
+    options = parse(True, **asked)
+    assert options.limits == Limits(100, 10, 30_000, 4096)
+    assert options.splitting == Splitting(8, 50, 1000)
+    assert parse(True, maxTriggerDelay="250").limits.delay_ms_max == 250
+
+
+def test_small_options() -> None:
+    options = parse(
+        True,
+        includeHeaders="true",
+        groupId="g",
+        groupIdPrefix="p",
+        isolation="read_uncommitted",
+        tier="direct",
+        tierPath="/logs",
+        fetchOffset__numRetries="0",
+        fetchOffset__retryIntervalMs="7",
+        kafkaConsumer__pollTimeoutMs="512",
+    )
+    assert options.include_headers and options.group == "g" and not options.committed
+    assert (options.tier, options.tier_path) == (Tier.DIRECT, "/logs")
+    assert options.patience == Patience(0, 7)
+    assert not parse(kafka__isolation__level="read_uncommitted").committed
+    assert include_headers({"INCLUDEheaders": "True"}) and not include_headers({})
+
+
+def test_what_is_kafkas_goes_to_the_client_and_its_values_are_not_shown() -> None:
+    options = parse(
+        kafka__client__id="me", kafka__sasl__jaas__config="secret", kafka__max__poll__records="5"
+    )
+    assert options.client.client_id == "me"
+    assert options.client.properties == {"sasl.jaas.config": "secret", "max.poll.records": "5"}
+    assert "secret" not in repr(options) and "sasl.jaas.config" in repr(options)
+
+
+WRONG = [
+    ({"subscribe": None}, "one of subscribe, subscribePattern and assign.*none is given"),
+    ({"assign": '{"a":[0]}'}, "subscribe and assign together"),
+    ({"subscribe": " , "}, "'subscribe' names no topic"),
+    ({"subscribe": ""}, "'subscribe' is empty"),
+    ({"subscribe": None, "subscribePattern": "a("}, "'subscribePattern' is no pattern"),
+    ({"subscribe": None, "assign": "a:0"}, "'assign' is like"),
+    ({"subscribe": None, "assign": '{"a": [-1]}'}, "'assign' is like"),
+    ({"subscribe": None, "assign": "{}"}, "'assign' names no partition"),
+    ({"kafka__bootstrap__servers": None}, "'kafka.bootstrap.servers' is missing"),
+    ({"startingOffset": "earliest"}, "'startingOffset'; did you mean 'startingOffsets'"),
+    ({"bootstrap__servers": "h"}, "did you mean 'kafka.bootstrap.servers'"),
+    ({"kafka__sekurity__protocol": "SSL"}, "did you mean 'kafka.security.protocol'"),
+    ({"zzz": "1"}, "unknown option 'zzz'$"),
+    ({"kafka__auto__offset__reset": "earliest"}, "not supported: use startingOffsets"),
+    ({"kafka__enable__auto__commit": "true"}, "not supported.*groupId"),
+    ({"startingOffsets": "latest"}, "'startingOffsets': a batch cannot start at the latest"),
+    ({"startingOffsets": '{"a":{"0":-1}}'}, "'startingOffsets' has a -1"),
+    ({"startingOffsets": '{"a":{"0":-3}}'}, "'startingOffsets' has an offset below -2"),
+    ({"startingOffsets": '{"a":{"x":1}}'}, "'startingOffsets' is earliest, latest"),
+    ({"startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest"),
+    ({"startingOffsets": "{}"}, "'startingOffsets' names no partition"),
+    ({"startingOffsets": "-10"}, "'startingOffsets' is a time such as '-10 minutes'"),
+    ({"startingOffsets": "-10 fortnights"}, "'startingOffsets' is a time such as"),
+    ({"startingTimestamp": "soon"}, "'startingTimestamp' is a whole number"),
+    ({"startingOffsetsByTimestamp": '{"a":{"0":-5}}'}, "a time before 1970"),
+    ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest"),
+    ({"endingOffsets": "earliest"}, "'endingOffsets': a batch cannot end at the earliest"),
+    ({"endingOffsets": '{"a":{"0":-2}}'}, "'endingOffsets' has a -2"),
+    ({"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' is a whole number of at least 1"),
+    ({"maxBytesPerTrigger": "1k"}, "'maxBytesPerTrigger' is a whole number"),
+    ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' is a time such as"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, r"\(9\) is more than"),
+    ({"minPartitions": "0"}, "'minPartitions' is a whole number"),
+    ({"minPartitions": "100001"}, "'minPartitions'.*at most 100000"),
+    ({"maxRecordsPerPartition": "-1"}, "'maxRecordsPerPartition'"),
+    ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' is true or false, not 'maybe'"),
+    ({"includeHeaders": "1"}, "'includeHeaders' is true or false"),
+    ({"isolation": "none"}, "'isolation' is read_committed or read_uncommitted"),
+    ({"isolation": "read_committed", "kafka__isolation__level": "read_uncommitted"}, "contradicts"),
+    ({"tier": "maybe"}, "'tier' is auto or direct or never"),
+    ({"tier": "direct"}, "tier=direct needs tierPath"),
+    ({"fetchOffset__numRetries": "1000"}, "'fetchOffset.numRetries'.*at most 100"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG)
+def test_a_wrong_option_is_named(options: dict[str, str | None], said: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse(**options)
+    assert re.search(said, str(raised.value)), str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(OptionError, match=f"'{name}' is for batches"):
+        parse(True, **{name: "latest"})
+
+
+def test_a_sink() -> None:
+    sink = {"kafka.bootstrap.servers": "h:1"}
+    options = SinkOptions.parse(sink | {"checkpointLocation": "/c", "queryName": "q"})
+    assert (options.topic, options.delivery) == (None, Delivery.AT_LEAST_ONCE)
+    asked = {"topic": "t", "delivery": "exactly-once", "atomicBatches": "true", "markerTopic": "m"}
+    options = SinkOptions.parse(sink | asked | {"kafka.acks": "all"})
+    assert (options.topic, options.marker_topic) == ("t", "m")
+    assert options.delivery is Delivery.EXACTLY_ONCE and options.atomic_batches
+    assert options.client.properties == {"acks": "all"}
+    with pytest.raises(OptionError, match="atomicBatches needs delivery=exactly-once"):
+        SinkOptions.parse(sink | {"atomicBatches": "true"})
+    with pytest.raises(OptionError, match=r"unknown option 'kafka.isolation.level'"):
+        SinkOptions.parse(sink | {"kafka.isolation.level": "read_committed"})
+    with pytest.raises(OptionError, match="unknown option 'topc'; did you mean 'topic'"):
+        SinkOptions.parse(sink | {"topc": "t"})
