@@ -7,7 +7,7 @@ runs. Which parts there are follows from the roles:
     broker       quorum replica (observer unless combined), lifecycle, client listeners
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,11 +15,9 @@ from ottla.api.auto_create import TopicCreation, creatable_topic
 from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers, create_nothing
 from ottla.api.controller_handlers import controller_handlers
 from ottla.api.controller_table import Desk, TokenSettings
-from ottla.api.describe import DescribeHandlers
 from ottla.api.envelope import EnvelopeHandler, Forwarder
-from ottla.api.raft import RaftHandlers
+from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
-from ottla.api.topic_partitions import TopicPartitionsHandlers
 from ottla.config.generated import BrokerConfig
 from ottla.config.settings import Loaded
 from ottla.controller.bootstrap import (
@@ -29,12 +27,12 @@ from ottla.controller.bootstrap import (
 )
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.duties import (
-    ElectUnclean,
     FenceSilentBrokers,
     ForgetEndedTokens,
     Rebalance,
 )
 from ottla.controller.liveness import Liveness
+from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.controller.service import Controller, ControllerParts, ControllerSettings, Duty
 from ottla.controller.settings import DecisionSettings, settings_of
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
@@ -50,7 +48,7 @@ from ottla.node.connection_limits import (
 )
 from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
-from ottla.node.coordination import Coordination, build_coordination
+from ottla.node.coordinators import Coordinators, CoordinatorWays
 from ottla.node.directories import log_directories
 from ottla.node.gated import hidden_at
 from ottla.node.hosting import Hosting, build_hosting
@@ -61,8 +59,8 @@ from ottla.node.metrics import Meters, NodeView, build_metrics
 from ottla.node.ports import NodePorts
 from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
 from ottla.node.read_routes import read_routes
+from ottla.node.recovery import build_recovery
 from ottla.node.registrations import broker_registration, controller_registration
-from ottla.node.sharing import ShareWays, Sharing, build_sharing
 from ottla.node.snapshotter import Snapshotter
 from ottla.node.write_routes import write_routes
 from ottla.observability.http_service import HttpService
@@ -72,6 +70,7 @@ from ottla.protocol.types import NodeId, Uuid
 from ottla.raft.auto_join import AutoJoin
 from ottla.raft.snapshots import read_bootstrap
 from ottla.replication.partition import Partition
+from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Address, Committer
 from ottla.server.admission import Admission
 from ottla.server.departures import Departures
@@ -80,7 +79,35 @@ from ottla.server.request_memory import RequestMemory
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 
+if TYPE_CHECKING:
+    from ottla.api import describe, raft, topic_partitions
+    from ottla.node.coordination import Coordination
+else:
+    describe = LateModule("ottla.api.describe")
+    raft = LateModule("ottla.api.raft")
+    topic_partitions = LateModule("ottla.api.topic_partitions")
+
 CLIENT_ID: Final = "ottla-node-{}"
+
+# What voters say to each other; the only voter of a quorum hears none of it.
+QUORUM: Final = (
+    Promise(ApiKey.FETCH, cancel_when_gone=True),
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
+)
+DESCRIBED: Final = (
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+)
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,17 +160,22 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     snapshotter: Snapshotter
     channel: ControllerChannel
     controller: Controller | None
+    recovery: UncleanRecovery | None
     controller_listener: Server | None
     controller_registration: ControllerRegistering | None
     auto_join: AutoJoin | None
     lifecycle: BrokerLifecycle | None
     hosting: Hosting | None
-    coordination: Coordination | None
-    sharing: Sharing | None
+    coordinators: Coordinators | None
     client_listener: Server | None
     topic_creation: TopicCreation | None
     meters: Meters
     metrics: HttpService | None
+
+    @property
+    def coordination(self) -> "Coordination | None":
+        """The coordinators of groups and transactions; they come to be by this."""
+        return None if self.coordinators is None else self.coordinators.get().coordination
 
 
 def build_node(ground: Ground) -> NodeParts:
@@ -160,6 +192,11 @@ def build_node(ground: Ground) -> NodeParts:
     liveness = Liveness(ground.loaded.broker.broker_session_timeout_ms)
     is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")
     controller = _controller(ground, quorum, loader, liveness) if is_controller else None
+    recovery = (
+        None
+        if controller is None
+        else build_recovery(ground, watch, controller, _config_context(ground, quorum))
+    )
     on_role = [meters.on_role] if controller is None else [controller.on_role, meters.on_role]
     on_applied = [] if controller is None else [controller.on_applied]
     lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
@@ -169,6 +206,8 @@ def build_node(ground: Ground) -> NodeParts:
     limiting = ConnectionLimits(ground.loaded, shared.admission)
     kept = () if keeping is None else keeping.publishers()
     publishers: list[Publisher] = [watch, meters, limiting, *kept]
+    if recovery is not None:
+        publishers.append(recovery)
     loader.follow_with(Followers(publishers, on_role, on_applied, snapshotter))
     return NodeParts(
         quorum=quorum,
@@ -176,19 +215,21 @@ def build_node(ground: Ground) -> NodeParts:
         snapshotter=snapshotter,
         channel=channel,
         controller=controller,
+        recovery=recovery,
         controller_listener=(
             None
-            if controller is None
+            if controller is None or recovery is None
             else _server(
-                ground, _controller_specs(ground, quorum, watch, controller, liveness), shared
+                ground,
+                _controller_specs(ground, quorum, watch, controller, (liveness, recovery)),
+                shared,
             )
         ),
         controller_registration=(_registering(ground, channel, watch) if is_controller else None),
         auto_join=build_auto_join(ground, quorum),
         lifecycle=lifecycle,
         hosting=hosting,
-        coordination=None if keeping is None else keeping.coordination,
-        sharing=None if keeping is None else keeping.sharing,
+        coordinators=None if keeping is None else keeping.coordinators,
         client_listener=(
             None
             if keeping is None
@@ -286,7 +327,6 @@ def _duties(
     """Return what the controller does by itself; silent brokers come first."""
     duties: tuple[Duty, ...] = (
         FenceSilentBrokers(liveness, settings),
-        ElectUnclean(config.unclean_leader_election_interval_ms, settings),
         ForgetEndedTokens(config.delegation_token_expiry_check_interval_ms),
     )
     if not config.auto_leader_rebalance_enable:
@@ -319,9 +359,10 @@ def _controller_specs(
     quorum: NodeQuorum,
     watch: ImageWatch,
     controller: Controller,
-    liveness: Liveness,
+    known: tuple[Liveness, UncleanRecovery],
 ) -> list[ListenerSpec]:
     config = ground.loaded.broker
+    liveness, recovery = known
     desk = Desk(
         cluster_id=ground.cluster_id,
         settings=settings_of(_config_context(ground, quorum)),
@@ -340,8 +381,10 @@ def _controller_specs(
         Routes(
             Listener.CONTROLLER,
             (
-                *RaftHandlers(quorum.driver, quorum.listener).routes(),
-                *controller_handlers(controller, quorum, desk).routes(),
+                *late_routes(
+                    lambda: raft.RaftHandlers(quorum.driver, quorum.listener).routes(), *QUORUM
+                ),
+                *controller_handlers(controller, quorum, desk, recovery).routes(),
                 Route(ApiKey.DESCRIBE_CLUSTER, cluster.on_describe_cluster),
                 Route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: found[0]).handle),
             ),
@@ -393,15 +436,24 @@ def _client_specs(
         BROKERS,
         creation.want if may_create else create_nothing,
     )
-    pages = TopicPartitionsHandlers(lambda: watch.image, config.max_request_partition_size_limit)
+    pages_max = config.max_request_partition_size_limit
     forwarder = Forwarder(channel, config.request_timeout_ms)
-    described = DescribeHandlers(ground.node_id, lambda: watch.image, ground.loaded.static)
     routes = Routes(
         Listener.BROKER,
         (
             *cluster.routes(),
-            *pages.routes(),
-            *described.routes(),
+            *late_routes(
+                lambda: topic_partitions.TopicPartitionsHandlers(
+                    lambda: watch.image, pages_max
+                ).routes(),
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            ),
+            *late_routes(
+                lambda: describe.DescribeHandlers(
+                    ground.node_id, lambda: watch.image, ground.loaded.static
+                ).routes(),
+                *DESCRIBED,
+            ),
             *forwarder.routes(),
             *partition_routes(ground, watch, keeping),
         ),
@@ -415,29 +467,25 @@ class Keeping(msgspec.Struct, frozen=True):
     """The parts of a broker that its clients' requests reach."""
 
     hosting: Hosting
-    coordination: Coordination
+    coordinators: Coordinators
     creation: TopicCreation
-    sharing: Sharing
 
     def publishers(self) -> tuple[Publisher, ...]:
         """Return those that follow the image."""
         host = self.hosting.host
-        return (host.throttles, self.hosting.replicas, *self.coordination.publishers)
+        return (host.throttles, self.hosting.replicas, self.coordinators)
 
 
 def _keeping(
     ground: Ground, watch: ImageWatch, channel: ControllerChannel, lifecycle: BrokerLifecycle
 ) -> Keeping:
     hosting = build_hosting(ground, lifecycle, channel)
-    coordination = build_coordination(ground, watch, channel, hosting)
     creation = _topic_creation(ground, channel)
     itself = _itself(ground)
-    ways = ShareWays(
-        coordination.groups,
-        coordination.transacting.links,
-        lambda topic: creation.want(itself, [topic]),
+    ways = CoordinatorWays(
+        watch, channel, hosting, create=lambda topic: creation.want(itself, [topic])
     )
-    return Keeping(hosting, coordination, creation, build_sharing(ground, watch, hosting, ways))
+    return Keeping(hosting, Coordinators(ground, ways), creation)
 
 
 def _itself(ground: Ground) -> Caller:
@@ -447,16 +495,10 @@ def _itself(ground: Ground) -> Caller:
 
 def partition_routes(ground: Ground, watch: ImageWatch, keeping: Keeping) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
-    hosting, creation = keeping.hosting, keeping.creation
-    itself = _itself(ground)
     return (
-        *read_routes(ground, watch, hosting),
-        *write_routes(ground, watch, hosting, keeping.coordination.transacting),
-        *keeping.coordination.routes(
-            lambda: watch.image, lambda topic: creation.want(itself, [topic])
-        ),
-        *keeping.coordination.transacting.routes(keeping.coordination.groups, hosting),
-        *keeping.sharing.routes(),
+        *read_routes(ground, watch, keeping.hosting),
+        *write_routes(ground, watch, keeping.hosting, keeping.coordinators),
+        *keeping.coordinators.routes(),
     )
 
 

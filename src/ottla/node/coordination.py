@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ottla.api.consumer_groups import ConsumerGroupHandlers
-from ottla.api.find_coordinator import FindCoordinatorHandler
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import Route
@@ -34,6 +33,7 @@ from ottla.metadata.publishing import Publisher
 from ottla.metadata.watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
+from ottla.node.leaderships import follow_leaderships
 from ottla.node.sharing import share_settings
 from ottla.node.transacting import Transacting, build_transacting
 from ottla.protocol.internal.group_records import decode_group_record
@@ -53,15 +53,12 @@ class Coordination(msgspec.Struct, frozen=True):
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
 
-    def routes(
-        self, image: Callable[[], Image], create: Callable[[str], None]
-    ) -> tuple[Route, ...]:
-        """Return the routes of what is coordinated; ``create`` has an internal topic made."""
+    def routes(self, image: Callable[[], Image]) -> tuple[Route, ...]:
+        """Return the routes of groups and their offsets."""
         return (
             *GroupHandlers(self.groups).routes(),
             *ConsumerGroupHandlers(self.consumers).routes(),
             *OffsetHandlers(self.groups, image).routes(),
-            *FindCoordinatorHandler(image, create).routes(),
         )
 
 
@@ -87,8 +84,7 @@ def build_coordination(
             ),
         )
     )
-    partitions.on_led(runtime.on_led)
-    partitions.on_unled(runtime.on_unled)
+    follow_leaderships(partitions, runtime)
 
     def partition_count() -> int:
         topic = watch.image.topics.named(CONSUMER_OFFSETS)

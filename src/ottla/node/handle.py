@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.config.listeners import Listener
 from ottla.config.settings import Loaded, load
@@ -35,6 +36,9 @@ from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.storage.log_dir import LogDirectory, World, open_directories
+
+if TYPE_CHECKING:
+    from ottla.node.coordination import Coordination
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +154,11 @@ class Node:
     def partitions(self) -> Partitions | None:
         """The partitions hosted here, to be looked at; None if it is no broker."""
         return None if self._parts.hosting is None else self._parts.hosting.partitions
+
+    @property
+    def coordination(self) -> "Coordination | None":
+        """The coordinators of this node, to be looked at; None if it is no broker."""
+        return self._parts.coordination
 
     @property
     def self_registration_endpoints(self) -> dict[str, Endpoint]:

@@ -1,21 +1,28 @@
 """The reading APIs of a broker, put together: records, offsets, epochs, directories."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.api.fetch import FetchHandlers
 from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
-from ottla.api.list_offsets import ListOffsetsHandlers
-from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
-from ottla.api.offset_for_leader_epoch import EpochHandlers
+from ottla.api.late_routes import Promise, late_routes
 from ottla.api.read_replica import RACK_AWARE
 from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
 from ottla.node.directories import log_directories
 from ottla.node.hosting import Hosting
+from ottla.protocol.api_keys import ApiKey
+from ottla.runtime.late import LateModule
 
 if TYPE_CHECKING:
+    from ottla.api import list_offsets, log_dirs, offset_for_leader_epoch
     from ottla.node.build import Ground
+else:
+    list_offsets = LateModule("ottla.api.list_offsets")
+    log_dirs = LateModule("ottla.api.log_dirs")
+    offset_for_leader_epoch = LateModule("ottla.api.offset_for_leader_epoch")
+
+DESCRIBE_LOG_DIRS: Final = Promise(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
 
 
 def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[Route, ...]:
@@ -36,8 +43,21 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
         *FetchHandlers(
             sources, sessions, ports.clock, config.fetch_max_bytes, ground.meters.topics
         ).routes(),
-        *ListOffsetsHandlers(partitions).routes(),
-        *EpochHandlers(partitions).routes(),
-        *LogDirsHandler(log_directories(config), ground.log_directories, ports.disk).routes(),
-        *AlterLogDirsHandler(hosting.moves).routes(),
+        *late_routes(
+            lambda: list_offsets.ListOffsetsHandlers(partitions).routes(), ApiKey.LIST_OFFSETS
+        ),
+        *late_routes(
+            lambda: offset_for_leader_epoch.EpochHandlers(partitions).routes(),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ),
+        *late_routes(
+            lambda: log_dirs.LogDirsHandler(
+                log_directories(config), ground.log_directories, ports.disk
+            ).routes(),
+            DESCRIBE_LOG_DIRS,
+        ),
+        *late_routes(
+            lambda: log_dirs.AlterLogDirsHandler(hosting.moves).routes(),
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ),
     )

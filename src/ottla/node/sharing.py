@@ -27,6 +27,7 @@ from ottla.coordinators.share_state.state import ShareKey as StateKey
 from ottla.coordinators.topics import SHARE_GROUP_STATE
 from ottla.metadata.watch import ImageWatch
 from ottla.node.hosting import Hosting
+from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.share_state_records import decode_share_state_record
 from ottla.protocol.records.batch import Compression
@@ -146,8 +147,7 @@ def _coordinator(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> Share
             ),
         )
     )
-    partitions.on_led(runtime.on_led)
-    partitions.on_unled(runtime.on_unled)
+    follow_leaderships(partitions, runtime)
 
     def partition_count() -> int:
         topic = watch.image.topics.named(SHARE_GROUP_STATE)

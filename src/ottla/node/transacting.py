@@ -33,6 +33,7 @@ from ottla.metadata.watch import ImageWatch
 from ottla.node.broker_dial import broker_dial
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
+from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.transaction_records import decode_transaction_record
 from ottla.runtime.supervisor import Service
@@ -91,8 +92,7 @@ def build_transacting(
     ids = ProducerIds(channel, ground.node_id, lambda: hosting.host.broker_epoch)
     waker = Waker()
     runtime = _runtime(ground, watch, hosting, waker)
-    partitions.on_led(runtime.on_led)
-    partitions.on_unled(runtime.on_unled)
+    follow_leaderships(partitions, runtime)
 
     def partition_count() -> int:
         topic = watch.image.topics.named(TRANSACTION_STATE)

@@ -1,34 +1,42 @@
-"""The writing APIs of a broker, put together: Produce, producer ids, DeleteRecords."""
+"""The writing APIs of a broker, put together: Produce, DeleteRecords, DescribeProducers."""
 
 from typing import TYPE_CHECKING
 
-from ottla.api.delete_records import DeleteRecordsHandler
-from ottla.api.describe_producers import DescribeProducersHandler
-from ottla.api.produce import ProduceHandler
-from ottla.api.producer_ids import InitProducerIdHandler
+from ottla.api.late_routes import late_routes
+from ottla.api.produce import ProduceHandler, TransactionVerifier
 from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
 from ottla.node.hosting import Hosting
-from ottla.node.transacting import Transacting
+from ottla.protocol.api_keys import ApiKey
+from ottla.runtime.late import LateModule
 
 if TYPE_CHECKING:
+    from ottla.api import delete_records, describe_producers
     from ottla.node.build import Ground
+else:
+    delete_records = LateModule("ottla.api.delete_records")
+    describe_producers = LateModule("ottla.api.describe_producers")
 
 
 def write_routes(
-    ground: "Ground", watch: ImageWatch, hosting: Hosting, transacting: Transacting
+    ground: "Ground", watch: ImageWatch, hosting: Hosting, verifier: TransactionVerifier
 ) -> tuple[Route, ...]:
-    """Return their routes. All listeners of a broker share one block of producer ids."""
+    """Return their routes."""
     partitions = hosting.partitions
     return (
         *ProduceHandler(
             partitions,
             lambda: watch.image,
             ground.ports.clock,
-            verifier=transacting.verification,
+            verifier=verifier,
             events=ground.meters.topics,
         ).routes(),
-        *InitProducerIdHandler(transacting.ids, transacting.coordinator).routes(),
-        *DeleteRecordsHandler(partitions).routes(),
-        *DescribeProducersHandler(partitions).routes(),
+        *late_routes(
+            lambda: delete_records.DeleteRecordsHandler(partitions).routes(),
+            ApiKey.DELETE_RECORDS,
+        ),
+        *late_routes(
+            lambda: describe_producers.DescribeProducersHandler(partitions).routes(),
+            ApiKey.DESCRIBE_PRODUCERS,
+        ),
     )

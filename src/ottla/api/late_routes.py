@@ -1,0 +1,64 @@
+"""Routes whose handlers are made when one of them is first called.
+
+A route has to be known from the start: it is advertised. Its handler, with the messages it speaks
+of and the rules behind it, is most of the code of a node and is needed later, if ever. So the
+table promises the routes, and the first request of any of them makes the handlers of all.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from ottla.api.replies import Reply
+from ottla.api.routes import Route
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.schema import Versions
+from ottla.runtime.late import Late
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What is said of a route before its handler is there; as in `Route`, and decoded."""
+
+    api_key: ApiKey
+    versions: Versions | None = None
+    cancel_when_gone: bool = False
+
+
+def late_routes(
+    make: Callable[[], Iterable[Route]], *promised: ApiKey | Promise
+) -> tuple[Route, ...]:
+    """Return the routes that are promised; ``make`` returns those that then answer.
+
+    Raises:
+        ValueError: on the first call, where ``make`` does not keep what was promised.
+    """
+    promises = tuple(p if isinstance(p, Promise) else Promise(p) for p in promised)
+    handlers = Late(lambda: _kept(promises, tuple(make())))
+    return tuple(
+        Route(
+            promise.api_key,
+            _handler(handlers, promise.api_key),
+            versions=promise.versions,
+            cancel_when_gone=promise.cancel_when_gone,
+        )
+        for promise in promises
+    )
+
+
+Handlers = dict[ApiKey, Callable[..., Reply]]
+
+
+def _handler(handlers: Late[Handlers], key: ApiKey) -> Callable[..., Reply]:
+    # The request is of the class that its key has, which no annotation here can say.
+    def handle(caller: Any, request: Any, version: Any) -> Reply:  # noqa: ANN401
+        return handlers.get()[key](caller, request, version)
+
+    return handle
+
+
+def _kept(promises: tuple[Promise, ...], routes: tuple[Route, ...]) -> Handlers:
+    made = {Promise(each.api_key, each.versions, each.cancel_when_gone) for each in routes}
+    if made != set(promises) or any(route.raw for route in routes):
+        raise ValueError(f"late routes: {made} was made, {promises} was promised")
+    return {route.api_key: route.handle for route in routes}
