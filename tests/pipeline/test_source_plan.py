@@ -1,0 +1,300 @@
+"""What to read next: positions, losses, limits and pieces, without a cluster."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.offsets import (
+    Ago,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    BadStreamOffset,
+    Boundary,
+    Edge,
+    StreamOffset,
+    from_json,
+    stream_offset,
+    to_json,
+)
+from ottla.pipeline.option_values import OptionError
+from ottla.pipeline.options import Assign, Limits, Pattern, Splitting, Subscribe
+from ottla.pipeline.plan import (
+    Cause,
+    Loss,
+    Range,
+    Topic,
+    View,
+    advance,
+    check,
+    choose,
+    density_of,
+    explain,
+    is_due,
+    limit,
+    missing,
+    questions,
+    ranges,
+    settle,
+    share_bytes,
+    share_rows,
+    split,
+)
+
+A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
+B0 = TopicPartition("b", 0)
+FOUND = {"a": Topic("ida", 2), "b": Topic("idb", 1), "__own": Topic("idi", 1, internal=True)}
+
+
+def view(earliest: dict, latest: dict, ids: dict | None = None) -> View:
+    return View(ids or {"a": "ida", "b": "idb"}, earliest, latest)
+
+
+# -- offsets -----------------------------------------------------------------
+
+POSITIONS = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["a", "b", "version"]), st.integers(0, 3)),
+    st.tuples(st.integers(0, 50), st.integers(0, 50)),
+    min_size=1,
+)
+
+
+@given(POSITIONS)
+def test_an_offset_comes_back_from_the_checkpoint_as_it_went(found: dict) -> None:
+    starts = {each: start for each, (start, _) in found.items()}
+    ends = {each: end for each, (_, end) in found.items()}
+    offset = stream_offset(starts, ends, {each.topic: "id-" + each.topic for each in found})
+    back = from_json(to_json(offset, "g"))
+    assert back == offset
+    assert (back.starts, back.ends) == (starts, ends)
+
+
+def test_an_offset_of_sparks_kafka_source_is_read() -> None:
+    offset = from_json({"a": {"0": 5, "1": 7}, "version": {"0": 1}})
+    assert offset.ends == {A0: 5, A1: 7, TopicPartition("version", 0): 1}
+    assert offset.starts is None and offset.ids == {"a": "", "version": ""}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        [],
+        "latest",
+        {"version": 2, "topics": {}},
+        {"version": 1},
+        {"a": {"0": -1}},
+        {"a": {"-1": 0}},
+        {"a": {"0": "5"}},
+        {"version": 1, "topics": {"a": {"id": "x", "end": {"0": 1}, "start": {"1": 1}}}},
+        {"version": 1, "topics": {"a": {"end": {"0": 1}}}},
+    ],
+)
+def test_what_is_no_offset_is_refused(kept: object) -> None:
+    with pytest.raises(BadStreamOffset):
+        from_json(kept)
+
+
+# -- which partitions, from where ----------------------------------------------
+
+
+def test_what_is_asked_for_is_chosen_among_what_is_there() -> None:
+    assert choose(Subscribe(("b", "a", "x")), FOUND) == [A0, A1, B0]
+    assert missing(Subscribe(("b", "x")), FOUND) == ["x"]
+    assert choose(Pattern(".*"), FOUND) == [A0, A1, B0]
+    assert missing(Pattern("x"), FOUND) == []
+    assert choose(Assign((A1, A2)), FOUND) == [A1]
+    assert missing(Assign((A1, A2, TopicPartition("x", 0))), FOUND) == ["a-2", "x-0"]
+
+
+def settled(boundary: Boundary, answers: dict, latest: dict) -> dict:
+    asked = questions(boundary, "startingOffsets", [A0, A1], now_ms=1000)
+    assert asked.keys() == answers.keys()
+    return settle(boundary, "startingOffsets", asked, answers, latest)
+
+
+def test_a_boundary_becomes_an_offset_for_each_partition() -> None:
+    latest = {A0: 9, A1: 8}
+    assert questions(Edge.LATEST, "o", [A0], 0) == {A0: -1}
+    assert questions(Edge.EARLIEST, "o", [A0], 0) == {A0: -2}
+    assert questions(AtTimestamp(7, True), "o", [A0, A1], 0) == {A0: 7, A1: 7}
+    assert questions(AtTimestamps({A0: 7}, True), "o", [A0], 0) == {A0: 7}
+    assert questions(Ago(400), "o", [A0], 1000) == {A0: 600}
+    assert questions(Ago(4000), "o", [A0], 1000) == {A0: 0}
+    assert questions(AtOffsets({A0: 5, A1: -2}), "o", [A0, A1], 0) == {A1: -2}
+    assert settled(Edge.EARLIEST, {A0: 2, A1: 0}, {}) == {A0: 2, A1: 0}
+    assert settled(AtOffsets({A0: 5, A1: -2}), {A1: 3}, {}) == {A0: 5, A1: 3}
+    assert settled(Ago(1), {A0: 4, A1: -1}, latest) == {A0: 4, A1: 8}
+    assert settled(AtTimestamp(7, True), {A0: -1, A1: 3}, latest) == {A0: 9, A1: 3}
+    with pytest.raises(OptionError, match="'startingOffsets': a-1 has no record of 7 ms or later"):
+        settled(AtTimestamp(7, False), {A0: 4, A1: -1}, latest)
+    with pytest.raises(OptionError, match="it lacks a-0; b-0 is not read"):
+        questions(AtOffsets({A1: 0, B0: 0}), "startingOffsets", [A0, A1], 0)
+    with pytest.raises(OptionError, match="'x' must name every partition that is read"):
+        questions(AtTimestamps({A1: 0}, True), "x", [A0, A1], 0)
+
+
+def test_ranges_lie_between_two_positions() -> None:
+    ids = {"a": "ida"}
+    assert ranges({A0: 1, A1: 4}, {A1: 4, A0: 3}, ids) == [Range(A0, 1, 3, "ida")]
+    with pytest.raises(OptionError, match="a-0 would start at 5 and end at 3"):
+        ranges({A0: 5}, {A0: 3}, ids)
+
+
+# -- what is lost ----------------------------------------------------------------
+
+BEFORE = stream_offset({A0: 0, A1: 0}, {A0: 5, A1: 7}, {"a": "ida"})
+
+
+def test_a_stream_goes_on_where_it_was_and_takes_in_what_is_new() -> None:
+    now = view({A0: 0, A1: 0, A2: 0, B0: 3}, {A0: 9, A1: 7, A2: 4, B0: 8})
+    assert advance(BEFORE, now) == ({A0: 5, A1: 7, A2: 0, B0: 3}, [])
+
+
+def causes(losses: list[Loss]) -> list[tuple]:
+    return [(each.partition, each.cause, each.first, each.last) for each in losses]
+
+
+def test_each_loss_is_told_by_partition_range_and_cause() -> None:
+    ids = {"a": "ida"}
+    expired = advance(BEFORE, view({A0: 6, A1: 7}, {A0: 9, A1: 7}, ids))
+    assert expired[0] == {A0: 6, A1: 7}
+    assert causes(expired[1]) == [(A0, Cause.EXPIRED, 5, 6)]
+    assert str(expired[1][0]).startswith("a-0: offsets 5 to 5: the log starts at 6")
+    truncated = advance(BEFORE, view({A0: 0, A1: 0}, {A0: 5, A1: 4}, ids))
+    assert truncated[0] == {A0: 5, A1: 4}
+    assert causes(truncated[1]) == [(A1, Cause.TRUNCATED, 4, 7)]
+    deleted = advance(BEFORE, view({A0: 0}, {A0: 6}, ids))
+    assert deleted[0] == {A0: 5}
+    assert causes(deleted[1]) == [(A1, Cause.DELETED, 7, None)]
+    late = advance(BEFORE, view({A0: 0, A1: 0, A2: 2}, {A0: 5, A1: 7, A2: 4}, ids))
+    assert late[0] == {A0: 5, A1: 7, A2: 2}
+    assert causes(late[1]) == [(A2, Cause.EXPIRED, 0, 2)]
+    assert "b-0" not in explain(late[1]) and "a-2: offsets 0 to 1" in explain(late[1])
+
+
+def test_a_topic_made_anew_is_another_topic_and_is_read_from_its_beginning() -> None:
+    now = view({A0: 0, A1: 2}, {A0: 50, A1: 60}, {"a": "new"})
+    starts, losses = advance(BEFORE, now)
+    assert starts == {A0: 0, A1: 2}
+    assert causes(losses) == [(A0, Cause.RECREATED, 5, None), (A1, Cause.RECREATED, 7, None)]
+    assert "everything from offset 5 on: topic ida was deleted" in str(losses[0])
+    unknown = StreamOffset(from_json({"a": {"0": 5, "1": 7}}).topics)
+    assert advance(unknown, now) == ({A0: 5, A1: 7}, [])
+
+
+def test_a_long_list_of_losses_is_cut() -> None:
+    many = [Loss(TopicPartition("a", each), Cause.DELETED, 0, 5, "gone") for each in range(20)]
+    assert explain(many).endswith("; and 12 more") and explain(many).count("gone") == 8
+
+
+def test_a_replayed_batch_is_checked_against_what_is_there_now() -> None:
+    planned = [Range(A0, 0, 10, "ida"), Range(A1, 0, 10, "ida"), Range(B0, 3, 5, "idb")]
+    all_there = view({A0: 0, A1: 0, B0: 0}, {A0: 10, A1: 99, B0: 5})
+    assert check(planned, all_there) == (planned, [])
+    kept, losses = check(planned, view({A0: 4, A1: 0, B0: 9}, {A0: 10, A1: 8, B0: 20}))
+    assert kept == [Range(A0, 4, 10, "ida"), Range(A1, 0, 8, "ida")]
+    assert causes(losses) == [
+        (A0, Cause.EXPIRED, 0, 4),
+        (A1, Cause.TRUNCATED, 8, 10),
+        (B0, Cause.EXPIRED, 3, 5),
+    ]
+    kept, losses = check(planned, view({A0: 0, B0: 0}, {A0: 99, B0: 99}, {"a": "ida", "b": "new"}))
+    assert kept == [planned[0]]
+    assert causes(losses) == [(A1, Cause.DELETED, 0, 10), (B0, Cause.RECREATED, 3, 5)]
+
+
+SMALL = st.integers(0, 12)
+
+
+@given(SMALL, SMALL, SMALL, SMALL)
+def test_what_is_kept_and_what_is_lost_make_up_the_batch(
+    start: int, size: int, earliest: int, held: int
+) -> None:
+    planned = Range(A0, start, start + size + 1, "ida")
+    kept, losses = check([planned], view({A0: earliest}, {A0: earliest + held}))
+    offsets = [n for each in kept for n in range(each.start, each.end)]
+    offsets += [n for each in losses for n in range(each.first, each.last or 0)]
+    assert sorted(offsets) == list(range(planned.start, planned.end))
+    assert all(earliest <= each.start and each.end <= earliest + held for each in kept)
+
+
+# -- how much --------------------------------------------------------------------
+
+SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=5).map(
+    lambda sizes: {TopicPartition("a", index): size for index, size in enumerate(sizes)}
+)
+
+
+@given(SIZES, st.integers(1, 60))
+def test_rows_are_shared_out_to_the_last_one_and_nobody_waits(sizes: dict, rows_max: int) -> None:
+    found = share_rows(sizes, rows_max)
+    filled = [each for each, size in sizes.items() if size]
+    assert found.keys() == sizes.keys()
+    assert all(bool(sizes[each]) <= found[each] <= sizes[each] for each in sizes)
+    expected = min(max(rows_max, len(filled)), sum(sizes.values()))
+    assert sum(found.values()) == expected
+
+
+def test_rows_are_shared_in_proportion() -> None:
+    assert share_rows({A0: 900, A1: 90, A2: 0}, 100) == {A0: 91, A1: 9, A2: 0}
+
+
+def test_bytes_are_shared_by_what_an_offset_weighs() -> None:
+    sizes, density = {A0: 100, A1: 100, A2: 0}, {A0: 10.0, A1: 30.0}
+    assert share_bytes(sizes, 4000, density) == sizes
+    assert share_bytes(sizes, 2000, density) == {A0: 50, A1: 50, A2: 0}
+    assert share_bytes(sizes, 1, density) == {A0: 1, A1: 1, A2: 0}
+    now = view({A0: 10, A1: 5, A2: 0}, {A0: 20, A1: 5, A2: 4})
+    assert density_of(now, {A0: 500, A1: 70}) == {A0: 50.0}
+
+
+def test_a_batch_ends_where_the_strictest_limit_says() -> None:
+    starts, latest = {A0: 10, A1: 0}, {A0: 110, A1: 100}
+    assert limit(starts, latest, Limits(), {}) == latest
+    assert limit(starts, latest, Limits(rows_max=20), {}) == {A0: 20, A1: 10}
+    by_bytes = Limits(rows_max=100, bytes_max=50)
+    assert limit(starts, latest, by_bytes, {A0: 1.0, A1: 1.0}) == {A0: 35, A1: 25}
+
+
+def test_a_batch_waits_for_rows_but_not_for_ever() -> None:
+    limits = Limits(rows_min=10, delay_ms_max=500)
+    assert not is_due(9, limits, 499)
+    assert is_due(10, limits, 0) and is_due(0, limits, 500) and is_due(0, Limits(), 0)
+
+
+# -- into how many pieces ----------------------------------------------------------
+
+WHOLE = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30)), max_size=4).map(
+    lambda found: [
+        Range(TopicPartition("a", index), start, start + size, "ida")
+        for index, (start, size) in enumerate(found)
+    ]
+)
+MAYBE = st.none() | st.integers(1, 40)
+
+
+@given(WHOLE, MAYBE, MAYBE, MAYBE)
+def test_pieces_cover_the_ranges_exactly(
+    whole: list[Range], least: int | None, rows: int | None, size: int | None
+) -> None:
+    density = {each.partition: 1.0 for each in whole}
+    pieces = split(whole, Splitting(least, rows, size), density)
+    read = [(each.partition, n) for each in pieces for n in range(each.start, each.end)]
+    assert read == [(each.partition, n) for each in whole for n in range(each.start, each.end)]
+    assert all(0 < each.size <= min(rows or 99, size or 99) for each in pieces)
+    assert {each.topic_id for each in pieces} <= {"ida"}
+    assert len(pieces) >= min(least or 0, sum(each.size for each in whole))
+    if rows is None and size is None:
+        assert len(pieces) <= max(least or 0, len(whole))
+
+
+def test_the_largest_range_is_cut_first() -> None:
+    whole = [Range(A0, 0, 10), Range(A1, 0, 90)]
+    sizes = [(each.partition, each.size) for each in split(whole, Splitting(4), {})]
+    assert sizes == [(A0, 10), (A1, 30), (A1, 30), (A1, 30)]
+
+
+def test_nobody_gets_a_hundred_thousand_tasks() -> None:
+    with pytest.raises(OptionError, match="1000000 Spark partitions"):
+        split([Range(A0, 0, 1_000_000)], Splitting(records_max=1), {})
