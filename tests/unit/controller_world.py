@@ -13,6 +13,13 @@ from ottla.controller.isr import decide_alter_partition
 from ottla.controller.liveness import Standing
 from ottla.controller.settings import DecisionSettings
 from ottla.controller.topics import TopicContext, decide_create_topics
+from ottla.controller.unclean_recovery import (
+    LogState,
+    asked_of,
+    decide_recoveries,
+    recoveries,
+    wanting,
+)
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, supported_features
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
 from ottla.metadata.replay import apply
@@ -92,8 +99,8 @@ class World:
     def take(self, decision: Decision):
         """Replay a decision's records after a trip through their bytes; return its reply."""
         read = [decode_framed(METADATA_RECORDS, encode_framed(r)).message for r in decision.records]
-        _, delta = apply(self.image, read)
-        self.state = self.state.after(delta)
+        _, self.delta = apply(self.image, read)
+        self.state = self.state.after(self.delta)
         assert self.state.index == index_of(self.image)
         self.offset += len(read)
         return decision.reply
@@ -123,6 +130,20 @@ class World:
     def kill(self, broker_id: int) -> None:
         epoch = self.image.cluster.broker_epoch(broker_id)
         self.take(decide_fence(self.image, broker_id, epoch, self.settings))
+
+    def recover(self, **ends: tuple[int, int]) -> None:
+        """Have leaders found where any is preferred to none: b1=(last epoch, end), ...
+
+        A broker that is not named does not answer.
+        """
+        wounded = wanting(self.state, self.settings)
+        answers = {
+            broker_id: {each.at: LogState(*ends[f"b{broker_id}"]) for each in of}
+            for broker_id, of in asked_of(wounded).items()
+            if f"b{broker_id}" in ends
+        }
+        found = recoveries(wounded, answers)
+        self.take(decide_recoveries(self.image, found, self.settings))
 
     # -- topics ------------------------------------------------------------------------------
 

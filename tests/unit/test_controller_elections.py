@@ -3,8 +3,9 @@
 import pytest
 from controller_world import World
 
-from ottla.controller.elections import decide_elect_leaders, decide_unclean_elections
+from ottla.controller.elections import decide_elect_leaders, unclean_partitions
 from ottla.controller.rebalance import decide_rebalance
+from ottla.controller.unclean_recovery import LogState, recoveries, wounded_among
 from ottla.metadata.topics import LeaderRecoveryState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -13,9 +14,14 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def elect(world: World, kind: int, *names: str, partitions: tuple[int, ...] = (0,)) -> list:
+    """Elect as asked; every replica that is alive says that its log ends at its own id."""
     asked = [TopicPartitions(name, list(partitions)) for name in names]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked)
-    reply = world.take(decide_elect_leaders(world.image, request, world.settings))
+    unclean = unclean_partitions(world.image, request)
+    wounded = wounded_among(world.image, unclean, world.settings)
+    answers = {b: {each.at: LogState(0, b) for each in wounded} for b in range(10)}
+    found = recoveries(wounded, answers)
+    reply = world.take(decide_elect_leaders(world.image, request, world.settings, found))
     assert reply.error_code == 0
     return [p.error_code for t in reply.replica_election_results for p in t.partition_result]
 
@@ -60,6 +66,8 @@ def test_a_topic_may_prefer_any_leader_to_none() -> None:
     world = two(unclean=True)
     world.isr(0)
     world.kill(0)
+    assert world.partition().leader == -1, "nobody is elected before the replicas were asked"
+    world.recover(b1=(0, 10))
     partition = world.partition()
     assert (partition.leader, partition.isr) == (1, (1,))
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
@@ -70,6 +78,7 @@ def test_all_brokers_may_prefer_any_leader_to_none() -> None:
     world.configure(4, "", "unclean.leader.election.enable", "true")
     world.isr(0)
     world.kill(0)
+    world.recover(b1=(0, 10))
     assert world.partition().leader == 1
 
 
@@ -171,9 +180,10 @@ def test_a_topic_that_came_to_allow_it_gets_a_leader() -> None:
     world = two()
     world.isr(0)
     world.kill(0)
-    assert decide_unclean_elections(world.state, world.settings).records == []
+    world.recover(b1=(0, 10))
+    assert world.partition().leader == -1
     world.configure(2, "t", "unclean.leader.election.enable", "true")
-    world.take(decide_unclean_elections(world.state, world.settings))
+    world.recover(b1=(0, 10))
     assert world.partition().leader == 1
 
 

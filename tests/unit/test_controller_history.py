@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ottla.controller.brokers import decide_unregister_broker
 from ottla.controller.decision import Decision
-from ottla.controller.elections import decide_elect_leaders, decide_unclean_elections
+from ottla.controller.elections import decide_elect_leaders
 from ottla.controller.liveness import Standing
 from ottla.controller.reassignments import decide_alter_reassignments
 from ottla.controller.rebalance import decide_rebalance
@@ -36,6 +36,7 @@ from ottla.protocol.types import Offset
 
 BROKERS = 4
 brokers = st.integers(0, BROKERS - 1)
+log_states = st.tuples(st.integers(-1, 2), st.integers(0, 3))
 replicas = st.lists(brokers, min_size=1, max_size=3, unique=True)
 places = st.sampled_from([("t", 0), ("t", 1), ("u", 0)])
 
@@ -238,7 +239,10 @@ class Cluster(RuleBasedStateMachine):
     @rule(value=st.sampled_from(["true", None]))
     def allow_unclean(self, value: str | None) -> None:
         self.world.configure(2, "t", "unclean.leader.election.enable", value)
-        self.world.take(decide_unclean_elections(self.world.state, self.world.settings))
+
+    @rule(ends=st.dictionaries(st.sampled_from(["b0", "b1", "b2", "b3"]), log_states))
+    def recover(self, ends: dict[str, tuple[int, int]]) -> None:
+        self.world.recover(**ends)
 
     @rule()
     def rebalance(self) -> None:

@@ -159,6 +159,7 @@ def test_a_leader_that_recovers_has_nobody_in_sync_until_it_has() -> None:
     world.configure(2, "t", "unclean.leader.election.enable", "true")
     world.isr(0)
     world.kill(0)
+    world.recover(b1=(0, 5), b2=(0, 4))
     recovering = LeaderRecoveryState.RECOVERING
     assert world.partition().leader_recovery_state is recovering
     assert world.partition().isr == (1,)

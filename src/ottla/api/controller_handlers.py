@@ -1,17 +1,21 @@
 """The controller listener's own requests: each is submitted as a decision of the one table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from ottla.api.controller_table import DECISIONS, Ask, Desk
 from ottla.api.routes import Caller, Route
-from ottla.controller import features
+from ottla.controller import elections, features
 from ottla.controller.decision import Decision
 from ottla.controller.service import Decide, Moment
+from ottla.controller.unclean_recovery import Recovery
+from ottla.metadata.image import Image
+from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -23,8 +27,23 @@ from ottla.raft.core.messages import VoterChangeReply
 class ActiveController(Protocol):
     """What the handlers need of the controller."""
 
+    @property
+    def committed_image(self) -> Image:
+        """The image that reads are answered from."""
+        ...
+
     async def submit(self, decide: Decide[Any]) -> Any:  # noqa: ANN401 - the decision's own reply
         """Decide, write, and return the reply once it is committed and applied."""
+        ...
+
+
+class Recoveries(Protocol):
+    """Who finds out which replica has the most complete log."""
+
+    async def find(
+        self, partitions: Iterable[TopicIdPartition]
+    ) -> Mapping[TopicIdPartition, Recovery]:
+        """Ask the replicas of partitions without a leader; return whom to elect for each."""
         ...
 
 
@@ -48,12 +67,14 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
     controller: ActiveController
     quorum: KRaftVersion
     desk: Desk
+    recoveries: Recoveries
     table: Mapping[ApiKey, Any]
 
     def routes(self) -> tuple[Route, ...]:
         """Return the controller's part of the controller listener's routes."""
         return (
             *(Route(key, self._handler(key)) for key in self.table),
+            Route(ApiKey.ELECT_LEADERS, self.on_elect_leaders),
             Route(ApiKey.UPDATE_FEATURES, self.on_update_features),
         )
 
@@ -69,6 +90,20 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
             return reply
 
         return handle
+
+    async def on_elect_leaders(
+        self, caller: Caller, request: ElectLeadersRequest, version: int
+    ) -> ElectLeadersResponse:
+        """Elect; before an unclean election replicas are asked how far their logs go."""
+        unclean = elections.unclean_partitions(self.controller.committed_image, request)
+        found = await self.recoveries.find(unclean) if unclean else {}
+
+        def decide(moment: Moment) -> Decision[ElectLeadersResponse]:
+            settings = self.desk.settings
+            return elections.decide_elect_leaders(moment.image, request, settings, found)
+
+        response: ElectLeadersResponse = await self.controller.submit(decide)
+        return response
 
     async def on_update_features(
         self, caller: Caller, request: UpdateFeaturesRequest, version: int
@@ -98,7 +133,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
 
 def controller_handlers(
-    controller: ActiveController, quorum: KRaftVersion, desk: Desk
+    controller: ActiveController, quorum: KRaftVersion, desk: Desk, recoveries: Recoveries
 ) -> ControllerHandlers:
     """Return the handlers of the whole table."""
-    return ControllerHandlers(controller, quorum, desk, DECISIONS)
+    return ControllerHandlers(controller, quorum, desk, recoveries, DECISIONS)

@@ -8,29 +8,13 @@ made exactly once, in its turn.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ottla.api.routes import Caller
 from ottla.config.values import Password
-from ottla.controller import (
-    acls,
-    brokers,
-    configs,
-    controllers,
-    elections,
-    heartbeats,
-    isr,
-    producer_ids,
-    quotas,
-    reassignments,
-    replica_dirs,
-    scram,
-    tokens,
-    topic_changes,
-    topics,
-)
+from ottla.controller import brokers, controllers, heartbeats
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.liveness import Liveness
@@ -41,7 +25,36 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset
+from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Random
+
+# Brokers and controllers register at every start; all else is asked for later, if ever.
+if TYPE_CHECKING:
+    from ottla.controller import (
+        acls,
+        configs,
+        isr,
+        producer_ids,
+        quotas,
+        reassignments,
+        replica_dirs,
+        scram,
+        tokens,
+        topic_changes,
+        topics,
+    )
+else:
+    acls = LateModule("ottla.controller.acls")
+    configs = LateModule("ottla.controller.configs")
+    isr = LateModule("ottla.controller.isr")
+    producer_ids = LateModule("ottla.controller.producer_ids")
+    quotas = LateModule("ottla.controller.quotas")
+    reassignments = LateModule("ottla.controller.reassignments")
+    replica_dirs = LateModule("ottla.controller.replica_dirs")
+    scram = LateModule("ottla.controller.scram")
+    tokens = LateModule("ottla.controller.tokens")
+    topic_changes = LateModule("ottla.controller.topic_changes")
+    topics = LateModule("ottla.controller.topics")
 
 
 class TokenSettings(msgspec.Struct, frozen=True):
@@ -62,7 +75,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     random: Random
     tokens: TokenSettings = TokenSettings()
     # How many changes of partitions a caller may still make (KIP-599).
-    quota: Callable[[Caller], topics.Quota] = lambda caller: topics.unlimited
+    quota: "Callable[[Caller], topics.Quota]" = lambda caller: topics.unlimited
 
     def configs(self) -> ConfigContext:
         """Return what is known about configurations, with the voters of now."""
@@ -100,13 +113,13 @@ class Ask(msgspec.Struct, frozen=True):
         return self.desk.configs()
 
     @property
-    def topics(self) -> topics.TopicContext:
+    def topics(self) -> "topics.TopicContext":
         """What decisions about topics are made upon."""
         desk = self.desk
         return topics.TopicContext(desk.settings, desk.random, desk.quota(self.caller))
 
     @property
-    def tokens(self) -> tokens.TokenContext:
+    def tokens(self) -> "tokens.TokenContext":
         """What decisions about delegation tokens are made upon."""
         held = self.desk.tokens
         return tokens.TokenContext(
@@ -184,9 +197,6 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
             ask.image, ask.request, ask.topics
         ),
         ApiKey.ALTER_PARTITION: lambda ask: isr.decide_alter_partition(
-            ask.image, ask.request, ask.settings
-        ),
-        ApiKey.ELECT_LEADERS: lambda ask: elections.decide_elect_leaders(
             ask.image, ask.request, ask.settings
         ),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda ask: reassignments.decide_alter_reassignments(

@@ -26,7 +26,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
-from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
+from ottla.replication.reading import CONSUMER, DEBUGGER, Isolation, ReadFound, ReadWant
 from ottla.replication.throttles import Throttles
 
 # From this version on clients know these things.
@@ -82,8 +82,11 @@ class Reading:
         self._caller = caller
         self._ask = ask
         self._image = sources.image()
-        self._allow_follower = not ask.is_from_follower and ask.version >= ANY_REPLICA_SINCE
-        if ask.is_from_follower:
+        is_debugger = ask.replica_id == DEBUGGER
+        self._allow_follower = is_debugger or (
+            not ask.is_from_follower and ask.version >= ANY_REPLICA_SINCE
+        )
+        if ask.is_from_follower or is_debugger:
             self._isolation = Isolation.LOG_END
         elif ask.is_read_committed:
             self._isolation = Isolation.LAST_STABLE

@@ -34,7 +34,7 @@ from ottla.protocol.messages.list_offsets import (
 from ottla.protocol.types import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Millis, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
-from ottla.replication.reading import Isolation
+from ottla.replication.reading import CONSUMER, DEBUGGER, Isolation
 from ottla.storage.read import TimestampedOffset
 
 LATEST: Final = -1
@@ -52,8 +52,6 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_CONSUMER: Final = -1
-_DEBUGGER: Final = -2  # asks any replica
 _NOT_AVAILABLE_SINCE: Final = 5
 _NOTHING: Final = TimestampedOffset(NO_TIMESTAMP, Offset(-1), NO_EPOCH)
 
@@ -113,9 +111,9 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
     ) -> TimestampedOffset:
         partition = self.partitions.find(topic, asked.partition_index)
         partition.check_leader_epoch(LeaderEpoch(asked.current_leader_epoch))
-        if request.replica_id != _DEBUGGER:
+        if request.replica_id != DEBUGGER:
             partition.check_leader()
-        is_client = request.replica_id == _CONSUMER
+        is_client = request.replica_id == CONSUMER
         end = partition.readable_end(_isolation(request, is_client=is_client))
         if asked.timestamp == LATEST:
             if is_client:

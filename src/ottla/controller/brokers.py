@@ -180,7 +180,7 @@ def _restarted(
         if broker_id in partition.isr or broker_id in partition.elr:
             topic = image.topics.by_id[at.topic_id]
             isr = tuple(replica for replica in partition.isr if replica != broker_id)
-            wanted = Wanted(isr=isr, lost=broker_id, election=draft.election(topic))
+            wanted = Wanted(isr=isr, lost=broker_id)
             draft.change(topic, at.partition_id, wanted)
     return draft.records
 
@@ -220,7 +220,7 @@ def unfence_records(
     draft = Draft(image, settings, joining=broker.id)
     for at in leadable:
         topic = image.topics.by_id[at.topic_id]
-        draft.change(topic, at.partition_id, Wanted(election=draft.election(topic)))
+        draft.change(topic, at.partition_id, Wanted())
     return [Versioned(_change(broker, fenced=UNFENCE), 0), *draft.records]
 
 

@@ -7,7 +7,7 @@ made to what the first left, so that the records of a decision never contradict 
 from collections.abc import Iterable
 
 from ottla.controller.config_rules import is_elr_enabled
-from ottla.controller.partitions import Election, Rules, Wanted, plan_change
+from ottla.controller.partitions import Rules, Wanted, plan_change
 from ottla.controller.settings import DecisionSettings, TopicPolicies
 from ottla.metadata.image import Image
 from ottla.metadata.replay_topics import merge
@@ -62,9 +62,9 @@ class Draft:
         changed = self._changed.get(TopicIdPartition(topic.id, partition_id))
         return topic.partitions.get(partition_id) if changed is None else changed
 
-    def election(self, topic: Topic) -> Election:
-        """Return how a leader of the topic is elected when nobody asked for an election."""
-        return Election.UNCLEAN if self.policies.is_unclean_enabled(topic) else Election.ONLINE
+    def may_lead(self, partition: PartitionRegistration, broker_id: int) -> bool:
+        """Say whether a replica of a partition could lead it: alive, and its directory works."""
+        return self._may_lead(broker_id, partition.directory(broker_id))
 
     def change(
         self, topic: Topic, partition_id: int, wanted: Wanted
@@ -81,20 +81,15 @@ class Draft:
         return self._changed[at]
 
     def _rules(self, topic: Topic, old: PartitionRegistration, wanted: Wanted) -> Rules:
-        brokers = self.image.cluster.brokers
         directories = {
             **dict(zip(old.replicas, old.directories, strict=True)),
             **wanted.directories,
         }
 
         def may_lead(broker_id: int) -> bool:
-            broker = brokers.get(broker_id)
-            if broker is None or broker_id in (self._leaving, wanted.lost):
-                return False
-            if broker.in_controlled_shutdown or (broker.fenced and broker_id != self._joining):
-                return False
-            directory = directories.get(broker_id)
-            return directory is None or broker.is_online(directory)
+            return broker_id != wanted.lost and self._may_lead(
+                broker_id, directories.get(broker_id)
+            )
 
         return Rules(
             level=self._level,
@@ -104,6 +99,14 @@ class Draft:
             default_directory=lambda broker_id: default_directory(self.image, broker_id),
         )
 
+    def _may_lead(self, broker_id: int, directory: Uuid | None) -> bool:
+        broker = self.image.cluster.brokers.get(broker_id)
+        if broker is None or broker_id == self._leaving:
+            return False
+        if broker.in_controlled_shutdown or (broker.fenced and broker_id != self._joining):
+            return False
+        return directory is None or broker.is_online(directory)
+
 
 def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPartition]) -> None:
     """Take a broker that is leaving out of ISRs, and give what it leads to others."""
@@ -112,7 +115,7 @@ def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPart
         partition = draft.partition(topic, at.partition_id)
         assert partition is not None
         isr = tuple(replica for replica in partition.isr if replica != broker_id)
-        draft.change(topic, at.partition_id, Wanted(isr=isr, election=draft.election(topic)))
+        draft.change(topic, at.partition_id, Wanted(isr=isr))
 
 
 def in_isr(image: Image, broker_id: int) -> list[TopicIdPartition]:

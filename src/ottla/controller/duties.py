@@ -1,4 +1,4 @@
-"""What the active controller does by itself: fence the silent, rebalance, elect, forget.
+"""What the active controller does by itself: fence the silent, rebalance, forget.
 
 Each duty is one decision, made again and again while a reign lasts. Pure apart from the registry
 of who was heard when, which dies with a reign.
@@ -10,7 +10,6 @@ import msgspec
 
 from ottla.controller.brokers import decide_fence
 from ottla.controller.decision import Decision
-from ottla.controller.elections import decide_unclean_elections
 from ottla.controller.liveness import Liveness
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.service import Moment
@@ -69,21 +68,6 @@ class Rebalance(msgspec.Struct, frozen=True):
     def decide(self, moment: Moment) -> Decision[None]:
         """Elect some preferred leaders."""
         return decide_rebalance(moment.state, self.imbalance_percent_max, self.settings)
-
-
-class ElectUnclean(msgspec.Struct, frozen=True):
-    """Finds leaders for partitions without one, where a topic prefers any leader to none."""
-
-    interval_ms: int
-    settings: DecisionSettings
-    name: str = "elect-unclean"
-
-    def begin(self, moment: Moment) -> None:
-        """Nothing to forget."""
-
-    def decide(self, moment: Moment) -> Decision[None]:
-        """Elect some."""
-        return decide_unclean_elections(moment.state, self.settings)
 
 
 class ForgetEndedTokens(msgspec.Struct, frozen=True):

@@ -1,13 +1,19 @@
-"""Elections that somebody asked for (KIP-460), and those of topics that may elect uncleanly."""
+"""Elections that somebody asked for (KIP-460).
 
-from collections.abc import Iterable
+An unclean one needs to know who has the most complete log (`unclean_recovery`): replicas are asked
+first, and only somebody who answered is elected.
+"""
 
-from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
 from ottla.controller.draft import Draft
 from ottla.controller.partitions import Election, Wanted
 from ottla.controller.settings import DecisionSettings
+from ottla.controller.unclean_recovery import Recovery, recover
 from ottla.metadata.image import Image
-from ottla.metadata.topics import Topic
+from ottla.metadata.topics import Topic, TopicIdPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -22,14 +28,36 @@ ELECTIONS_MAX = 1000
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 _DONE = Refusal(ErrorCode.NONE, "")
 
+Recoveries = Mapping[TopicIdPartition, Recovery]
+
+
+def unclean_partitions(image: Image, request: ElectLeadersRequest) -> list[TopicIdPartition]:
+    """Return the partitions for which a request wants any leader, and that have none."""
+    if _ELECTIONS.get(request.election_type) is not Election.UNCLEAN:
+        return []
+    found: list[TopicIdPartition] = []
+    for name, partition_ids in _asked(image, request):
+        topic = image.topics.named(name)
+        if topic is not None:
+            found += [
+                TopicIdPartition(topic.id, partition_id)
+                for partition_id in dict.fromkeys(partition_ids)
+                if partition_id in topic.partitions
+                and not topic.partitions[partition_id].has_leader()
+            ]
+    return found
+
 
 def decide_elect_leaders(
-    image: Image, request: ElectLeadersRequest, settings: DecisionSettings
+    image: Image,
+    request: ElectLeadersRequest,
+    settings: DecisionSettings,
+    recoveries: Recoveries = MappingProxyType({}),
 ) -> Decision[ElectLeadersResponse]:
-    """Elect as asked: preferred leaders, or any leader for partitions without one.
+    """Elect as asked: preferred leaders, or for partitions without a leader whoever has most.
 
     Without partitions named it is about all of them, and those that need no election are not
-    mentioned in the reply.
+    mentioned in the reply. ``recoveries`` are for `unclean_partitions`, where replicas answered.
     """
     election = _ELECTIONS.get(request.election_type)
     if election is None:
@@ -40,7 +68,7 @@ def decide_elect_leaders(
         told = ReplicaElectionResult(topic=name)
         reply.replica_election_results.append(told)
         for partition_id in partition_ids:
-            outcome = _elect(draft, name, partition_id, election)
+            outcome = _elect(draft, name, partition_id, election, recoveries)
             if outcome.code is ErrorCode.ELECTION_NOT_NEEDED and request.topic_partitions is None:
                 continue
             text = outcome.message or None
@@ -57,35 +85,33 @@ def _asked(image: Image, request: ElectLeadersRequest) -> Iterable[tuple[str, li
     return [(topic.name, topic.partition_ids()) for topic in topics if topic is not None]
 
 
-def _elect(draft: Draft, name: str, partition_id: int, election: Election) -> Refusal:
+def _elect(
+    draft: Draft, name: str, partition_id: int, election: Election, recoveries: Recoveries
+) -> Refusal:
     topic = draft.image.topics.named(name)
     partition = None if topic is None else draft.partition(topic, partition_id)
     if topic is None or partition is None:
         text = f"there is no partition {name}-{partition_id}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     if election is Election.PREFERRED:
-        if partition.leader == partition.preferred_leader():
-            return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the first replica leads already")
-    elif partition.has_leader():
+        return _elect_preferred(draft, topic, partition_id)
+    if partition.has_leader():
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "there is a leader")
-    if draft.change(topic, partition_id, Wanted(election=election)) is not None:
+    if draft.change(topic, partition_id, Wanted()) is not None:
         return _DONE
-    if election is Election.PREFERRED:
-        text = "the first replica is not in sync, or not alive"
-        return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text)
-    return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")
+    at = TopicIdPartition(topic.id, partition_id)
+    if at in recoveries and recover(draft, at, recoveries[at]):
+        return _DONE
+    text = "no replica is alive and says how far its log goes"
+    return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
 
 
-def decide_unclean_elections(state: ControllerState, settings: DecisionSettings) -> Decision[None]:
-    """Elect for partitions without a leader, of topics that prefer any leader to none.
-
-    For the controller's own rounds: a topic may have come to allow it after its leader went.
-    """
-    draft = Draft(state.image, settings)
-    for at in sorted(state.index.leaderless):
-        topic: Topic = state.image.topics.by_id[at.topic_id]
-        if draft.policies.is_unclean_enabled(topic):
-            draft.change(topic, at.partition_id, Wanted(election=Election.UNCLEAN))
-        if len(draft.records) >= ELECTIONS_MAX:
-            break
-    return Decision(draft.records, None)
+def _elect_preferred(draft: Draft, topic: Topic, partition_id: int) -> Refusal:
+    partition = draft.partition(topic, partition_id)
+    assert partition is not None
+    if partition.leader == partition.preferred_leader():
+        return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the first replica leads already")
+    if draft.change(topic, partition_id, Wanted(election=Election.PREFERRED)) is not None:
+        return _DONE
+    text = "the first replica is not in sync, or not alive"
+    return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text)

@@ -59,7 +59,6 @@ def _alter(
     wanted = Wanted(
         isr=tuple(member.broker_id for member in members),
         recovery_state=LeaderRecoveryState(data.leader_recovery_state),
-        election=draft.election(topic),
     )
     new = draft.change(topic, data.partition_index, wanted) or old
     if new.leader != leader:

@@ -33,14 +33,15 @@ class Election(enum.Enum):
 
     PREFERRED = "preferred"  # the first replica even in place of a good leader
     ONLINE = "online"  # in sync, or eligible
-    UNCLEAN = "unclean"  # if nobody of those is there, any replica: records may be lost
+    UNCLEAN = "unclean"  # if nobody of those is there, another replica: records may be lost
 
 
 class Wanted(msgspec.Struct, frozen=True):
     """How a partition shall differ; None leaves as it is.
 
     ``directories`` are for single replicas. ``lost`` is a replica, -1 for none, that may have
-    lost records since it was in sync, and so is not eligible by history.
+    lost records since it was in sync, and so is not eligible by history. ``most_complete`` is who
+    leads if the election has to be unclean; -1 takes the first that is alive.
     """
 
     isr: Replicas | None = None
@@ -50,6 +51,7 @@ class Wanted(msgspec.Struct, frozen=True):
     recovery_state: LeaderRecoveryState | None = None
     directories: Mapping[int, Uuid] = msgspec.field(default_factory=dict)
     lost: int = NO_LEADER
+    most_complete: int = NO_LEADER
     election: Election = Election.ONLINE
 
 
@@ -142,6 +144,10 @@ def _elect(target: _Target, old: PartitionRegistration, wanted: Wanted, rules: R
     for replica in candidates:
         if is_good(replica):
             return Elected(replica, False)
+    chosen = wanted.most_complete
+    if chosen != NO_LEADER:
+        is_possible = chosen in target.replicas and rules.may_lead(chosen)
+        return Elected(chosen, True) if is_possible else Elected(NO_LEADER, False)
     if rules.is_elr_enabled and not eligible and len(old.last_known_elr) == 1:
         # Nobody is known to have all records: the last leader is the best guess (KIP-966).
         (last,) = old.last_known_elr

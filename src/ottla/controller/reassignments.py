@@ -100,9 +100,7 @@ def _cancel(
             text = "only replicas that were added are in sync: going back would lose records"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
-    wanted = Wanted(
-        isr=isr, replicas=replicas, adding=(), removing=(), election=draft.election(topic)
-    )
+    wanted = Wanted(isr=isr, replicas=replicas, adding=(), removing=())
     draft.change(topic, partition_id, wanted)
     return None
 

@@ -60,7 +60,7 @@ def _assign(draft: Draft, broker_id: int, directory: Uuid, at: TopicIdPartition)
     isr = partition.isr
     if not draft.image.cluster.brokers[broker_id].is_online(directory):
         isr = tuple(replica for replica in isr if replica != broker_id)
-    wanted = Wanted(isr=isr, directories={broker_id: directory}, election=draft.election(topic))
+    wanted = Wanted(isr=isr, directories={broker_id: directory})
     draft.change(topic, at.partition_id, wanted)
     return ErrorCode.NONE
 

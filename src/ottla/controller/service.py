@@ -181,6 +181,11 @@ class Controller:
         return self._reign is not None and self._reign.state is not None
 
     @property
+    def newest(self) -> ControllerState | None:
+        """The newest state, committed or not; None while this node does not decide."""
+        return None if self._reign is None else self._reign.state
+
+    @property
     def pending(self) -> int:
         """How many replies wait for their commit."""
         return 0 if self._reign is None else len(self._reign.pending)

@@ -9,12 +9,14 @@ from ottla.storage.transaction_index import AbortedTxn
 
 CONSUMER: Final = -1
 """The replica id of a reader that is no replica."""
+DEBUGGER: Final = -2
+"""That of a reader to whom any replica shows all it has."""
 
 
 class Isolation(enum.Enum):
     """Up to where a reader may see."""
 
-    LOG_END = "log end"  # a follower
+    LOG_END = "log end"  # a follower, or a debugger
     HIGH_WATERMARK = "high watermark"  # read_uncommitted
     LAST_STABLE = "last stable offset"  # read_committed
 

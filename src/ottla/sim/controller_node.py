@@ -14,14 +14,17 @@ from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.controller.bootstrap import bootstrap_records, feature_levels, records_for_empty_log
 from ottla.controller.config_rules import ConfigContext
-from ottla.controller.duties import ElectUnclean, FenceSilentBrokers
+from ottla.controller.duties import FenceSilentBrokers
 from ottla.controller.liveness import Liveness
+from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.controller.service import Controller, ControllerParts, ControllerSettings
 from ottla.controller.settings import settings_of
+from ottla.controller.unclean_recovery import LogState, Wounded
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
 from ottla.metadata.snapshot_policy import SnapshotLimits
+from ottla.metadata.topics import TopicIdPartition
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.quorum import NodeQuorum
 from ottla.node.snapshotter import Snapshotter
@@ -37,7 +40,7 @@ from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.snapshots import SnapshotReader
 from ottla.runtime.ports import Address, Random
-from ottla.runtime.supervisor import supervise
+from ottla.runtime.supervisor import Service, supervise
 from ottla.server.listener import ListenerSpec, Server
 from ottla.sim.controller_watch import ControllerWatch
 from ottla.sim.quorum_node import (
@@ -59,6 +62,7 @@ BROKER = RegisterBrokerRecord(
 )
 SESSION_MS: Final = 10_000_000
 IDLE_MS: Final = 900
+RECOVERY_MS: Final = 5_000
 # Small, so that seconds of work roll segments, write snapshots and outgrow retention.
 SEGMENT_BYTES: Final = 2048
 RETENTION: Final = Retention(bytes_max=5000)
@@ -153,14 +157,17 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
                 committed=loader,
                 clock=ports.clock,
                 bootstrap=first_records(ports.random),
-                duties=(FenceSilentBrokers(liveness, settings), ElectUnclean(5000, settings)),
+                duties=(FenceSilentBrokers(liveness, settings),),
                 settings=ControllerSettings(idle_ms=IDLE_MS),
             )
         )
         snapshotter = Snapshotter(quorum.driver, lambda: loader.settled, LIMITS, ports.clock)
         images = ImageWitness(machine, watch)
+        recovery = UncleanRecovery(controller, answer_for, settings, RECOVERY_MS)
         loader.follow_with(
-            Followers([images], [controller.on_role], [controller.on_applied], snapshotter)
+            Followers(
+                [images, recovery], [controller.on_role], [controller.on_applied], snapshotter
+            )
         )
         desk = Desk(
             cluster_id=CLUSTER,
@@ -169,21 +176,34 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
             liveness=liveness,
             random=ports.random,
         )
-        server = make_server(ports, machine, quorum, controller, desk)
-        await supervise([quorum.driver, controller, snapshotter, server], asyncio.Event())
+        server = make_server(ports, machine, quorum, desk, (controller, recovery))
+        services: list[Service] = [quorum.driver, controller, recovery, snapshotter, server]
+        await supervise(services, asyncio.Event())
     except (OSError, StorageFailed):
         return  # the process ends, as it must when its disk fails
     finally:
         machine.driver = None
 
 
+async def answer_for(
+    broker_id: int, wounded: Sequence[Wounded]
+) -> dict[TopicIdPartition, LogState]:
+    """Answer for a broker of this world, which has no logs: any of them is as good."""
+    return {each.at: LogState(0, broker_id) for each in wounded}
+
+
 def make_server(
-    ports: Ports, machine: Machine, quorum: NodeQuorum, controller: Controller, desk: Desk
+    ports: Ports,
+    machine: Machine,
+    quorum: NodeQuorum,
+    desk: Desk,
+    deciding: tuple[Controller, UncleanRecovery],
 ) -> Server:
     """Return the controller listener, with the handlers of the quorum and of the controller."""
+    controller, recovery = deciding
     routes = (
         *RaftHandlers(quorum.driver, CONTROLLER).routes(),
-        *controller_handlers(controller, quorum, desk).routes(),
+        *controller_handlers(controller, quorum, desk, recovery).routes(),
     )
     spec = ListenerSpec(
         CONTROLLER,

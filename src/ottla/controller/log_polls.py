@@ -1,0 +1,120 @@
+"""Asking a broker how far its logs go, as one may ask any replica of any Kafka (KIP-966).
+
+    ListOffsets, latest      -> where each log ends
+    Fetch of the last offset -> the last batch, whose header has the leader epoch that wrote it
+
+Both by the replica id of debuggers, -2: a replica answers that although it does not lead, and up
+to the end of its log. Kafka has no request of its own for it yet.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from ottla.client.connection import Connection
+from ottla.controller.unclean_recovery import LogState, Wounded
+from ottla.metadata.topics import TopicIdPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.types import NO_EPOCH
+
+log = logging.getLogger(__name__)
+
+POLL_MS: Final = 3_000
+"""How long a broker has to answer: it is alive, and partitions wait for a leader meanwhile."""
+
+_DEBUGGER: Final = -2
+_LATEST: Final = -1
+# The last version that names topics, and has the replica id where every Kafka reads it.
+_FETCH_VERSION: Final = 12
+
+Ends = dict[TopicIdPartition, int]
+
+
+class LogPolls(msgspec.Struct, frozen=True):
+    """Asks brokers, each on a connection of its own for the time of one question."""
+
+    dial: Callable[[int], Awaitable[Connection]]
+    timeout_ms: int = POLL_MS
+
+    async def ask(
+        self, broker_id: int, wounded: Sequence[Wounded]
+    ) -> dict[TopicIdPartition, LogState] | None:
+        """Return how far a broker's logs go, without those it does not tell; None if it is mute."""
+        try:
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                connection = await self.dial(broker_id)
+                try:
+                    return await self._ask(connection, wounded)
+                finally:
+                    await connection.close()
+        except (OSError, TimeoutError, Fault) as error:
+            log.info("replica does not answer broker=%d reason=%s", broker_id, error)
+            return None
+
+    async def _ask(
+        self, connection: Connection, wounded: Sequence[Wounded]
+    ) -> dict[TopicIdPartition, LogState]:
+        ends = await self._ends(connection, wounded)
+        found: dict[TopicIdPartition, LogState] = {}
+        # One after the other: each answer has a whole batch in it.
+        for each in wounded:
+            end = ends.get(each.at)
+            if end is not None:
+                epoch = NO_EPOCH if end == 0 else await self._last_epoch(connection, each, end)
+                found[each.at] = LogState(epoch, end)
+        return found
+
+    async def _ends(self, connection: Connection, wounded: Sequence[Wounded]) -> Ends:
+        asked: dict[str, list[ListOffsetsPartition]] = {}
+        for each in wounded:
+            wanted = ListOffsetsPartition(each.at.partition_id, NO_EPOCH, _LATEST)
+            asked.setdefault(each.topic, []).append(wanted)
+        topics = [ListOffsetsTopic(name, partitions) for name, partitions in asked.items()]
+        request = ListOffsetsRequest(replica_id=_DEBUGGER, topics=topics)
+        response = await connection.send(request, timeout_ms=self.timeout_ms)
+        assert isinstance(response, ListOffsetsResponse)
+        return _ends_in(response, wounded)
+
+    async def _last_epoch(self, connection: Connection, wounded: Wounded, end: int) -> int:
+        """Return the leader epoch of the batch that holds the last offset; -1 if it is gone."""
+        asked = FetchPartition(
+            partition=wounded.at.partition_id, fetch_offset=end - 1, partition_max_bytes=1
+        )
+        request = FetchRequest(
+            replica_id=_DEBUGGER,
+            max_bytes=1,
+            topics=[FetchTopic(wounded.topic, partitions=[asked])],
+        )
+        response = await connection.send(
+            request, version=_FETCH_VERSION, timeout_ms=self.timeout_ms
+        )
+        assert isinstance(response, FetchResponse)
+        for topic in response.responses:
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.NONE and partition.records:
+                    return int(read_header(partition.records).leader_epoch)
+        return NO_EPOCH
+
+
+def _ends_in(response: ListOffsetsResponse, wounded: Iterable[Wounded]) -> Ends:
+    known = {(each.topic, each.at.partition_id): each.at for each in wounded}
+    return {
+        at: partition.offset
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.NONE
+        and partition.offset >= 0
+        and (at := known.get((topic.name, partition.partition_index))) is not None
+    }

@@ -1,0 +1,156 @@
+"""Which replica leads when nobody who has all records is left: the one with the most (KIP-966).
+
+A partition has lost its in-sync and its eligible replicas, and its topic prefers some leader to
+none, or an operator asked. Whoever is alive is then asked how far its log goes:
+
+    wanting(state)          partitions to recover, and who is to be asked
+    most_complete(answers)  the last leader epoch decides, then the end of the log
+    decide_recoveries(...)  the records, if nothing has changed since the replicas were asked
+
+The epoch comes first: a long log of an old reign has records that a later leader had cut.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.draft import Draft
+from ottla.controller.partitions import Election, Wanted
+from ottla.controller.settings import DecisionSettings
+from ottla.metadata.image import Image
+from ottla.metadata.topics import TopicIdPartition
+from ottla.protocol.types import NO_EPOCH, NO_LEADER
+
+RECOVERIES_MAX: Final = 1000
+"""One round; what is left waits for the next."""
+
+
+class Wounded(NamedTuple):
+    """A partition to be recovered, as it was when that was found.
+
+    ``candidates`` are the live replicas, each with the epoch its broker is registered by.
+    """
+
+    at: TopicIdPartition
+    topic: str
+    partition_epoch: int
+    candidates: Mapping[int, int]
+
+
+class LogState(NamedTuple):
+    """How far a replica's log goes. ``last_epoch`` is that of its last batch, -1 if unknown."""
+
+    last_epoch: int
+    end_offset: int
+
+
+class Recovery(NamedTuple):
+    """Who is to lead, and what must still be so for that to be right."""
+
+    partition_epoch: int
+    leader: int
+    broker_epoch: int
+
+
+Answers = Mapping[int, Mapping[TopicIdPartition, LogState]]
+"""What each broker said; one that did not answer is not here."""
+
+
+def wanting(state: ControllerState, settings: DecisionSettings) -> list[Wounded]:
+    """Return partitions without a leader whose topics prefer any to none, a bounded number."""
+    if not state.index.leaderless:
+        return []
+    draft = Draft(state.image, settings)
+    found: list[Wounded] = []
+    for at in sorted(state.index.leaderless):
+        if draft.policies.is_unclean_enabled(state.image.topics.by_id[at.topic_id]):
+            wounded = _wounded(draft, at)
+            if wounded is not None:
+                found.append(wounded)
+        if len(found) >= RECOVERIES_MAX:
+            break
+    return found
+
+
+def wounded_among(
+    image: Image, partitions: Iterable[TopicIdPartition], settings: DecisionSettings
+) -> list[Wounded]:
+    """Return those of some partitions that have no leader and somebody to ask."""
+    draft = Draft(image, settings)
+    return [found for at in partitions if (found := _wounded(draft, at)) is not None]
+
+
+def _wounded(draft: Draft, at: TopicIdPartition) -> Wounded | None:
+    topic = draft.image.topics.by_id.get(at.topic_id)
+    partition = None if topic is None else topic.partitions.get(at.partition_id)
+    if topic is None or partition is None or partition.has_leader():
+        return None
+    brokers = draft.image.cluster.brokers
+    live = {r: brokers[r].epoch for r in partition.replicas if draft.may_lead(partition, r)}
+    return Wounded(at, topic.name, partition.partition_epoch, live) if live else None
+
+
+def asked_of(wounded: Iterable[Wounded]) -> dict[int, list[Wounded]]:
+    """Return what each broker is to be asked."""
+    found: dict[int, list[Wounded]] = {}
+    for each in wounded:
+        for broker_id in each.candidates:
+            found.setdefault(broker_id, []).append(each)
+    return found
+
+
+def recoveries(wounded: Iterable[Wounded], answers: Answers) -> dict[TopicIdPartition, Recovery]:
+    """Choose a leader for each partition of which at least one replica answered."""
+    found: dict[TopicIdPartition, Recovery] = {}
+    for each in wounded:
+        states = {
+            broker_id: answers[broker_id][each.at]
+            for broker_id in each.candidates
+            if each.at in answers.get(broker_id, {})
+        }
+        leader = most_complete(tuple(each.candidates), states)
+        if leader != NO_LEADER:
+            found[each.at] = Recovery(each.partition_epoch, leader, each.candidates[leader])
+    return found
+
+
+def most_complete(replicas: Sequence[int], states: Mapping[int, LogState]) -> int:
+    """Return who has the most complete log, of equals the first of ``replicas``; -1 for nobody.
+
+    A log whose last batch is gone (retention may take all of them) does not tell its last epoch.
+    Ends alone are compared then: an epoch that is unknown must not count as an old one.
+    """
+    told = [replica for replica in replicas if replica in states]
+    if not told:
+        return NO_LEADER
+    are_known = all(s.last_epoch != NO_EPOCH or s.end_offset == 0 for s in states.values())
+
+    def completeness(replica: int) -> tuple[int, int]:
+        state = states[replica]
+        return (state.last_epoch if are_known else NO_EPOCH, state.end_offset)
+
+    return max(told, key=completeness)
+
+
+def decide_recoveries(
+    image: Image, found: Mapping[TopicIdPartition, Recovery], settings: DecisionSettings
+) -> Decision[None]:
+    """Let the chosen lead, where that is still needed and they still are who answered."""
+    draft = Draft(image, settings)
+    for at in sorted(found):
+        recover(draft, at, found[at])
+    return Decision(draft.records, None)
+
+
+def recover(draft: Draft, at: TopicIdPartition, recovery: Recovery) -> bool:
+    """Let one lead; say whether it does. Not after any change of the partition since."""
+    topic = draft.image.topics.by_id.get(at.topic_id)
+    partition = None if topic is None else draft.partition(topic, at.partition_id)
+    if topic is None or partition is None or partition.has_leader():
+        return False
+    if partition.partition_epoch != recovery.partition_epoch:
+        return False
+    if draft.image.cluster.broker_epoch(recovery.leader) != recovery.broker_epoch:
+        return False
+    wanted = Wanted(election=Election.UNCLEAN, most_complete=recovery.leader)
+    return draft.change(topic, at.partition_id, wanted) is not None

@@ -1,0 +1,29 @@
+"""Unclean recovery put together: the active controller's way to the brokers' logs."""
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.log_polls import LogPolls
+from ottla.controller.recovery_loop import UncleanRecovery
+from ottla.controller.service import Controller
+from ottla.controller.settings import settings_of
+from ottla.metadata.watch import ImageWatch
+from ottla.node.broker_dial import broker_dial
+
+if TYPE_CHECKING:
+    from ottla.node.build import Ground
+
+CLIENT_ID: Final = "controller-{}-recovery"
+
+
+def build_recovery(
+    ground: "Ground", watch: ImageWatch, controller: Controller, configs: ConfigContext
+) -> UncleanRecovery:
+    """Return what finds leaders for partitions that lost all complete replicas."""
+    dial = broker_dial(ground, lambda: watch.image, CLIENT_ID.format(ground.node_id))
+    return UncleanRecovery(
+        controller,
+        LogPolls(dial).ask,
+        settings_of(configs),
+        ground.loaded.broker.unclean_leader_election_interval_ms,
+    )

@@ -1,0 +1,251 @@
+"""Unclean recovery: replicas are asked, and the most complete log leads (KIP-966)."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from controller_world import World
+
+from ottla.controller.recovery_loop import UncleanRecovery
+from ottla.controller.service import Moment
+from ottla.controller.unclean_recovery import (
+    LogState,
+    Wounded,
+    asked_of,
+    decide_recoveries,
+    most_complete,
+    recoveries,
+    wanting,
+)
+from ottla.metadata.topics import TopicIdPartition
+from ottla.protocol.faults import NotController
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+
+UNCLEAN = {"unclean.leader.election.enable": "true"}
+
+
+def bereft(elr: bool = False, **configs: str) -> World:
+    """Of three replicas only the leader was in sync, and it died."""
+    world = World(4, elr=elr)
+    world.create("t", [0, 1, 2], configs={**UNCLEAN, **configs})
+    world.isr(0)
+    world.kill(0)
+    assert world.partition().leader == -1
+    return world
+
+
+# -- who has the most ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({1: (3, 50), 2: (3, 60)}, 2),
+        ({1: (4, 10), 2: (3, 60)}, 1),
+        ({1: (3, 60), 2: (3, 60)}, 1),
+        ({2: (3, 1)}, 2),
+        ({1: (-1, 0), 2: (0, 1)}, 2),
+        ({1: (-1, 90), 2: (5, 80)}, 1),
+        ({1: (-1, 70), 2: (5, 80)}, 2),
+        ({}, -1),
+    ],
+    ids=[
+        "the longer log",
+        "a later reign beats a longer log",
+        "of equals the first replica",
+        "whoever answered",
+        "an empty log has nothing",
+        "an epoch that is gone is not an old one",
+        "ends alone count then",
+        "nobody answered",
+    ],
+)
+def test_the_most_complete_log(states: dict[int, tuple[int, int]], expected: int) -> None:
+    told = {replica: LogState(*state) for replica, state in states.items()}
+    assert most_complete((1, 2), told) == expected
+
+
+# -- what is asked, and what becomes of it ---------------------------------------------------
+
+
+def test_the_live_replicas_are_asked_and_nobody_else() -> None:
+    world = bereft()
+    (wounded,) = wanting(world.state, world.settings)
+    assert list(wounded.candidates) == [1, 2]
+    assert wounded.topic == "t"
+    world.kill(2)
+    assert list(asked_of(wanting(world.state, world.settings))) == [1]
+
+
+def test_the_one_with_most_records_leads_and_not_the_first() -> None:
+    world = bereft()
+    world.recover(b1=(0, 10), b2=(0, 11))
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+
+
+def test_who_does_not_answer_is_not_elected() -> None:
+    world = bereft()
+    world.recover(b1=(0, 10))
+    assert world.partition().leader == 1
+
+
+def test_nobody_leads_while_nobody_answers() -> None:
+    world = bereft()
+    world.recover()
+    assert world.partition().leader == -1
+
+
+def test_topics_that_want_complete_leaders_wait_for_one() -> None:
+    world = World(2)
+    world.create("t", [0, 1])
+    world.isr(0)
+    world.kill(0)
+    assert wanting(world.state, world.settings) == []
+
+
+def test_partitions_whose_replicas_are_all_dead_are_not_asked_about() -> None:
+    world = bereft()
+    world.kill(1)
+    world.kill(2)
+    assert wanting(world.state, world.settings) == []
+
+
+def found_in(world: World) -> dict:
+    wounded = wanting(world.state, world.settings)
+    answers = {1: {each.at: LogState(0, 9) for each in wounded}}
+    return recoveries(wounded, answers)
+
+
+def test_a_complete_replica_that_came_back_meanwhile_leads() -> None:
+    world = bereft()
+    found = found_in(world)
+    world.heartbeat(0)
+    assert world.partition().leader == 0
+    assert decide_recoveries(world.image, found, world.settings).records == []
+
+
+def test_a_broker_that_restarted_since_it_answered_is_not_elected() -> None:
+    world = bereft()
+    found = found_in(world)
+    world.kill(1)
+    world.start(1, 1)
+    assert decide_recoveries(world.image, found, world.settings).records == []
+
+
+def test_a_broker_that_died_since_it_answered_is_not_elected() -> None:
+    world = bereft()
+    found = found_in(world)
+    world.kill(1)
+    assert decide_recoveries(world.image, found, world.settings).records == []
+
+
+def test_nothing_is_elected_for_a_partition_that_changed_meanwhile() -> None:
+    world = bereft(elr=True)
+    found = {
+        at: recovery._replace(partition_epoch=recovery.partition_epoch - 1)
+        for at, recovery in found_in(world).items()
+    }
+    assert found
+    assert decide_recoveries(world.image, found, world.settings).records == []
+
+
+def test_the_most_complete_log_is_preferred_to_the_last_known_leader() -> None:
+    world = World(3, elr=True)
+    world.create("t", [0, 1], configs={**UNCLEAN, "min.insync.replicas": "1"})
+    world.isr(0)
+    world.kill(0)
+    assert world.partition().last_known_elr == (0,)
+    world.recover(b1=(0, 3))
+    assert world.partition().leader == 1
+    assert world.partition().elr == ()
+
+
+# -- the loop --------------------------------------------------------------------------------
+
+
+class FakeController:
+    """A controller over a small world; it may lose its leadership."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_active = True
+
+    @property
+    def newest(self):
+        return self.world.state if self.is_active else None
+
+    async def submit(self, decide):
+        if not self.is_active:
+            raise NotController("gone")
+        moment = Moment(self.world.state, Millis(0), Millis(0), Offset(0), LeaderEpoch(0))
+        return self.world.take(decide(moment))
+
+
+def looping(world: World, ends: dict[int, tuple[int, int]]) -> tuple[UncleanRecovery, list[int]]:
+    asked: list[int] = []
+
+    async def ask(
+        broker_id: int, wounded: Sequence[Wounded]
+    ) -> dict[TopicIdPartition, LogState] | None:
+        asked.append(broker_id)
+        if broker_id not in ends:
+            return None
+        return {each.at: LogState(*ends[broker_id]) for each in wounded}
+
+    return UncleanRecovery(FakeController(world), ask, world.settings, 3_600_000), asked
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+
+
+def test_the_loop_recovers_what_it_finds_and_is_woken_by_an_image() -> None:
+    async def scenario() -> None:
+        world = bereft()
+        recovery, asked = looping(world, {1: (0, 4), 2: (0, 5), 3: (0, 1)})
+        running = asyncio.create_task(recovery.run(lambda: None))
+        await until(lambda: world.partition().leader == 2)
+        assert sorted(asked) == [1, 2]
+        assert recovery.elected == 1
+        world.create("u", [1, 3], configs=UNCLEAN)
+        world.isr(1, name="u")
+        world.kill(1)
+        assert world.partition("u").leader == -1
+        recovery.on_image(world.delta, world.image)
+        await until(lambda: world.partition("u").leader == 3)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_is_no_more_elects_nobody() -> None:
+    async def scenario() -> None:
+        world = bereft()
+        recovery, asked = looping(world, {1: (0, 4)})
+        recovery.controller.is_active = False
+        assert await recovery._round()
+        assert await recovery.find([]) == {}
+        assert asked == []
+
+    asyncio.run(scenario())
+
+
+def test_what_is_asked_by_name_is_found_whatever_its_topic_prefers() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        world.create("t", [0, 1])
+        world.isr(0)
+        world.kill(0)
+        recovery, _ = looping(world, {1: (2, 7)})
+        at = TopicIdPartition(world.topic("t").id, 0)
+        found = await recovery.find([at])
+        assert found[at].leader == 1
+        world.take(decide_recoveries(world.image, found, world.settings))
+        assert world.partition().leader == 1
+        assert await recovery.find([at]) == {}, "there is a leader now"
+
+    asyncio.run(scenario())
