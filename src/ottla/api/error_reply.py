@@ -8,21 +8,22 @@ Some old versions have no place for an error at all, and only closing the connec
 Compared with the error responses of Apache Kafka's own request classes, version by version.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import response_class
-from ottla.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-)
-from ottla.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-)
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import Field, Kind, Message, covers
+from ottla.runtime.late import LateModule
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages import alter_replica_log_dirs, alter_user_scram_credentials
+else:
+    alter_replica_log_dirs = LateModule("ottla.protocol.messages.alter_replica_log_dirs")
+    alter_user_scram_credentials = LateModule(
+        "ottla.protocol.messages.alter_user_scram_credentials"
+    )
 
 # Spellings of one thing. The name in the response is looked up, then the others, in the request.
 _SAME: Final = (
@@ -71,22 +72,24 @@ def error_reply(
     at_top = _set_code(response, version, code, message)
     if request is None or key is _NOT_MIRRORED or (at_top and key not in _IN_BOTH):
         return response if at_top else None
-    mirrored = _mirror(_lined_up(request), response, version, (code, message))
+    mirrored = _mirror(_lined_up(key, request), response, version, (code, message))
     return response if at_top or mirrored else None
 
 
-def _lined_up(request: Message) -> Message:
+def _lined_up(key: ApiKey, request: Message) -> Message:
     """Return a request whose first array lines up with the response's; most are so already."""
-    match request:
-        case AlterReplicaLogDirsRequest():
-            return AlterReplicaLogDir(topics=[t for d in request.dirs for t in d.topics])
-        case AlterUserScramCredentialsRequest():
-            users = [each.name for each in request.deletions]
-            users += [each.name for each in request.upsertions]
-            named = [ScramCredentialDeletion(user) for user in dict.fromkeys(users)]
-            return AlterUserScramCredentialsRequest(named)
-        case _:
-            return request
+    if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
+        assert isinstance(request, alter_replica_log_dirs.AlterReplicaLogDirsRequest)
+        topics = [topic for directory in request.dirs for topic in directory.topics]
+        return alter_replica_log_dirs.AlterReplicaLogDir(topics=topics)
+    if key is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+        scram = alter_user_scram_credentials
+        assert isinstance(request, scram.AlterUserScramCredentialsRequest)
+        users = [each.name for each in request.deletions]
+        users += [each.name for each in request.upsertions]
+        named = [scram.ScramCredentialDeletion(user) for user in dict.fromkeys(users)]
+        return scram.AlterUserScramCredentialsRequest(named)
+    return request
 
 
 def _set_code(target: Message, version: int, code: ErrorCode, message: str | None) -> bool:

@@ -5,7 +5,6 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from ottla.cli.output import Output
 from ottla.cli.server_words import ServerWords
@@ -29,7 +28,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 def serve(words: ServerWords) -> None:
     """Run a node; SIGTERM and SIGINT stop it in order. Exits 1 with a sentence on a failure."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    loaded = load_settings(Path(words.config), list(words.overrides))
+    loaded = load_settings(words.config, list(words.overrides))
 
     def started(node: Node) -> None:
         settle()

@@ -2,17 +2,17 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 from ottla.config.errors import ConfigError
 from ottla.config.settings import Loaded, load
 
 
-def load_settings(path: Path, overrides: list[str]) -> Loaded:
+def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
     """Return the settings of a file, the environment and overrides; exit 1 on any problem."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{path}: {error}")
     try:

@@ -17,17 +17,10 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ottla.controller.acls import acl_record, refuse_acl
 from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from ottla.controller.configs import config_record
-from ottla.controller.scram import (
-    ITERATIONS_MAX,
-    ITERATIONS_MIN,
-    ScramMechanism,
-    credential_record,
-    salted_password,
-)
 from ottla.metadata.access import Acl, ScramUser
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -45,7 +38,16 @@ from ottla.protocol.internal.metadata_cluster import (
     FeatureLevelRecord,
 )
 from ottla.protocol.internal.metadata_security import UserScramCredentialRecord
+from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Random
+
+# Needed where a cluster is formatted with users or ACLs, not where a node starts.
+if TYPE_CHECKING:
+    from ottla.controller import acls as acl_rules
+    from ottla.controller import scram as scram_rules
+else:
+    acl_rules = LateModule("ottla.controller.acls")
+    scram_rules = LateModule("ottla.controller.scram")
 
 SALT_BYTES = 24
 TRANSACTION_NAME = "Bootstrap records"
@@ -115,10 +117,10 @@ def bootstrap_records(
     records = feature_records(levels)
     records += [Versioned(record, 0) for record in scram]
     for acl in dict.fromkeys(acls):
-        refusal = refuse_acl(acl)
+        refusal = acl_rules.refuse_acl(acl)
         if refusal is not None:
             raise BadBootstrap(f"an ACL is not possible: {refusal.message}")
-        records.append(acl_record(random.uuid(), acl))
+        records.append(acl_rules.acl_record(random.uuid(), acl))
     return records
 
 
@@ -166,23 +168,23 @@ def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
     if "password" in values:
         if not values["password"]:
             raise BadBootstrap("the password of a SCRAM user is empty")
-        salted = salted_password(mechanism, values["password"], salt, iterations)
+        salted = scram_rules.salted_password(mechanism, values["password"], salt, iterations)
     elif "saltedpassword" not in values:
         raise BadBootstrap("a SCRAM user needs a password or a saltedpassword")
     elif given is None:
         raise BadBootstrap("a saltedpassword needs the salt it was made with")
     else:
         salted = _decoded("saltedpassword", values["saltedpassword"])
-    return credential_record(ScramUser(mechanism, name), salt, salted, iterations)
+    return scram_rules.credential_record(ScramUser(mechanism, name), salt, salted, iterations)
 
 
-def _split_mechanism(text: str) -> tuple[ScramMechanism, str]:
+def _split_mechanism(text: str) -> "tuple[scram_rules.ScramMechanism, str]":
     name, equals, rest = text.partition("=")
     if not equals:
         raise BadBootstrap("a SCRAM user is given as MECHANISM=[name=...,password=...]")
-    mechanism = next((known for known in ScramMechanism if str(known) == name), None)
+    mechanism = next((known for known in scram_rules.ScramMechanism if str(known) == name), None)
     if mechanism is None:
-        known = " and ".join(map(str, ScramMechanism))
+        known = " and ".join(map(str, scram_rules.ScramMechanism))
         raise BadBootstrap(f"there is no such SCRAM mechanism; there are {known}")
     if not (rest.startswith("[") and rest.endswith("]") and len(rest) > 1):
         raise BadBootstrap("what follows the SCRAM mechanism stands in [ and ]")
@@ -205,11 +207,12 @@ def _values(inner: str) -> dict[str, str]:
 
 def _iterations(text: str | None) -> int:
     if text is None:
-        return ITERATIONS_MIN
+        return scram_rules.ITERATIONS_MIN
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
         raise BadBootstrap("the iterations of a SCRAM user are no number")
-    if not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
-        raise BadBootstrap(f"iterations must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}")
+    least, most = scram_rules.ITERATIONS_MIN, scram_rules.ITERATIONS_MAX
+    if not least <= int(text) <= most:
+        raise BadBootstrap(f"iterations must be between {least} and {most}")
     return int(text)
 
 

@@ -67,7 +67,6 @@ from ottla.observability.http_service import HttpService
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NodeId, Uuid
-from ottla.raft.auto_join import AutoJoin
 from ottla.raft.snapshots import read_bootstrap
 from ottla.replication.partition import Partition
 from ottla.runtime.late import LateModule
@@ -82,6 +81,7 @@ from ottla.storage.log_dir import LogDirectory
 if TYPE_CHECKING:
     from ottla.api import describe, raft, topic_partitions
     from ottla.node.coordination import Coordination
+    from ottla.raft.auto_join import AutoJoin
 else:
     describe = LateModule("ottla.api.describe")
     raft = LateModule("ottla.api.raft")
@@ -163,7 +163,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     recovery: UncleanRecovery | None
     controller_listener: Server | None
     controller_registration: ControllerRegistering | None
-    auto_join: AutoJoin | None
+    auto_join: "AutoJoin | None"
     lifecycle: BrokerLifecycle | None
     hosting: Hosting | None
     coordinators: Coordinators | None

@@ -11,7 +11,6 @@ from ottla.node.listening import endpoints_of
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NO_LEADER, LeaderEpoch, NodeId, Offset
 from ottla.raft.applier import MetadataListener
-from ottla.raft.auto_join import AutoJoin, JoinMark
 from ottla.raft.configuration import log_config, raft_settings, retention, static_voters
 from ottla.raft.core.messages import VoterChangeReply
 from ottla.raft.core.settings import RaftSettings
@@ -20,10 +19,14 @@ from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
 from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state import QuorumStateFile
+from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Address
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground
+    from ottla.raft import auto_join
+else:
+    auto_join = LateModule("ottla.raft.auto_join")
 
 
 class NodeQuorum(msgspec.Struct, frozen=True):
@@ -105,16 +108,16 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
     return NodeQuorum(driver, log, settings)
 
 
-def build_auto_join(ground: "Ground", quorum: NodeQuorum) -> AutoJoin | None:
+def build_auto_join(ground: "Ground", quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
     """Return who adds this controller to the voters; None where it is not to add itself."""
     config = ground.loaded.broker
     if not config.controller_quorum_auto_join_enable or not ground.has_role("controller"):
         return None
     servers = map(parse_host_port, config.controller_quorum_bootstrap_servers)
-    return AutoJoin(
+    return auto_join.AutoJoin(
         quorum.settings,
         quorum.driver,
-        JoinMark(ground.ports.disk, _log_path(ground), quorum.settings),
+        auto_join.JoinMark(ground.ports.disk, _log_path(ground), quorum.settings),
         ground.ports.network,
         [Address(server.host, server.port) for server in servers],
     )

@@ -9,7 +9,7 @@ timeout.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -19,8 +19,14 @@ from ottla.protocol.faults import Fault
 from ottla.protocol.schema import Message
 from ottla.raft.core.messages import Reply, Request
 from ottla.raft.core.voters import Endpoint
-from ottla.raft.wire import to_message, to_reply
+from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Address, Network
+
+if TYPE_CHECKING:
+    from ottla.raft import wire
+else:
+    # The only voter of a quorum speaks to nobody.
+    wire = LateModule("ottla.raft.wire")
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +80,9 @@ class WirePeers:
             # peer that vanished is dialled anew.
             connection = await self._connect(address, line)
             response: Message = await connection.send(
-                to_message(request), timeout_ms=self._timeout_ms
+                wire.to_message(request), timeout_ms=self._timeout_ms
             )
-            reply = to_reply(response, endpoint.listener)
+            reply = wire.to_reply(response, endpoint.listener)
         except (OSError, Fault) as error:
             self._note_down(address, line, error)
             return None
