@@ -28,6 +28,7 @@ ORDER = (
     "share-coordinator",
     "tiering",
     "controller",  # what the active controller does because of a committed change
+    "unclean-recovery",  # partitions that have no leader now
     "registration",  # a broker that has caught up asks to be unfenced
     "snapshots",
     "metrics",
