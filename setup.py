@@ -9,7 +9,14 @@ from setuptools import Extension, setup
 
 # module -> source; the one list of what is compiled.
 COMPILED: dict[str, str] = {
+    "ottla.pipeline.decode": "src/ottla/pipeline/decode.py",
+    "ottla.api.produce_lane": "src/ottla/api/produce_lane.py",
+    "ottla.replication.appending": "src/ottla/replication/appending.py",
+    "ottla.pipeline.encode": "src/ottla/pipeline/encode.py",
     "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",
+    "ottla.server.inlet": "src/ottla/server/inlet.py",
+    "ottla.storage.log_tail": "src/ottla/storage/log_tail.py",
+    "ottla.storage.segment_tail": "src/ottla/storage/segment_tail.py",
     "ottla.storage.offset_map": "src/ottla/storage/offset_map.py",
     "ottla.storage.record_filter": "src/ottla/storage/record_filter.py",
 }

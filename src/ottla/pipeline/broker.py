@@ -43,6 +43,8 @@ API_TIMEOUT_MS: Final = 60_000
 """Kafka's ``default.api.timeout.ms``: how long a call is tried again."""
 REQUEST_TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``: how long one reply is waited for."""
+FETCH_BYTES_MAX: Final = 8 << 20
+"""Our ``fetch.max.bytes``: what one fetch asks for at the most."""
 _UNKNOWN_TOPIC_ATTEMPTS: Final = (
     3  # metadata of a topic just made may lag; one misspelt never comes
 )
@@ -145,6 +147,7 @@ class BrokerClient:
         self._client_id = settings.client_id
         self._api_timeout_ms = int(properties.get("default.api.timeout.ms", API_TIMEOUT_MS))
         self.request_timeout_ms = int(properties.get("request.timeout.ms", REQUEST_TIMEOUT_MS))
+        self.fetch_bytes_max = int(properties.get("fetch.max.bytes", FETCH_BYTES_MAX))
         self._backoff = Backoff(
             int(properties.get("retry.backoff.ms", 100)),
             int(properties.get("retry.backoff.max.ms", 1000)),
@@ -208,7 +211,7 @@ class BrokerClient:
         Raises:
             Refused: no such topic or partition, or no leader in time. NoBroker: nobody answers.
         """
-        for _ in self._attempts():
+        for _ in self.attempts():
             topic = self._topic(partition.topic)
             leader = topic.leaders.get(partition.number)
             if leader is not None:
@@ -270,7 +273,7 @@ class BrokerClient:
             NoBroker: nobody answered in time. UnsupportedVersion: the node does not serve it.
         """
         failure = "none is known"
-        for _ in self._attempts():
+        for _ in self.attempts():
             for address in self._candidates(node):
                 try:
                     return self._exchange(address, request)
@@ -331,7 +334,7 @@ class BrokerClient:
     ) -> Message:
         reply: Message | None = None
         lost: Exception = NoBroker("no time to ask")
-        for _ in self._attempts():
+        for _ in self.attempts():
             node = find()
             message = request() if callable(request) else request
             try:
@@ -347,7 +350,7 @@ class BrokerClient:
 
     def _find_coordinator(self, key: str, kind: int) -> NodeId:
         code, message = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), ""
-        for _ in self._attempts():
+        for _ in self.attempts():
             reply = self.call(requests.find_coordinator(key, kind))
             found = requests.read_coordinator(reply)
             code, message = found.error_code, found.error_message or ""
@@ -358,6 +361,25 @@ class BrokerClient:
             if code not in _COORDINATOR_MOVED:
                 break
         raise Refused(code, key, message)
+
+    def adds_partitions(self) -> bool:
+        """Say whether a transaction takes a partition in with the first record sent there.
+
+        The cluster decides it for all of its nodes, so any may tell.
+
+        Raises:
+            NoBroker: nobody answers.
+        """
+        failure: Exception | None = None
+        for _ in self.attempts():
+            for node in tuple(self._addresses):
+                try:
+                    with self.lend(node) as wire:
+                        return wire.adds_partitions
+                except (OSError, RequestTimedOut) as error:
+                    failure = error
+            self._refresh_nodes()
+        raise NoBroker(f"no broker answers: {failure}")
 
     # -- offsets ---------------------------------------------------------------
 
@@ -372,7 +394,7 @@ class BrokerClient:
             Refused: a partition is not there, or not to be asked. NoBroker: nobody answers.
         """
         found: dict[TopicPartition, int] = {}
-        for _ in self._attempts():
+        for _ in self.attempts():
             left = {each: time for each, time in asked.items() if each not in found}
             error = self._list_offsets_once(left, committed, found)
             if error is None:
@@ -520,7 +542,7 @@ class BrokerClient:
 
     # -- patience --------------------------------------------------------------
 
-    def _attempts(self) -> Iterator[int]:
+    def attempts(self) -> Iterator[int]:
         """Yield attempts, with a pause before each but the first, until the time is used up."""
         deadline = self._clock.monotonic() + self._api_timeout_ms
         attempt = 0

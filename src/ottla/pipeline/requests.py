@@ -51,7 +51,7 @@ def error_codes(message: Message) -> Iterator[int]:
     """Yield every error code in a reply, its own and those of its parts, NONE left out."""
     for field in message.__struct_fields__:
         value = getattr(message, field)
-        if field == "error_code":
+        if field.endswith("error_code"):
             if value:
                 yield value
         elif isinstance(value, list):

@@ -38,6 +38,10 @@ FRAME_BYTES_MAX: Final = 512 << 20
 
 _RECEIVE_BYTES_MAX: Final = 16 << 20  # at most so much at once, so that a lie costs no more
 _CORRELATION_ID_MAX: Final = 2**31 - 1
+# From these versions on a transaction takes a partition in by itself, with the first record sent
+# there: to be spoken only where the cluster's `transaction.version` has it so (KIP-890).
+_BEFORE_IMPLICIT_PARTITIONS: Final = {ApiKey.PRODUCE: 11, ApiKey.END_TXN: 4}
+_CLIENT_FORM_MAX: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}  # beyond it, brokers ask brokers
 
 
 class Wire:
@@ -46,6 +50,7 @@ class Wire:
     def __init__(self, address: Address, client_id: str, connected: socket.socket) -> None:
         self.address = address
         self.versions: Mapping[int, Versions] = {}
+        self.features: Mapping[str, int] = {}
         self._client_id = client_id
         self._socket = connected
         self._under_way: deque[tuple[int, ApiKey, int]] = deque()
@@ -85,7 +90,15 @@ class Wire:
         ours, theirs = APIS[key].versions, self.versions.get(key)
         if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
             raise UnsupportedVersion(f"{self.address}: {key.title} {ours} against {theirs}")
-        return min(ours[1], theirs[1])
+        ceiling = _CLIENT_FORM_MAX.get(key, ours[1])
+        if not self.adds_partitions:
+            ceiling = min(ceiling, _BEFORE_IMPLICIT_PARTITIONS.get(key, ceiling))
+        return min(ours[1], theirs[1], ceiling)
+
+    @property
+    def adds_partitions(self) -> bool:
+        """Whether a transaction takes a partition in with the first record sent there."""
+        return self.features.get("transaction.version", 0) >= 2
 
     def ask(self, request: Message) -> Message:
         """Send a request and wait for its reply; none may be outstanding.
@@ -141,6 +154,7 @@ class Wire:
         self.versions = {
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
+        self.features = {each.name: each.max_version_level for each in response.finalized_features}
 
     def _ask_versions(self, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):

@@ -19,6 +19,7 @@ uint: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 uchar: TypeAlias = builtins.int
+p_uchar: TypeAlias = builtins.bytearray  # bytes that are written to
 Py_ssize_t: TypeAlias = builtins.int
 
 

@@ -1,0 +1,158 @@
+"""Rows that Spark hands over, as columns of what becomes records and where each row goes.
+
+``value`` is there, ``key``, ``headers``, ``topic`` and ``partition`` may be. Every other column is
+overlooked, as Spark's own sink does: a table that was read from a topic can be written to another.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.encode import (
+    Cells,
+    Columns,
+    HeaderCells,
+    Numbers,
+    partitions_of_keys,
+    rows_by_number,
+)
+
+PartitionCount = Callable[[str], int]
+"""Tells how many partitions a topic has; raises where there is no such topic."""
+
+_NOBODY: Final = -1
+
+
+class BadRow(ValueError):
+    """A row that cannot become a record, and why."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """The rows of one partition, in their order."""
+
+    partition: TopicPartition
+    rows: Numbers
+
+
+class SinkRows(msgspec.Struct, frozen=True):
+    """One Arrow batch, ready to be encoded."""
+
+    columns: Columns
+    shares: tuple[Share, ...]
+
+
+def sink_rows(
+    batch: pa.RecordBatch, topic: str | None, partition_count: PartitionCount, turn: int
+) -> SinkRows:
+    """Lay out a batch and say where its rows go.
+
+    ``topic`` takes the place of the column. Rows with neither key nor partition go to the
+    partition of this ``turn``, all together: fewer and larger batches (KIP-480).
+
+    Raises:
+        BadRow: a null topic, a null header key, a partition that the topic does not have.
+    """
+    columns = Columns(
+        _optional_cells(batch, "key"), cells_of(batch.column("value")), _headers(batch)
+    )
+    shares = []
+    for name, is_row in _topics(batch, topic):
+        count = partition_count(name)
+        chosen = _choose(batch, name, columns.keys, count, turn)
+        if is_row is not None:
+            chosen = _int32(pc.if_else(is_row, _as_arrow(chosen), _NOBODY))
+        for number, rows in enumerate(rows_by_number(chosen, count)):
+            if rows:
+                shares.append(Share(TopicPartition(name, number), rows))
+    return SinkRows(columns, tuple(shares))
+
+
+def cells_of(column: pa.Array) -> Cells:
+    """Return where the bytes of a column of strings or bytes lie; they are not copied."""
+    if column.type not in (pa.binary(), pa.string()):
+        column = column.cast(pa.binary())
+    _, starts, data = column.buffers()
+    first = column.offset
+    if starts is None:  # a column without rows may have no buffers
+        return Cells(memoryview(array("i", [0])), b"", b"")
+    return Cells(
+        memoryview(starts).cast("B").cast("i")[first : first + len(column) + 1],
+        b"" if data is None else memoryview(data).cast("B"),
+        _nulls(column),
+    )
+
+
+def _nulls(column: pa.Array) -> bytes | memoryview:
+    if column.null_count == 0:
+        return bytes(len(column))
+    flags = column.is_null().cast(pa.uint8())
+    return memoryview(flags.buffers()[1]).cast("B")[: len(column)]
+
+
+def _optional_cells(batch: pa.RecordBatch, name: str) -> Cells:
+    if name not in batch.schema.names:
+        rows = batch.num_rows
+        return Cells(memoryview(array("i", bytes(4 * rows + 4))), b"", b"\x01" * rows)
+    return cells_of(batch.column(name))
+
+
+def _headers(batch: pa.RecordBatch) -> HeaderCells:
+    if "headers" not in batch.schema.names or not batch.num_rows:
+        return HeaderCells.none(batch.num_rows)
+    column = batch.column("headers")
+    # A null list may hold entries all the same: taken out, its bounds meet.
+    if column.null_count:
+        column = pc.if_else(column.is_valid(), column, pa.scalar([], column.type))
+    starts = memoryview(column.buffers()[1]).cast("B").cast("i")
+    entries = column.values
+    keys = entries.field("key")
+    if keys.null_count or entries.null_count:
+        raise BadRow("a header has no key: column 'headers' must have a key in every entry")
+    first = column.offset
+    bounds = starts[first : first + len(column) + 1]
+    return HeaderCells(bounds, cells_of(keys), cells_of(entries.field("value")))
+
+
+def _topics(
+    batch: pa.RecordBatch, topic: str | None
+) -> Iterator[tuple[str, pa.BooleanArray | None]]:
+    """Give every topic of a batch and which rows go there; None: all."""
+    if topic is not None:
+        yield topic, None
+        return
+    names = batch.column("topic")
+    if names.null_count:
+        raise BadRow("a row has no topic: column 'topic' is null there, and option 'topic' not set")
+    different = pc.unique(names).to_pylist()
+    for name in different:
+        yield name, None if len(different) == 1 else pc.equal(names, name)
+
+
+def _choose(batch: pa.RecordBatch, topic: str, keys: Cells, count: int, turn: int) -> Numbers:
+    chosen = partitions_of_keys(keys, count, turn % count)
+    if "partition" not in batch.schema.names:
+        return chosen
+    asked = batch.column("partition")
+    wrong = pc.or_(pc.less(asked, 0), pc.greater_equal(asked, count))
+    if pc.any(wrong).as_py():
+        bad = asked.filter(wrong)[0].as_py()
+        raise BadRow(f"partition {bad}: topic {topic} has {count}, counted from 0")
+    return _int32(pc.coalesce(asked.cast(pa.int32()), _as_arrow(chosen)))
+
+
+def _as_arrow(numbers: Numbers) -> pa.Int32Array:
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _int32(column: pa.Array) -> Numbers:
+    flat = column.cast(pa.int32())
+    first = flat.offset * 4
+    view = memoryview(flat.buffers()[1]).cast("B")[first : first + 4 * len(flat)]
+    numbers = array("i")
+    numbers.frombytes(view)
+    return numbers

@@ -1,0 +1,149 @@
+"""Batches that are built already, sent to real nodes: once each, in order, in transactions."""
+
+from array import array
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Assigned
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.client.cluster import Refused
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.broker import LATEST, BrokerClient
+from ottla.pipeline.encode import Cells, Columns, HeaderCells, Region, encode_rows
+from ottla.pipeline.produce import Fenced, ProduceOptions, RawProducer
+from ottla.protocol.records.batch import Compression
+from ottla.testing import run_cluster, run_node
+
+
+@pytest.fixture(scope="module")
+def node():
+    with run_node() as running:
+        yield running
+
+
+@pytest.fixture
+def client(node):
+    made = BrokerClient(
+        SimpleNamespace(bootstrap=(node.bootstrap,), client_id="test", properties={})
+    )
+    yield made
+    made.close()
+
+
+def create(bootstrap, name, partitions=1, replicas=1):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
+        future.result(10)
+
+
+def region(*values: bytes) -> Region:
+    columns = Columns(
+        Cells.of([None] * len(values)), Cells.of(list(values)), HeaderCells.none(len(values))
+    )
+    return encode_rows(columns, array("i", range(len(values))), 0, 1 << 30)
+
+
+def read(bootstrap, topic, partition, count):
+    """Read what committed readers see, up to ``count`` records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([Assigned(topic, partition, 0)])
+    found = []
+    while len(found) < count:
+        message = consumer.poll(10)
+        assert message is not None, f"only {found}"
+        assert message.error() is None, message.error()
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("compression", list(Compression), ids=lambda each: each.name)
+def test_every_codec_is_understood_by_clients(node, client, compression):
+    topic = f"packed-{compression.name.lower()}"
+    create(node.bootstrap, topic, 2)
+    producer = RawProducer(client, ProduceOptions(compression=compression))
+    producer.open()
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer.send({first: [region(b"a", b"b"), region(b"c")], second: [region(b"x" * 5000)]})
+    producer.send({first: [region(b"d")]})
+    assert read(node.bootstrap, topic, 0, 4) == [b"a", b"b", b"c", b"d"]
+    assert read(node.bootstrap, topic, 1, 1) == [b"x" * 5000]
+
+
+def test_a_batch_sent_again_is_there_once(node, client):
+    create(node.bootstrap, "again")
+    producer = RawProducer(client, ProduceOptions())
+    producer.open()
+    where = TopicPartition("again", 0)
+    batch = producer._build(where, region(b"once"))
+    producer._deliver([batch])
+    producer._deliver([batch])
+    assert client.list_offsets({where: LATEST}, committed=False) == {where: 1}
+
+
+def test_a_commit_shows_all_and_an_abort_nothing(node, client):
+    create(node.bootstrap, "ends", 2)
+    producer = RawProducer(client, ProduceOptions(transactional_id="ends"))
+    producer.open()
+    first, second = TopicPartition("ends", 0), TopicPartition("ends", 1)
+    producer.send({first: [region(b"void")], second: [region(b"void")]})
+    producer.abort()
+    producer.send({first: [region(b"kept 0")]})
+    producer.send({second: [region(b"kept 1")]})
+    producer.commit()
+    assert read(node.bootstrap, "ends", 0, 1) == [b"kept 0"]
+    assert read(node.bootstrap, "ends", 1, 1) == [b"kept 1"]
+
+
+def test_who_opens_later_fences_and_ends_what_was_open(node, client):
+    create(node.bootstrap, "taken")
+    where = TopicPartition("taken", 0)
+    zombie = RawProducer(client, ProduceOptions(transactional_id="taken"))
+    zombie.open()
+    zombie.send({where: [region(b"zombie")]})
+    heir = RawProducer(client, ProduceOptions(transactional_id="taken"))
+    heir.open()
+    with pytest.raises(Fenced, match="taken"):
+        zombie.commit()
+    with pytest.raises(Fenced):
+        zombie.send({where: [region(b"zombie again")]})
+    heir.send({where: [region(b"heir")]})
+    heir.commit()
+    assert read(node.bootstrap, "taken", 0, 1) == [b"heir"]
+
+
+def test_what_a_broker_will_not_have_says_which_partition(node, client):
+    create(node.bootstrap, "small")
+    producer = RawProducer(client, ProduceOptions())
+    producer.open()
+    with pytest.raises(Refused, match="small-0: MESSAGE_TOO_LARGE"):
+        producer.send({TopicPartition("small", 0): [region(bytes(2 << 20))]})
+
+
+def test_a_leader_that_is_killed_costs_nothing_but_time():
+    with run_cluster(3, processes=True) as cluster:
+        create(cluster.bootstrap, "moving", 3, 3)
+        client = BrokerClient(
+            SimpleNamespace(
+                bootstrap=tuple(cluster.bootstrap.split(",")), client_id="test", properties={}
+            )
+        )
+        producer = RawProducer(client, ProduceOptions(transactional_id="moving"))
+        producer.open()
+        partitions = [TopicPartition("moving", number) for number in range(3)]
+        producer.send({each: [region(b"before")] for each in partitions})
+        cluster.kill(client.leader(partitions[0]).node_id)
+        producer.send({each: [region(b"after")] for each in partitions})
+        producer.commit()
+        for number in range(3):
+            assert read(cluster.bootstrap, "moving", number, 2) == [b"before", b"after"]
+        client.close()
