@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml setup.py $(shell grep -o '"src/[^"]*\.py"' setup.py | t
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install -q --group dev
-	$(BIN)/python -m pip install -q -e ".[objects,fast]"
+	$(BIN)/python -m pip install -q -e ".[objects,fast,spark]"
 	touch $@
 
 run: setup ## a node on 127.0.0.1:9092, its data in ./ottla-data; Ctrl-C stops it
@@ -23,7 +23,7 @@ run: setup ## a node on 127.0.0.1:9092, its data in ./ottla-data; Ctrl-C stops i
 test: test-compiled test-plain ## everything, with the compiled modules and without
 
 test-compiled: setup
-	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) -q -m "not jvm and not external"
+	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m "not jvm and not external"
 
 # The wheel as it comes out where there is no C compiler, and the tests of what it changes.
 test-plain: setup

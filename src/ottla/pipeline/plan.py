@@ -227,7 +227,7 @@ def _expired(partition: TopicPartition, first: int, last: int, log_start: int) -
 
 
 def _truncated(partition: TopicPartition, first: int, last: int) -> Loss:
-    note = f"the log ends at {first} (its end was lost, as by an unclean leader election)"
+    note = f"the log ends at {first} (its end was lost, as by an unclean election, or never was)"
     return Loss(partition, Cause.TRUNCATED, first, last, note)
 
 
@@ -283,6 +283,20 @@ def _vanished(ends: Positions, ids: Mapping[str, str], view: View) -> list[Loss]
 
 def _is_other(known: str | None, now: str) -> bool:
     return bool(known) and known != now
+
+
+def within(positions: Positions, view: View) -> tuple[Positions, list[Loss]]:
+    """Move positions that a user has named into the log, and say what was passed over."""
+    found: Positions = {}
+    losses: list[Loss] = []
+    for partition, asked in sorted(positions.items()):
+        earliest, latest = view.earliest[partition], view.latest[partition]
+        found[partition] = min(max(asked, earliest), latest)
+        if asked < earliest:
+            losses.append(_expired(partition, asked, earliest, earliest))
+        elif asked > latest:
+            losses.append(_truncated(partition, latest, asked))
+    return found, losses
 
 
 def is_due(rows: int, limits: Limits, waited_ms: int) -> bool:

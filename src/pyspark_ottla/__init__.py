@@ -1,0 +1,62 @@
+"""Makes ``format("ottla")`` known to Spark, which looks for packages called ``pyspark_*``.
+
+Every session imports this, whether it reads a topic or not: what does the work is imported when a
+source or sink is asked for. Everything else is in `ottla.pipeline`.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """Topics as a source and a sink, in batches and as streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in ``format(...)``."""
+        return "ottla"
+
+    def schema(self) -> "StructType":
+        """Return all columns of a record. Raises OptionError."""
+        from ottla.pipeline.columns import full_schema
+        from ottla.pipeline.options import include_headers
+
+        return full_schema(include_headers(self.options))
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        """Return what reads once. Raises OptionError, BadSchema."""
+        from ottla.pipeline.options import SourceOptions
+        from ottla.pipeline.source import BatchReader
+
+        return BatchReader(SourceOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
+        """Return what reads on and on. Raises OptionError, BadSchema."""
+        from ottla.pipeline.options import SourceOptions
+        from ottla.pipeline.source import StreamReader
+
+        return StreamReader(SourceOptions.parse(self.options, is_stream=True), schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+        """Return what writes once. Raises OptionError."""
+        from ottla.pipeline.writer import batch_writer
+
+        return batch_writer(dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
+        """Return what writes batch after batch. Raises OptionError."""
+        from ottla.pipeline.writer import stream_writer
+
+        return stream_writer(dict(self.options), schema)
