@@ -33,11 +33,8 @@ class FakeLog:
         self.epochs: list[int] = []
         self.high_watermark = Offset(0)
         self.batch_bytes_max = 1 << 20
+        self.log_start = Offset(0)
         self._wakes: list[Callable[[], None]] = []
-
-    @property
-    def log_start(self) -> Offset:
-        return Offset(0)
 
     @property
     def log_end(self) -> Offset:

@@ -2,107 +2,26 @@
 
 from itertools import pairwise
 
-from coordinator_world import FakeClock, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from share_state_world import KEY, NONE, TOPIC, World
 
-from ottla.coordinators.batches import RecordFound, read_batches
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.parked import Settled
-from ottla.coordinators.shard import Shard, ShardSettings
-from ottla.coordinators.share_state.machine import COLD, ShareStateMachine, ShareStateSettings
+from ottla.coordinators.share_state.machine import (
+    COLD,
+    redundant_below,
+)
 from ottla.coordinators.share_state.rules import (
     Found,
-    StateWrite,
-    decide_delete,
-    decide_initialize,
-    decide_read,
-    decide_summary,
-    decide_write,
 )
 from ottla.coordinators.share_state.state import Run, ShareKey, ShareState, combined
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.share_state_records import (
     ShareSnapshotKey,
     ShareUpdateKey,
-    decode_share_state_record,
 )
-from ottla.protocol.types import ZERO_UUID, LeaderEpoch, Millis, Offset, Uuid
-
-TOPIC = Uuid(bytes(range(16)))
-KEY = ShareKey("g", TOPIC, 0)
-NONE = ErrorCode.NONE
-
-
-class World:
-    """A shard over a log in memory, which can be loaded again."""
-
-    def __init__(self, updates_per_snapshot: int = 500) -> None:
-        self.known = {(TOPIC, 0), (TOPIC, 1)}
-        self.settings = ShareStateSettings(
-            lambda topic, index: (topic, index) in self.known, updates_per_snapshot, cold_ms=1000
-        )
-        self.log, self.clock = FakeLog(), FakeClock()
-        self.shard = self.loaded()
-
-    def loaded(self) -> Shard[ShareStateMachine]:
-        settings = ShardSettings(self.clock, decode_share_state_record)
-        machine = ShareStateMachine(self.settings)
-        shard = Shard("s", LeaderEpoch(1), self.log, machine, settings)
-        while not shard.load_step():
-            pass
-        return shard
-
-    @property
-    def machine(self) -> ShareStateMachine:
-        return self.shard.machine
-
-    def carry_out(self, decide: object) -> object:
-        answers: list[object] = []
-
-        class Ticket:
-            def answer(self, reply: object) -> None:
-                answers.append(reply)
-
-            def fail(self, fault: object) -> None:
-                answers.append(fault)
-
-        self.shard.submit(decide, Ticket())  # type: ignore[arg-type]
-        return answers[0]
-
-    def initialize(self, epoch: int = 0, start: int = 0, key: ShareKey = KEY) -> object:
-        return self.carry_out(lambda m, now: decide_initialize(m, key, epoch, start, now))
-
-    def read(self, leader_epoch: int, key: ShareKey = KEY) -> Found:
-        found = self.carry_out(lambda m, now: decide_read(m, key, leader_epoch, now))
-        assert isinstance(found, Found)
-        return found
-
-    def write(
-        self, *runs: Run, state: int = 0, leader: int = 0, start: int = 0, key: ShareKey = KEY
-    ) -> object:
-        write = StateWrite(state, leader, start, 0, runs)
-        return self.carry_out(lambda m, now: decide_write(m, key, write, now))
-
-    def summary(self, key: ShareKey = KEY) -> Found:
-        found = self.carry_out(lambda m, now: decide_summary(m, key))
-        assert isinstance(found, Found)
-        return found
-
-    def delete(self, key: ShareKey = KEY) -> object:
-        return self.carry_out(lambda m, now: decide_delete(m, key))
-
-    def kinds(self) -> list[str]:
-        return [type(record.key).__name__ for record in self.records()]
-
-    def records(self) -> list[object]:
-        return [
-            found.record
-            for batch in self.log.batches
-            for read in read_batches(batch, Offset(0), decode_share_state_record)
-            for found in read.found
-            if isinstance(found, RecordFound)
-        ]
+from ottla.protocol.types import ZERO_UUID, Millis, Offset
 
 
 def test_what_was_not_initialized_is_neither_read_nor_written() -> None:
@@ -223,7 +142,7 @@ def test_everything_before_the_oldest_snapshot_is_redundant() -> None:
     world.write()
     world.write()
 
-    assert world.machine.redundant_below(world.shard.end) == 1
+    assert redundant_below(world.machine.states, world.shard.end) == 1
 
 
 def test_idle_share_partitions_are_written_anew() -> None:
@@ -236,7 +155,7 @@ def test_idle_share_partitions_are_written_anew() -> None:
     world.shard.on_due()
 
     assert world.kinds()[-1] == ShareSnapshotKey.__name__
-    assert world.machine.redundant_below(world.shard.end) == 3
+    assert redundant_below(world.machine.states, world.shard.end) == 3
     assert world.read(0).state.runs == (Run(1, 1, 2, 1),)
 
 
@@ -248,7 +167,7 @@ def test_share_partitions_of_deleted_topics_end() -> None:
     world.carry_out(lambda machine, now: machine.on_timer((COLD,), now))
 
     assert len(world.machine.states) == 0
-    assert world.machine.redundant_below(Offset(2)) == 2
+    assert redundant_below(world.machine.states, Offset(2)) == 2
 
 
 def test_a_share_partition_is_found_by_its_key() -> None:

@@ -29,6 +29,7 @@ from ottla.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -40,6 +41,11 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla.protocol.messages.read_share_group_state_summary import (
     PartitionData,
     ReadShareGroupStateSummaryRequest,
@@ -57,6 +63,8 @@ SECONDS_MAX = 20.0
 NUMBERS = itertools.count()
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 GROUP_RESOURCE = 32
+STATE = "__share_group_state"
+EARLIEST = -2
 
 
 class Wire:
@@ -186,6 +194,15 @@ def values(reply: Any) -> list[bytes]:
     ]
 
 
+def summary(wire: Wire, group: str, place: tuple[Uuid, int]) -> tuple[int, int, int]:
+    """Return what is kept of a share partition: code, start, state epoch."""
+    topic_id, partition = place
+    asked = [ReadStateSummaryData(topic_id, [PartitionData(partition)])]
+    reply = wire.ask(ReadShareGroupStateSummaryRequest(group, asked))
+    (found,) = reply.results[0].partitions
+    return found.error_code, found.start_offset, found.state_epoch
+
+
 @pytest.fixture(scope="module")
 def node() -> Iterator[Cluster]:
     config = {
@@ -196,6 +213,9 @@ def node() -> Iterator[Cluster]:
         "share.coordinator.state.topic.num.partitions": "2",
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": "1000",
+        "share.coordinator.state.topic.prune.interval.ms": "200",
+        "share.coordinator.snapshot.update.records.per.snapshot": "2",
+        "share.coordinator.cold.partition.snapshot.interval.ms": "500",
     }
     with run_node(config=config) as cluster:
         yield cluster
@@ -253,14 +273,7 @@ def test_records_are_fetched_accepted_and_gone(wire: Wire, group: str, topic: st
     reply = member.fetch([(0, 9, ACCEPT)], wait_ms=10)
     assert [row.acknowledge_error_code for row in rows(reply)] == [ErrorCode.NONE]
     assert acquired(reply) == []
-    topic_id, partition = member.assigned[0]
-    summary = wire.ask(
-        ReadShareGroupStateSummaryRequest(
-            group, [ReadStateSummaryData(topic_id, [PartitionData(partition)])]
-        )
-    )
-    (found,) = summary.results[0].partitions
-    assert (found.error_code, found.start_offset) == (ErrorCode.NONE, 10), "it is durable"
+    assert summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10), "it is durable"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -427,9 +440,57 @@ def test_a_group_of_the_same_name_begins_anew(wire: Wire, group: str, topic: str
     (deleted,) = wire.ask(DeleteGroupsRequest([group])).results
     assert deleted.error_code == ErrorCode.NONE
 
+    assert summary(wire, group, member.assigned[0]) == (ErrorCode.NONE, -1, 0), "no state is left"
+
     again = Member(wire, group, topic).join()
 
     assert again.got() == [(0, 9, 1)]
+
+
+def test_a_group_with_members_is_not_deleted(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+    member.fetch([])
+    member.acknowledge((0, 3, ACCEPT))
+
+    (refused,) = wire.ask(DeleteGroupsRequest([group])).results
+
+    assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
+    assert summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 4), "it keeps its state"
+
+
+def test_what_is_kept_of_a_deleted_topic_goes_with_it(wire: Wire, group: str, topic: str) -> None:
+    member = Member(wire, group, topic).join()
+    member.fetch()
+    member.acknowledge((0, 3, ACCEPT))
+    before = set(member.assigned)
+
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic)], timeout_ms=10_000)
+    (deleted,) = wire.ask(request).responses
+    assert deleted.error_code == ErrorCode.NONE
+
+    until(lambda: offsets(wire, group) == [])
+    (made,) = wire.ask(CreateTopicsRequest([CreatableTopic(topic, 1, 1)], 10_000)).topics
+    assert made.error_code == ErrorCode.NONE
+    until(lambda: member.beat().error_code == 0 and set(member.assigned) - before != set())
+    assert offsets(wire, group) == [(0, -1, -1)], "begun anew, under another id"
+
+
+def test_the_log_of_share_state_is_trimmed(wire: Wire, group: str, topic: str) -> None:
+    """Snapshots every other update: what is before them goes."""
+    member = Member(wire, group, topic).join()
+    member.fetch()
+
+    def starts() -> list[int]:
+        asked = [ListOffsetsPartition(index, -1, EARLIEST) for index in range(2)]
+        reply = wire.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(STATE, asked)]), 10)
+        return [part.offset for part in reply.topics[0].partitions]
+
+    before = starts()
+    for offset in range(10):
+        assert rows(member.acknowledge((offset, offset, ACCEPT)))[0].error_code == ErrorCode.NONE
+
+    until(lambda: starts() != before)
+    assert summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10)
 
 
 def test_a_member_whose_connection_is_gone_holds_nothing(

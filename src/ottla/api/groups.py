@@ -166,8 +166,16 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         return DeleteGroupsResponse(results=results)
 
     async def _delete(self, group_ids: list[str]) -> list[DeletableGroupResult]:
+        """Delete the groups of one shard, but those whose state elsewhere cannot go now."""
         try:
-            return await settled(self.groups.delete(group_ids))
+            codes = await asyncio.gather(*map(self.groups.prepare_delete, group_ids))
+            refused = [
+                DeletableGroupResult(group_id, code)
+                for group_id, code in zip(group_ids, codes, strict=True)
+                if code is not ErrorCode.NONE
+            ]
+            left = [each for each in group_ids if each not in {row.group_id for row in refused}]
+            return [*refused, *(await settled(self.groups.delete(left)) if left else ())]
         except Fault as fault:
             return [DeletableGroupResult(group_id, fault.code) for group_id in group_ids]
 

@@ -131,7 +131,8 @@ class Coordinators:
     def on_image(self, delta: Delta, image: Image) -> None:
         """Pass it on to those who keep something."""
         if self._built.is_made:
-            for publisher in self.get().coordination.publishers:
+            built = self.get()
+            for publisher in (*built.coordination.publishers, *built.sharing.publishers):
                 publisher.on_image(delta, image)
 
     def verify(

@@ -20,11 +20,13 @@ from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.share_state.machine import ShareStateMachine, ShareStateSettings
 from ottla.coordinators.share_state.persister import SharePersister
+from ottla.coordinators.share_state.pruning import ShareStatePruning
 from ottla.coordinators.share_state.rules import StateWrite
 from ottla.coordinators.share_state.service import ShareCoordinator
 from ottla.coordinators.share_state.state import Run
 from ottla.coordinators.share_state.state import ShareKey as StateKey
 from ottla.coordinators.topics import SHARE_GROUP_STATE
+from ottla.metadata.publishing import Publisher
 from ottla.metadata.watch import ImageWatch
 from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships
@@ -53,6 +55,7 @@ class Sharing(msgspec.Struct, frozen=True):
     state_handlers: ShareStateHandlers
     offset_handlers: ShareOffsetHandlers
     services: tuple[Service, ...]
+    publishers: tuple[Publisher, ...]
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of share groups."""
@@ -102,12 +105,14 @@ def build_sharing(
         ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
     )
     ground.departures.tell(handlers.on_gone)
+    ways.groups.before_delete.append(shares.delete_state)
     return Sharing(
         handlers,
         ShareGroupHandlers(shares),
         ShareStateHandlers(coordinator),
         ShareOffsetHandlers(shares, partitions, lambda: watch.image),
-        (coordinator.runtime, led),
+        (coordinator.runtime, led, _pruning(config, hosting, coordinator)),
+        (coordinator,),
     )
 
 
@@ -156,6 +161,19 @@ def _coordinator(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> Share
         return len(topic.partitions)
 
     return ShareCoordinator(runtime, partition_count)
+
+
+def _pruning(
+    config: BrokerConfig, hosting: Hosting, coordinator: ShareCoordinator
+) -> ShareStatePruning:
+    def delete_below(index: int, offset: Offset) -> bool:
+        partition = hosting.partitions.find(SHARE_GROUP_STATE, index)
+        before = partition.log.log_start_offset
+        partition.delete_records(offset)
+        return partition.log.log_start_offset > before
+
+    interval_ms = config.share_coordinator_state_topic_prune_interval_ms
+    return ShareStatePruning(coordinator.runtime, delete_below, interval_ms)
 
 
 def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:

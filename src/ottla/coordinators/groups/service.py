@@ -27,6 +27,7 @@ from ottla.coordinators.groups.requests import (
     read_offsets,
 )
 from ottla.coordinators.groups.settings import GroupSettings
+from ottla.coordinators.groups.share_deletion import decide_shared_topics_deleted
 from ottla.coordinators.parked import Settled
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.topics import partition_for
@@ -56,6 +57,10 @@ Reply = TypeVar("Reply")
 Answered: TypeAlias = Reply | Awaitable[Reply]
 
 
+BeforeDelete: TypeAlias = Callable[[str], Awaitable[ErrorCode]]
+"""What has to go before a group may; called with its id. NONE where there is no objection."""
+
+
 class Client(msgspec.Struct, frozen=True):
     """Who asks: the name it gives itself and where it connects from, as Kafka records them."""
 
@@ -70,6 +75,7 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
     settings: GroupSettings
     partition_count: Callable[[], int]
     random: Random
+    before_delete: list[BeforeDelete] = msgspec.field(default_factory=list)
 
     name: str = "group-coordinator"
 
@@ -188,6 +194,14 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
         """Describe one classic group."""
         return describe_group(self._view(group_id), group_id, version)
 
+    async def prepare_delete(self, group_id: str) -> ErrorCode:
+        """Let go of what is kept elsewhere for a group that is to be deleted."""
+        for prepare in self.before_delete:
+            code = await prepare(group_id)
+            if code is not ErrorCode.NONE:
+                return code
+        return ErrorCode.NONE
+
     def delete(self, group_ids: list[str]) -> Answered[list[DeletableGroupResult]]:
         """Delete groups of one shard."""
         return self.runtime.submit(
@@ -202,8 +216,12 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
         deleted: list[TopicPartition] = [
             (topic.name, index) for topic in delta.deleted_topics() for index in topic.partitions
         ]
+        ids = frozenset(topic.id for topic in delta.deleted_topics())
         if deleted:
             for _, shard in list(self.runtime.active()):
                 shard.submit(
                     lambda machine, now: decide_partitions_deleted(machine, deleted), Settled()
+                )
+                shard.submit(
+                    lambda machine, now: decide_shared_topics_deleted(machine, ids), Settled()
                 )

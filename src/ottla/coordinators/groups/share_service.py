@@ -7,7 +7,7 @@ is initialized while the heartbeat waits, so that the member gets it with this r
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -212,9 +212,26 @@ class ShareGroups(msgspec.Struct, frozen=True):
         group = self.check_reset(group_id)
         wanted = dict.fromkeys(topic_ids, ErrorCode.NONE)
         places = sorted(place for place in group.initialized if place[0] in wanted)
-        codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
+        codes = await self._end(group_id, places)
         for (topic_id, _), code in codes.items():
             wanted[topic_id] = wanted[topic_id] or code
+        return wanted
+
+    async def delete_state(self, group_id: str) -> ErrorCode:
+        """End all state of a share group that is to be deleted; NONE for any other group.
+
+        A group that has members is left alone. What could not be ended stays the group's, so
+        that it can be tried again.
+        """
+        group = self.group(group_id)
+        if group is None or not group.is_empty():
+            return ErrorCode.NONE
+        codes = await self._end(group_id, sorted(group.initialized))
+        return next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+
+    async def _end(self, group_id: str, places: Sequence[Place]) -> dict[Place, ErrorCode]:
+        """End share partitions, and note which of them have no state now."""
+        codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
         gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if gone:
             await self._decided(
@@ -223,7 +240,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
                     share_kind(machine).context, machine, group_id, gone
                 ),
             )
-        return wanted
+        return codes
 
     async def _for_each(
         self,

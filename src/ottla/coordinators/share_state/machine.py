@@ -4,7 +4,7 @@ Timers: ``("cold",)`` rings to write the state of idle share partitions anew, so
 before it is redundant and can be deleted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -50,9 +50,11 @@ class ShareStateMachine:
     def __init__(self, settings: ShareStateSettings) -> None:
         self.settings = settings
         self.states: Map[ShareKey, ShareState] = Map()
+        self._newest = Offset(-1)
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
         """Take a record. An update of what has no snapshot says nothing that can be used."""
+        self._newest = origin.offset
         value = None if record.value is None else record.value.message
         match record.key:
             case ShareSnapshotKey() as key:
@@ -75,10 +77,6 @@ class ShareStateMachine:
         """Return the present state for readers."""
         return self.states
 
-    def redundant_below(self, end: Offset) -> Offset:
-        """Return the offset below which the log, up to ``end``, says nothing that counts."""
-        return min((state.snapshot_at for state in self.states.values()), default=end)
-
     # -- life ----------------------------------------------------------------
 
     def on_loaded(self, now: Millis) -> Decision:
@@ -91,17 +89,35 @@ class ShareStateMachine:
             return NOTHING
         again = [SetTimer((COLD,), self.settings.cold_ms)]
         records = []
+        is_worth_it = self._has_redundant()
         for share_key, state in sorted(self.states.items()):
             if not self.settings.is_known(share_key.topic_id, share_key.partition):
                 records.append(tombstone(share_key))
-            elif state.updates and state.written_at <= now - self.settings.cold_ms:
+            elif is_worth_it and state.written_at <= now - self.settings.cold_ms:
                 records.append(snapshot_record(share_key, anew(state, now)))
         refused = Decision(timers=again)
         return Decision(records, timers=again, may_split=True, refused=lambda fault: refused)
 
+    def _has_redundant(self) -> bool:
+        """Whether the log, from the oldest snapshot on, holds more than one record for each.
+
+        In a quiet shard it does not: writing all of it anew would only move it.
+        """
+        oldest = redundant_below(self.states, Offset(self._newest + 1))
+        return self._newest - oldest + 1 > len(self.states)
+
     def on_unloaded(self) -> Sequence[Ticket]:
         """Return nobody: requests are answered when they come."""
         return ()
+
+
+def redundant_below(states: Mapping[ShareKey, ShareState], end: Offset) -> Offset:
+    """Return the offset below which the log, up to ``end``, says nothing that counts.
+
+    ``states`` are those that are committed at ``end``: a snapshot that may yet be lost makes
+    nothing before it redundant.
+    """
+    return min((state.snapshot_at for state in states.values()), default=end)
 
 
 def anew(state: ShareState, now: Millis) -> ShareState:

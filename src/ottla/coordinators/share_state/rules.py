@@ -5,6 +5,7 @@ last seen is fenced. The state epoch rises when an operator resets a share parti
 what a leader wrote of the time before.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from ottla.coordinators.share_state.state import (
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import CoordinatorRecord
-from ottla.protocol.types import ZERO_UUID, Millis
+from ottla.protocol.types import ZERO_UUID, Millis, Uuid
 
 
 class StateWrite(NamedTuple):
@@ -111,6 +112,12 @@ def decide_delete(machine: ShareStateMachine, key: ShareKey) -> Decision:
     if code is not ErrorCode.NONE or key not in machine.states:
         return Decision(reply=code)
     return Decision([tombstone(key)], reply=code)
+
+
+def decide_topics_deleted(machine: ShareStateMachine, topic_ids: Collection[Uuid]) -> Decision:
+    """End all share partitions of topics that are no more."""
+    gone = sorted(key for key in machine.states if key.topic_id in topic_ids)
+    return Decision([tombstone(key) for key in gone], may_split=True)
 
 
 def decide_summary(machine: ShareStateMachine, key: ShareKey) -> Decision:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ottla.coordinators.decision import Decision
+from ottla.coordinators.parked import Settled
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.share_state.machine import ShareStateMachine
 from ottla.coordinators.share_state.rules import (
@@ -20,10 +21,13 @@ from ottla.coordinators.share_state.rules import (
     decide_initialize,
     decide_read,
     decide_summary,
+    decide_topics_deleted,
     decide_write,
 )
 from ottla.coordinators.share_state.state import ShareKey
 from ottla.coordinators.topics import partition_for
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis
 
@@ -33,6 +37,8 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
 
     runtime: CoordinatorRuntime[ShareStateMachine]
     partition_count: Callable[[], int]
+
+    name: str = "share-coordinator"
 
     def index_of(self, key: ShareKey) -> int:
         """Return the partition of the topic that a share partition belongs to."""
@@ -77,3 +83,14 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
         """Return where a share partition is."""
         found: Found = await self._decided(key, lambda machine, now: decide_summary(machine, key))
         return found
+
+    # -- the image -------------------------------------------------------------
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Forget share partitions of topics that were deleted; the rest is done when it is cold."""
+        deleted = frozenset(topic.id for topic in delta.deleted_topics())
+        if deleted:
+            for _, shard in list(self.runtime.active()):
+                shard.submit(
+                    lambda machine, now: decide_topics_deleted(machine, deleted), Settled()
+                )
