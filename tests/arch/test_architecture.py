@@ -133,6 +133,7 @@ PURE = [
     "pipeline/option_values.py",
     "pipeline/options.py",
     "pipeline/plan.py",
+    "pipeline/decode.py",
     "pipeline/requests.py",
     "replication/fetch_session.py",
     "replication/follower_progress.py",

@@ -71,7 +71,7 @@ def read_fetched(
         CorruptBatch: a batch whose CRC is wrong. RecordTooLarge: not even one batch is whole.
     """
     found = Fetched(partition, data, offset, offset, end_offset)
-    filtering = None if aborted is None else _Filter(aborted)
+    filtering = None if aborted is None else AbortedFilter(aborted)
     is_any = False
     for position, header in batches(data):
         is_any = True
@@ -88,7 +88,7 @@ def read_fetched(
     return found
 
 
-class _Filter:
+class AbortedFilter:
     """Follows which producers are inside an aborted transaction, in the order of the log."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
@@ -96,6 +96,7 @@ class _Filter:
         self._inside: set[int] = set()
 
     def shows(self, data: Buffer, position: int, header: BatchHeader) -> bool:
+        """Say whether the next batch is data that a reader of committed records may see."""
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
             self._inside.add(self._coming.pop().producer_id)
         if header.is_control:
