@@ -1,13 +1,13 @@
 """The controller listener's own requests: each is submitted as a decision of the one table."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ottla.api.controller_table import DECISIONS, Ask, Desk
 from ottla.api.routes import Caller, Route
-from ottla.controller import elections, features
+from ottla.controller import elections
 from ottla.controller.decision import Decision
 from ottla.controller.service import Decide, Moment
 from ottla.controller.unclean_recovery import Recovery
@@ -16,12 +16,16 @@ from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from ottla.protocol.messages.update_features import (
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
 from ottla.protocol.schema import Message
 from ottla.raft.core.messages import VoterChangeReply
+from ottla.runtime.late import LateModule
+
+if TYPE_CHECKING:
+    from ottla.controller import features
+    from ottla.protocol.messages import update_features
+else:
+    features = LateModule("ottla.controller.features")
+    update_features = LateModule("ottla.protocol.messages.update_features")
 
 
 class ActiveController(Protocol):
@@ -106,19 +110,19 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         return response
 
     async def on_update_features(
-        self, caller: Caller, request: UpdateFeaturesRequest, version: int
-    ) -> UpdateFeaturesResponse:
+        self, caller: Caller, request: "update_features.UpdateFeaturesRequest", version: int
+    ) -> "update_features.UpdateFeaturesResponse":
         """Finalize levels; kraft.version is asked of the voters, behind all others."""
         asked: list[int] = []
 
-        def decide(moment: Moment) -> features.FeaturesDecision:
+        def decide(moment: Moment) -> "features.FeaturesDecision":
             context = features.FeatureContext(self.desk.configs(), self.quorum.kraft_version())
             found = features.decide_update_features(moment.image, request, version, context)
             if found.kraft_version is not None:
                 asked.append(found.kraft_version)
             return found
 
-        response: UpdateFeaturesResponse = await self.controller.submit(decide)
+        response: update_features.UpdateFeaturesResponse = await self.controller.submit(decide)
         for level in asked:
             if level == self.quorum.kraft_version():
                 continue
@@ -126,7 +130,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
                 level, is_validate_only=request.validate_only
             )
             if reply.error is not ErrorCode.NONE:
-                return UpdateFeaturesResponse(
+                return update_features.UpdateFeaturesResponse(
                     error_code=reply.error, error_message=reply.message or reply.error.name
                 )
         return response

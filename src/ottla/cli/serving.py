@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from ottla.cli.output import Output
 from ottla.cli.server_words import ServerWords
 from ottla.cli.settings_file import fail, load_settings
+from ottla.cli.warming import warm
 from ottla.config.errors import ConfigError
 from ottla.config.settings import Loaded
 from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
@@ -31,7 +32,6 @@ def serve(words: ServerWords) -> None:
     loaded = load_settings(words.config, list(words.overrides))
 
     def started(node: Node) -> None:
-        settle()
         sys.stdout.write(_greeting(node, words.output))
         sys.stdout.flush()
 
@@ -58,13 +58,21 @@ async def run_until_stopped(
     try:
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_end_with(node, stop))
+            warming = tasks.create_task(_warm_up())
             await stop.wait()
+            warming.cancel()
             await _stop(node, loaded)
             ended.cancel()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     finally:
         await node.shutdown()
+
+
+async def _warm_up() -> None:
+    """Load what was put off; by then all that is there stays, and is not to be looked at again."""
+    await warm()
+    settle()
 
 
 async def _end_with(node: Node, stop: asyncio.Event) -> None:

@@ -4,7 +4,6 @@ Precedence: properties file, then environment, then overrides; the last one coun
 key is carried along and warned about, naming the nearest known one: it may be a slip.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -168,6 +167,8 @@ def _unknown(name: str, merged: Mapping[str, Setting]) -> str | None:
             return None
     if (reason := reason_of_removal(name)) is not None:
         return f"no key of Kafka 4: {reason}"
+    import difflib  # only here, where something is wrong: every start would load it
+
     near = difflib.get_close_matches(name, _BROKER, n=1, cutoff=0.6)
     return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
 

@@ -4,7 +4,7 @@ Each duty is one decision, made again and again while a reign lasts. Pure apart 
 of who was heard when, which dies with a reign.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,7 +14,13 @@ from ottla.controller.liveness import Liveness
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.service import Moment
 from ottla.controller.settings import DecisionSettings
-from ottla.controller.tokens import decide_sweep_delegation_tokens
+from ottla.runtime.late import LateModule
+
+if TYPE_CHECKING:
+    from ottla.controller import tokens
+else:
+    # First swept an hour after the start.
+    tokens = LateModule("ottla.controller.tokens")
 
 # Kafka looks as often for the next session to end.
 TICK_MS: Final = 1_000
@@ -81,4 +87,4 @@ class ForgetEndedTokens(msgspec.Struct, frozen=True):
 
     def decide(self, moment: Moment) -> Decision[None]:
         """Remove some."""
-        return decide_sweep_delegation_tokens(moment.image, moment.wall)
+        return tokens.decide_sweep_delegation_tokens(moment.image, moment.wall)
