@@ -533,6 +533,17 @@ def test_a_follower_of_an_earlier_life_is_refused() -> None:
     assert partition.log.high_watermark == 0
 
 
+@pytest.mark.parametrize("version", [4, 12, 18])
+def test_any_replica_shows_who_debugs_all_it_has(version: int) -> None:
+    broker = Broker()
+    partition = broker.host(replicas=THREE, leader=2)
+    partition.log.append_at(bytes(batch_of(b"a", leader_epoch=0)), now=1)
+    assert partition.log.high_watermark == 0
+    ask = want(part(), replica_id=-2) if version < 15 else as_follower(part(), replica=-2, epoch=-1)
+    assert values_of(only(broker.get(ask, version))) == [b"a"]
+    assert partition.followers == {}
+
+
 def test_only_the_leader_answers_followers() -> None:
     broker = Broker()
     broker.host(replicas=THREE, leader=2)

@@ -55,10 +55,12 @@ def make_shape(seed: int) -> Shape:
 class ClusterTorment:
     """The machines of one cluster, their clients, and the hand that breaks things."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self, world: World, shape: Shape | None = None, watch: ClusterWatch | None = None
+    ) -> None:
         self.world = world
-        self.shape = make_shape(world.seed)
-        self.watch = ClusterWatch(PARTITIONS)
+        self.shape = shape or make_shape(world.seed)
+        self.watch = watch or ClusterWatch(PARTITIONS)
         self.machines = [Machine(i, self.shape) for i in range(1, self.shape.nodes + 1)]
         self.is_cut = False
         self._suspect: set[str] = set()  # a sync or write was made to fail since power loss

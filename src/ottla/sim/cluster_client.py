@@ -97,15 +97,22 @@ class ClusterClient:
         self.watch = watch
         self._nodes = nodes
         self._connections: dict[int, Connection] = {}
-        self._leaders: dict[int, Leader] = {}
-        self._epochs: dict[int, int] = {}
-        self.topic_id: Uuid = ZERO_UUID
+        self._leaders: dict[tuple[str, int], Leader] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        self.topic_ids: dict[str, Uuid] = {}
 
-    async def ask(self, node_id: int, request: Message) -> Message | None:
+    async def ask(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        version: int | None = None,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> Message | None:
         """Return the response; None if there was none."""
         try:
             connection = await self.connect(node_id)
-            return await connection.send(request, timeout_ms=REQUEST_TIMEOUT_MS)
+            return await connection.send(request, version=version, timeout_ms=timeout_ms)
         except (OSError, Fault):
             return None
 
@@ -122,33 +129,36 @@ class ClusterClient:
         """Return some node."""
         return 1 + self.ports.random.below(self._nodes)
 
-    async def leader(self, index: int) -> Leader | None:
+    async def leader(self, index: int, topic: str = TOPIC) -> Leader | None:
         """Return who leads a partition; None while nobody is known to."""
-        if index not in self._leaders:
-            await self._refresh()
-        return self._leaders.get(index)
+        if (topic, index) not in self._leaders:
+            await self._refresh(topic)
+        return self._leaders.get((topic, index))
 
-    def forget(self, index: int) -> None:
+    def forget(self, index: int, topic: str = TOPIC) -> None:
         """Ask anew who leads."""
-        self._leaders.pop(index, None)
+        self._leaders.pop((topic, index), None)
 
-    async def _refresh(self) -> None:
-        request = MetadataRequest([MetadataRequestTopic(ZERO_UUID, TOPIC)])
+    async def _refresh(self, name: str) -> None:
+        request = MetadataRequest(
+            [MetadataRequestTopic(ZERO_UUID, name)], allow_auto_topic_creation=False
+        )
         response = await self.ask(self.anybody(), request)
         if not isinstance(response, MetadataResponse) or not response.topics:
             return
         topic = response.topics[0]
         if topic.error_code:
             return
-        self.topic_id = topic.topic_id
+        self.topic_ids[name] = topic.topic_id
         for each in topic.partitions:
+            key = (name, each.partition_index)
             # An older node may tell of the past: who has heard of more does not go back.
-            if each.leader_epoch < self._epochs.get(each.partition_index, -1):
+            if each.leader_epoch < self._epochs.get(key, -1):
                 continue
-            self._epochs[each.partition_index] = each.leader_epoch
-            self._leaders.pop(each.partition_index, None)
+            self._epochs[key] = each.leader_epoch
+            self._leaders.pop(key, None)
             if each.leader_id >= 0:
-                self._leaders[each.partition_index] = Leader(
+                self._leaders[key] = Leader(
                     each.leader_id, each.leader_epoch, tuple(each.replica_nodes)
                 )
 
@@ -248,7 +258,7 @@ class ClusterProducer(ClusterClient):
             for at, value in enumerate(batch.values)
         ]
         data = build_batch(records, producer=Producer(self._producer_id, 0, batch.sequence))
-        topic = TopicProduceData(TOPIC, self.topic_id, [PartitionProduceData(index, data)])
+        topic = TopicProduceData(TOPIC, self.topic_ids[TOPIC], [PartitionProduceData(index, data)])
         return ProduceRequest(acks=-1, timeout_ms=ACKS_TIMEOUT_MS, topic_data=[topic])
 
     def _take_in(self, index: int, box: Outbox, batch: Pending, response: Message | None) -> None:
@@ -322,7 +332,7 @@ class ClusterConsumer(ClusterClient):
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
-            topics=[FetchTopic(TOPIC, self.topic_id, [wanted])],
+            topics=[FetchTopic(TOPIC, self.topic_ids[TOPIC], [wanted])],
         )
         response = await self.ask(node_id, request)
         if not isinstance(response, FetchResponse) or response.error_code:

@@ -62,7 +62,8 @@ class Shape:
     """What a world's cluster looks like.
 
     ``is_durable``: every append is synced before anybody is told of it, on leaders and followers.
-    Without it, as by default, only replication keeps a record over a loss of power.
+    Without it, as by default, only replication keeps a record over a loss of power. ``more`` are
+    further settings, as lines.
     """
 
     nodes: int
@@ -70,6 +71,7 @@ class Shape:
     replicas: int
     min_insync: int
     is_durable: bool
+    more: str = ""
 
     def settings(self, node_id: int) -> Loaded:
         """Return the settings of one node."""
@@ -80,7 +82,7 @@ class Shape:
             listeners.append(f"CONTROLLER://{name}:{CONTROLLER_PORT}")
             roles = "broker,controller"
         return load(
-            f"{STATIC}{TIMES}process.roles={roles}\nnode.id={node_id}\n"
+            f"{STATIC}{TIMES}{self.more}process.roles={roles}\nnode.id={node_id}\n"
             f"controller.quorum.voters={voters}\nlisteners={','.join(listeners)}\n"
             f"log.dirs={META},{DATA}\nmetadata.log.dir={META}\n"
             f"default.replication.factor={self.replicas}\nmin.insync.replicas={self.min_insync}\n"

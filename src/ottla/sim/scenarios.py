@@ -10,6 +10,7 @@ from typing import Literal
 
 from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
 from ottla.sim.cluster import cluster
+from ottla.sim.cluster_unclean import unclean
 from ottla.sim.controllers import controllers
 from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
@@ -184,4 +185,5 @@ SCENARIOS: dict[str, Scenario] = {
     "quorum": quorum,
     "controllers": controllers,
     "cluster": cluster,
+    "unclean": unclean,
 }

@@ -1,0 +1,26 @@
+"""Partitions that lose every complete replica, in seeded worlds of whole nodes."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.cluster_unclean import UncleanTorment
+from ottla.sim.world import World
+
+FIRST, LAST = map(int, os.environ.get("UNCLEAN_SEEDS", "0:12").split(":"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Every unclean election is a warning, and here they are what is wanted."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, LAST))
+def test_the_most_complete_of_the_incomplete_leads(seed: int) -> None:
+    world = World(seed)
+    world.run(UncleanTorment(world).run)
