@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
+from msgspec import structs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -55,37 +56,21 @@ class _Reading:
         self._survey = Survey(options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one range."""
+        """Yield the records of one range. Raises DataLoss, and whatever a fetch or batch raises."""
         whole = partition.value
         if whole is None:  # Spark makes up a partition where there is none
             return
         assert isinstance(whole, Range)
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        chunks = self._chunks(whole)
-        for batch in record_batches(chunks, whole.partition, self._columns, whole.start, whole.end):
-            # Spark compares names and nullability too, down to those inside a list.
-            yield batch if batch.schema.equals(schema) else _as(batch, schema)
-
-    def _chunks(self, whole: Range) -> Iterator[Chunk]:
-        """Yield raw batches; what was lost since the range was planned is told, and skipped."""
-        client = client_for(self._options.client)
-        topic_id = parse_uuid(whole.topic_id) if whole.topic_id else None
-        start = whole.start
-        while start < whole.end:
-            try:
-                yield from fetch_batches(
-                    client,
-                    whole.partition,
-                    start,
-                    whole.end,
-                    committed=self._options.committed,
-                    topic_id=topic_id,
-                )
-            except (DataLost, OutOfRange, TopicRecreated) as error:
-                loss, start = _loss_of(error, whole, start)
-                report([loss], self._options)
-            else:
-                return
+        left: Range | None = whole
+        while left is not None:
+            stretch = _Stretch(self._options, left)
+            for batch in record_batches(
+                stretch.chunks(), left.partition, self._columns, left.start, left.end
+            ):
+                # Spark compares names and nullability too, down to those inside a list.
+                yield batch if batch.schema.equals(schema) else _as(batch, schema)
+            left = stretch.left
 
     def _split(self, whole: Sequence[Range], view: View | None = None) -> list[InputPartition]:
         splitting, density = self._options.splitting, {}
@@ -96,8 +81,39 @@ class _Reading:
         return [InputPartition(each) for each in plan.split(whole, splitting, density)]
 
 
-def _loss_of(error: _Gone, whole: Range, start: int) -> tuple[Loss, int]:
-    """Return what is lost of a range that was read from ``start``, and where it goes on."""
+class _Stretch:
+    """A range read as far as it goes: to its end, or to where something was found lost.
+
+    A loss ends the stretch instead of raising through it, so that what was fetched before becomes
+    rows; what is ``left`` behind the gap is the next one.
+    """
+
+    def __init__(self, options: SourceOptions, whole: Range) -> None:
+        self._options = options
+        self._whole = whole
+        self.left: Range | None = None
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield raw batches. Raises DataLoss where ``failOnDataLoss`` is true."""
+        whole = self._whole
+        try:
+            yield from fetch_batches(
+                client_for(self._options.client),
+                whole.partition,
+                whole.start,
+                whole.end,
+                committed=self._options.committed,
+                topic_id=parse_uuid(whole.topic_id) if whole.topic_id else None,
+            )
+        except (DataLost, OutOfRange, TopicRecreated) as error:
+            loss, following = _loss_of(error, whole)
+            report([loss], self._options)
+            if following < whole.end:
+                self.left = structs.replace(whole, start=following)
+
+
+def _loss_of(error: _Gone, whole: Range) -> tuple[Loss, int]:
+    """Return what is lost of a range, and where it goes on."""
     partition, note = whole.partition, "since this batch was planned"
     match error:
         case DataLost():
@@ -108,7 +124,9 @@ def _loss_of(error: _Gone, whole: Range, start: int) -> tuple[Loss, int]:
             note = f"the log ends at {error.log_end} {note}"
             return Loss(partition, Cause.TRUNCATED, error.asked, whole.end, note), whole.end
         case TopicRecreated():
-            return Loss(partition, Cause.RECREATED, start, whole.end, f"{error} {note}"), whole.end
+            return Loss(
+                partition, Cause.RECREATED, whole.start, whole.end, f"{error} {note}"
+            ), whole.end
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,95 @@
+"""One warm Spark session and one node for all tests of the pipeline.
+
+A session takes seconds to start, and the first Python source in it as many again: every test that
+takes the fixture ``spark`` runs in the same xdist worker (``--dist loadgroup``) and shares it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.testing import Cluster, run_node
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from source_world import World
+
+HERE = Path(__file__).parent
+JAVA_MIN = 17
+
+# pyspark's own words about itself, which would be errors here.
+QUIET = (
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+    "ignore:unclosed <socket.socket.*raddr=\\('127.0.0.1':ResourceWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE not in item.path.parents:
+            continue
+        for each in QUIET:
+            item.add_marker(pytest.mark.filterwarnings(each))
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def java_missing() -> str | None:
+    """Say why Spark cannot start, and what would help; None where it can."""
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
+    if java is None:
+        return f"Spark needs Java {JAVA_MIN} or newer: apt-get install openjdk-17-jre-headless"
+    done = subprocess.run([java, "-version"], capture_output=True, text=True)
+    return None if done.returncode == 0 else f"{java} does not run: {done.stderr[:200]}"
+
+
+def build_session(warehouse: Path) -> "SparkSession":
+    """Start a session as all tests of the pipeline have it: two threads, nothing to look at."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("ottla-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """The one session of this worker."""
+    if reason := java_missing():
+        pytest.skip(reason)
+    session = build_session(tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One node, a process of its own, for tests that name their own topics and groups."""
+    directory = tmp_path_factory.mktemp("spark-node")
+    with run_node(processes=True, directory=directory) as node:
+        yield node
+
+
+@pytest.fixture
+def world(spark_node: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> "World":
+    """The shared node, with topic names of this test alone."""
+    from source_world import World
+
+    return World(spark_node, request.node.name, tmp_path)
