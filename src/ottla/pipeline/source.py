@@ -10,7 +10,8 @@ lag; nothing reads them back.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -35,9 +36,10 @@ from ottla.pipeline.columns import chosen_columns
 from ottla.pipeline.decode import Chunk
 from ottla.pipeline.fetch import DataLost, OutOfRange, TopicRecreated, fetch_batches
 from ottla.pipeline.offsets import Positions, from_json, stream_offset, to_json
-from ottla.pipeline.options import Limits, SourceOptions
+from ottla.pipeline.options import Limits, SourceOptions, Tier
 from ottla.pipeline.plan import Cause, Loss, Range, View
 from ottla.pipeline.survey import Survey, report
+from ottla.pipeline.tier import TierReader
 from ottla.protocol.uuids import parse_uuid
 from ottla.runtime.clock import SystemClock
 
@@ -97,19 +99,29 @@ class _Stretch:
         """Yield raw batches. Raises DataLoss where ``failOnDataLoss`` is true."""
         whole = self._whole
         try:
-            yield from fetch_batches(
-                client_for(self._options.client),
-                whole.partition,
-                whole.start,
-                whole.end,
-                committed=self._options.committed,
-                topic_id=parse_uuid(whole.topic_id) if whole.topic_id else None,
-            )
+            yield from self._batches()
         except (DataLost, OutOfRange, TopicRecreated) as error:
             loss, following = _loss_of(error, whole)
             report([loss], self._options)
             if following < whole.end:
                 self.left = structs.replace(whole, start=following)
+
+    def _batches(self) -> Iterator[Chunk]:
+        """Read from the files of sealed segments where the options say so, or from the leader."""
+        options, whole = self._options, self._whole
+        client = client_for(options.client)
+        read: Callable[..., Iterator[Chunk]] = partial(fetch_batches, client)
+        if options.tier_path is not None and options.tier is not Tier.NEVER:
+            tier = TierReader(client, options.tier_path)
+            if options.tier is Tier.DIRECT or tier.holds(whole.partition):
+                read = tier.batches
+        return read(
+            whole.partition,
+            whole.start,
+            whole.end,
+            committed=options.committed,
+            topic_id=parse_uuid(whole.topic_id) if whole.topic_id else None,
+        )
 
 
 def _loss_of(error: _Gone, whole: Range) -> tuple[Loss, int]:

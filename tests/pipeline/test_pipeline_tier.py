@@ -1,0 +1,323 @@
+"""Sealed segments read from a broker's directory: the rows of read_committed, and no fetch."""
+
+import shutil
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from source_world import ROWS, read_all
+from test_pipeline_broker import settings
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline import tier
+from ottla.pipeline.arrow import BadBatch, record_batches
+from ottla.pipeline.broker import LATEST, BrokerClient
+from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
+from ottla.pipeline.options import SourceOptions
+from ottla.pipeline.source import BatchReader
+from ottla.pipeline.tier import TierMissing, TierReader, layout_of
+from ottla.protocol.types import Uuid
+from ottla.runtime.disk import RealDisk
+from ottla.storage.files import LogFiles
+from ottla.testing import run_node
+
+AT = TopicPartition("backfill", 0)
+SEGMENT_BYTES = 1 << 20
+VALUE = b"v" * 50_000
+
+
+@pytest.fixture(scope="module")
+def node():
+    """A node with one topic: segments of 1 MiB; transactions that commit, abort and stay open."""
+    with run_node() as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        topic = NewTopic("backfill", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)})
+        admin.create_topics([topic])["backfill"].result(10)
+        staying = transactional(running.bootstrap, "stays")
+        for round_number in range(12):
+            for name, outcome in (("ann", "commit"), ("bob", "abort"), ("ann", "abort")):
+                transact(running.bootstrap, name, outcome, round_number)
+            if round_number == 9:
+                staying.begin_transaction()
+                send(staying, b"stays", 1)
+        staying.commit_transaction(10)
+        client = BrokerClient(settings(running.bootstrap))
+        deadline = time.monotonic() + 20
+        while client.list_offsets({AT: LATEST}, committed=True) != client.list_offsets(
+            {AT: LATEST}, committed=False
+        ):
+            assert time.monotonic() < deadline
+        client.close()
+        del staying
+        PRODUCERS.clear()
+        yield running
+
+
+PRODUCERS = {}
+
+
+def transactional(bootstrap, name):
+    if name not in PRODUCERS:
+        PRODUCERS[name] = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+        PRODUCERS[name].init_transactions(10)
+    return PRODUCERS[name]
+
+
+def send(producer, key, count):
+    for _ in range(count):
+        producer.produce("backfill", VALUE, key, partition=0)
+    assert producer.flush(10) == 0
+
+
+def transact(bootstrap, name, outcome, number):
+    producer = transactional(bootstrap, name)
+    producer.begin_transaction()
+    send(producer, b"%s-%s-%d" % (name.encode(), outcome.encode(), number), 3)
+    getattr(producer, f"{outcome}_transaction")(10)
+
+
+@pytest.fixture
+def client(node):
+    made = BrokerClient(settings(node.bootstrap))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """The ranges that were fetched from the leader after all."""
+    ranges = []
+
+    def counted(client, partition, start, end, **options):
+        ranges.append((start, end))
+        return fetch_batches(client, partition, start, end, **options)
+
+    monkeypatch.setattr(tier, "fetch_batches", counted)
+    return ranges
+
+
+def rows(chunks, start, end):
+    found = []
+    for batch in record_batches(chunks, AT, ("offset", "key", "timestamp"), start, end):
+        found += batch.to_pylist()
+    return found
+
+
+def through_broker(client, start, end, committed=True):
+    return rows(fetch_batches(client, AT, start, end, committed=committed), start, end)
+
+
+def from_tier(client, path, start, end, committed=True):
+    return rows(
+        TierReader(client, str(path)).batches(AT, start, end, committed=committed), start, end
+    )
+
+
+def end_of(client):
+    return client.list_offsets({AT: LATEST}, committed=True)[AT]
+
+
+def bases(node):
+    return layout_of([each.name for each in (node.data(1) / "backfill-0").iterdir()]).bases
+
+
+class TestRows:
+    def test_the_same_rows_as_through_the_broker(self, node, client, fetched):
+        end = end_of(client)
+        expected = through_broker(client, 0, end)
+        assert from_tier(client, node.data(1), 0, end) == expected
+        assert {row["key"].split(b"-")[1] for row in expected if b"-" in row["key"]} == {b"commit"}
+        # The rest came from the leader: from the transaction that was open when a segment ended.
+        assert len(fetched) == 1
+        assert 0 < fetched[0][0] <= bases(node)[-1]
+        assert fetched[0][1] == end
+
+    def test_uncommitted_rows_too_and_all_of_the_sealed_segments(self, node, client, fetched):
+        end = end_of(client)
+        expected = through_broker(client, 0, end, committed=False)
+        assert from_tier(client, node.data(1), 0, end, committed=False) == expected
+        assert fetched == [(bases(node)[-1], end)]
+
+    def test_no_fetch_at_all_within_sealed_segments(self, node, client, fetched):
+        sealed = bases(node)
+        assert len(sealed) > 3
+        for start, end in [(0, sealed[2]), (sealed[1] + 1, sealed[2] - 1), (3, 4)]:
+            assert from_tier(client, node.data(1), start, end) == through_broker(client, start, end)
+        assert fetched == []
+
+    def test_a_range_of_the_active_segment_is_fetched(self, node, client, fetched):
+        start, end = bases(node)[-1], end_of(client)
+        assert from_tier(client, node.data(1), start, end) == through_broker(client, start, end)
+        assert fetched == [(start, end)]
+
+    def test_small_chunks_change_nothing(self, node, client, monkeypatch):
+        monkeypatch.setattr(tier, "CHUNK_BYTES", 60_000)
+        end = bases(node)[2]
+        assert from_tier(client, node.data(1), 0, end) == through_broker(client, 0, end)
+
+    def test_of_several_directories_the_one_that_holds_it(self, node, client, fetched, tmp_path):
+        end = bases(node)[1]
+        paths = f"{tmp_path}, {node.data(1)}/"
+        assert from_tier(client, paths, 0, end) == through_broker(client, 0, end)
+        assert fetched == []
+
+
+class TestDoubt:
+    """A copy of the directory, changed: what the files do not say is asked of the leader."""
+
+    @pytest.fixture
+    def copy(self, node, tmp_path):
+        shutil.copytree(node.data(1) / "backfill-0", tmp_path / "backfill-0")
+        return tmp_path
+
+    def files(self, copy):
+        return LogFiles(RealDisk(), str(copy / "backfill-0"))
+
+    def test_without_the_producer_snapshot_nobody_knows_what_was_open(
+        self, node, client, fetched, copy
+    ):
+        (copy / "backfill-0" / f"{bases(node)[-1]:020d}.snapshot").unlink()
+        end = bases(node)[2]
+        assert from_tier(client, copy, 0, end) == through_broker(client, 0, end)
+        assert fetched == [(0, end)]
+
+    def test_an_index_of_aborted_transactions_that_is_broken_is_not_believed(
+        self, node, client, fetched, copy
+    ):
+        index = min((copy / "backfill-0").glob("*.txnindex"))
+        index.write_bytes(index.read_bytes()[:-1])
+        end = bases(node)[2]
+        assert from_tier(client, copy, 0, end) == through_broker(client, 0, end)
+        assert len(fetched) == 1
+
+    def test_an_offset_index_that_misleads_is_not_believed(self, node, client, fetched, copy):
+        for index in (copy / "backfill-0").glob("*.index"):
+            index.write_bytes(b"\x00\x00\x00\x00\x00\x00\x03\xe7" + index.read_bytes())
+        start, end = bases(node)[1] + 5, bases(node)[2]
+        assert from_tier(client, copy, start, end) == through_broker(client, start, end)
+        assert fetched == []
+
+    def test_while_the_cleaner_puts_segments_in_place_the_leader_is_asked(
+        self, node, client, fetched, copy
+    ):
+        (copy / "backfill-0" / "00000000000000000000.log.swap").touch()
+        end = bases(node)[1]
+        assert from_tier(client, copy, 0, end) == through_broker(client, 0, end)
+        assert fetched == [(0, end)]
+
+    def test_a_segment_that_is_gone_is_asked_of_the_leader(self, node, client, fetched, copy):
+        first, second, third = bases(node)[:3]
+        (copy / "backfill-0" / f"{first:020d}.log").unlink()
+        assert from_tier(client, copy, 0, third) == through_broker(client, 0, third)
+        assert fetched == [(0, third)]
+        assert second < third
+
+    def test_a_directory_that_changes_while_it_is_opened_is_not_believed(self, node, copy):
+        files = self.files(copy)
+        seen = []
+
+        class Changing(RealDisk):
+            def list(self, path):
+                seen.append(path)
+                if len(seen) == 2:
+                    (copy / "backfill-0" / "00000000000000000000.log").unlink()
+                return super().list(path)
+
+        reading = tier.read_sealed(files._replace(disk=Changing()), 0, 10, committed=True)
+        with pytest.raises(StopIteration) as stopped:
+            next(reading)
+        assert stopped.value.value == 0
+
+    def test_a_segment_without_records_at_its_end_is_a_gap(self, node, copy):
+        """Compaction leaves gaps: what follows a segment is the next one's first offset."""
+        files, sealed = self.files(copy), bases(node)
+        log = copy / "backfill-0" / f"{sealed[0]:020d}.log"
+        log.write_bytes(b"")
+        reading = tier.read_sealed(files, 0, sealed[2], committed=False)
+        found = rows(reading, 0, sealed[2])
+        assert next(row["offset"] for row in found) == sealed[1]
+
+    def test_damage_in_a_segment_is_told(self, node, client, copy):
+        log = copy / "backfill-0" / f"{0:020d}.log"
+        data = bytearray(log.read_bytes())
+        data[30_000] ^= 1
+        log.write_bytes(data)
+        with pytest.raises(BadBatch, match="backfill-0: the batch at offset 0 has a wrong CRC"):
+            from_tier(client, copy, 0, 5)
+
+
+class TestWhose:
+    def test_a_directory_of_another_topic_of_the_name_is_not_read(self, node, client, tmp_path):
+        shutil.copytree(node.data(1) / "backfill-0", tmp_path / "backfill-0")
+        metadata = tmp_path / "backfill-0" / "partition.metadata"
+        metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAEAAAAAAAAAAg")
+        with pytest.raises(TierMissing, match="backfill-0 is in none of"):
+            from_tier(client, tmp_path, 0, 1)
+        assert not TierReader(client, str(tmp_path)).holds(AT)
+        assert TierReader(client, str(node.data(1))).holds(AT)
+
+    def test_a_topic_that_is_another_one_now_is_told(self, node, client):
+        reader = TierReader(client, str(node.data(1)))
+        with pytest.raises(TopicRecreated):
+            list(reader.batches(AT, 0, 1, committed=True, topic_id=Uuid(b"x" * 16)))
+
+    def test_records_that_were_deleted_are_not_shown_although_they_are_still_there(
+        self, node, client
+    ):
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.create_topics(
+            [NewTopic("trimmed", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)})]
+        )["trimmed"].result(10)
+        producer = Producer({"bootstrap.servers": node.bootstrap, "batch.num.messages": 1})
+        for _ in range(50):
+            producer.produce("trimmed", VALUE, partition=0)
+        producer.flush(10)
+        at = TopicPartition("trimmed", 0)
+        for future in admin.delete_records([ConfluentPartition("trimmed", 0, 5)]).values():
+            future.result(10)
+        assert (node.data(1) / "trimmed-0" / f"{0:020d}.log").exists()
+        reader = TierReader(client, str(node.data(1)))
+        with pytest.raises(DataLost, match="offset 2 is gone"):
+            list(reader.batches(at, 2, 10, committed=True))
+        assert list(reader.batches(at, 5, 10, committed=True))
+
+
+def test_offsets_between_segments_belong_to_the_one_before():
+    layout = layout_of(["00000000000000000000.log", "00000000000000000100.log", "x.log"])
+    assert layout.bases == (0, 100)
+    assert layout.holding(99) == (0, 100)
+    assert layout.holding(100) is None
+    assert layout_of([]).holding(0) is None
+    assert layout.sealed_end == 100
+
+
+class TestSource:
+    """The options of ``format("ottla")``, as a task reads them."""
+
+    def values(self, node, **options):
+        given = {
+            "kafka.bootstrap.servers": node.bootstrap,
+            "subscribe": "backfill",
+            "maxRecordsPerPartition": "17",
+            **options,
+        }
+        reader = BatchReader(SourceOptions.parse(given), ROWS)
+        return sorted(
+            (row["offset"], row["value"]) for row in read_all(reader, reader.partitions())
+        )
+
+    def test_tier_direct_reads_the_same(self, node, fetched):
+        expected = self.values(node, tier="never", tierPath=str(node.data(1)))
+        assert fetched == []
+        assert self.values(node, tier="direct", tierPath=str(node.data(1))) == expected
+        assert 0 < len(fetched) < 10
+        assert self.values(node, tierPath=str(node.data(1))) == expected
+
+    def test_a_path_without_the_partition_is_an_error_only_where_it_must_be_read(
+        self, node, tmp_path
+    ):
+        assert self.values(node, tierPath=str(tmp_path)) == self.values(node)
+        with pytest.raises(TierMissing):
+            self.values(node, tier="direct", tierPath=str(tmp_path))
