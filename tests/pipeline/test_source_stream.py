@@ -1,0 +1,338 @@
+"""Streams: every row once, whatever is stopped, replayed, limited, added, deleted or made anew."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+from source_world import Crash, Engine, World, wait_until
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.offsets import from_json
+from ottla.pipeline.option_values import OptionError
+from ottla.pipeline.progress import GroupOffsets, ends_of
+from ottla.pipeline.survey import DataLoss
+
+STEPS = ["initial", "latest", "logged", "planned", "read", "written", "committed"]
+
+
+def numbers(engine: Engine) -> list[int]:
+    return [int(each) for each in engine.values]
+
+
+def sizes(engine: Engine) -> list[int]:
+    return [len(rows) for _, rows in sorted(engine.sink.items())]
+
+
+def test_a_stream_reads_on_from_where_it_was(world: World) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, range(5), 0)
+    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
+    assert numbers(engine) == [0, 1, 2, 3, 4]
+    assert not engine.trigger()
+    world.produce(topic, range(5, 8), 0)
+    world.produce(topic, range(8, 9), 1)
+    assert numbers(engine.run()) == list(range(9))
+    world.produce(topic, range(9, 11), 1)
+    assert numbers(engine.restart().run()) == list(range(11))
+    assert sizes(engine) == [5, 4, 2]
+
+
+def test_latest_is_where_a_new_query_begins_once(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, ["before"])
+    engine = world.engine(subscribe=topic)
+    assert engine.trigger()  # empty: it fixes the beginning in the checkpoint
+    world.produce(topic, ["one"])
+    engine.restart().run()
+    assert engine.values == ["one"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_no_row_is_lost_or_doubled_wherever_the_driver_dies(
+    world: World, step: str, start: str
+) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, ["x"], 0)
+    engine = world.engine(subscribe=topic, startingOffsets=start, maxOffsetsPerTrigger=3)
+    if start == "latest":
+        assert engine.trigger()
+    for batch in range(3):
+        world.produce(topic, [f"{batch}a", f"{batch}b"], 0)
+        world.produce(topic, [f"{batch}c", f"{batch}d"], 1)
+        engine.crash_at = step
+        with pytest.raises(Crash):
+            engine.run()
+        engine.restart()
+    engine.run()
+    expected = [
+        f"{batch}{letter}" for letters in ("ab", "cd") for batch in range(3) for letter in letters
+    ]
+    assert engine.values == (["x"] if start == "earliest" else []) + expected
+    assert max(sizes(engine)) <= 3
+
+
+def test_the_first_batch_is_replayed_from_the_start_it_had(world: World) -> None:
+    """Spark asks for the initial offset again: by then, the latest is another one."""
+    topic = world.create()
+    world.produce(topic, ["old"])
+    engine = world.engine(subscribe=topic)
+    engine.crash_at = "latest"
+    with pytest.raises(Crash):
+        engine.trigger()
+    world.produce(topic, ["one"])
+    engine.crash_at = "read"
+    with pytest.raises(Crash):
+        engine.trigger()
+    world.produce(topic, ["two"])
+    engine.restart().run()
+    assert engine.values == ["one", "two"]
+
+
+def test_a_batch_of_another_source_reads_nothing_again(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, range(3))
+    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
+    end = json.loads(engine.offsets[-1])
+    assert engine.reader.partitions(end, end) == []
+
+
+# -- limits ------------------------------------------------------------------------
+
+
+def test_rows_per_trigger(world: World) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, range(30), 0)
+    world.produce(topic, range(30, 40), 1)
+    engine = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=16)
+    assert engine.reader.getDefaultReadLimit() == ReadMaxRows(16)
+    assert numbers(engine.run()) == list(range(40))
+    assert sizes(engine) == [16, 16, 8]
+    once = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=16)
+    once.trigger(ReadAllAvailable())
+    assert sizes(once) == [40]
+
+
+def test_bytes_per_trigger(world: World) -> None:
+    topic = world.create(partitions=2)
+    for _ in range(20):  # batches of one, so that all offsets weigh the same
+        world.produce(topic, ["x" * 1000], 0)
+    world.produce(topic, ["y" * 1000], 1)
+    asked = {"subscribe": topic, "startingOffsets": "earliest", "maxBytesPerTrigger": 5500}
+    engine = world.engine(**asked)
+    assert engine.reader.getDefaultReadLimit() == ReadMaxBytes(5500)
+    assert len(engine.run().values) == 21
+    assert sizes(engine)[0] in (4, 5, 6) and max(sizes(engine)) <= 6
+    both = world.engine(**asked, maxOffsetsPerTrigger=2).run()
+    assert len(both.values) == 21 and max(sizes(both)) == 2
+
+
+def test_a_batch_waits_for_its_least_rows_but_not_for_ever(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, range(2))
+    asked = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": 5}
+    engine = world.engine(**asked)
+    assert engine.reader.getDefaultReadLimit() == ReadMinRows(5)
+    assert engine.trigger()  # as in Spark, the first batch does not wait
+    world.produce(topic, range(2, 6))
+    assert not engine.trigger()
+    world.produce(topic, range(6, 7))
+    assert engine.trigger()
+    world.produce(topic, range(7, 8))
+    assert not engine.trigger()
+    engine.restart(maxTriggerDelay="1ms")
+    assert engine.run() and numbers(engine) == list(range(8))
+    world.produce(topic, range(8, 9))
+    engine.restart(available_now=True, maxTriggerDelay="1h").run()
+    assert numbers(engine) == list(range(9))
+
+
+def test_available_now_ends_where_it_found_the_end(world: World) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, range(5), 0)
+    engine = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    engine.restart(available_now=True)
+    world.produce(topic, range(5, 9), 0)
+    world.grow(topic, 3)
+    world.produce(topic, range(9, 11), 2)
+    assert numbers(engine.run()) == [0, 1, 2, 3, 4]
+    assert numbers(engine.restart(available_now=True).run()) == list(range(11))
+
+
+def test_available_now_of_a_new_query_at_the_latest_reads_nothing(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, ["a"])
+    engine = world.engine(subscribe=topic).restart(available_now=True)
+    world.produce(topic, ["b"])
+    assert engine.run().values == []
+    assert engine.restart(available_now=True).run().values == ["b"]
+
+
+def test_progress_shows_what_is_there(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, range(9))
+    engine = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    assert engine.reader.reportLatestOffset() is None
+    engine.trigger()
+    latest: Any = engine.reader.reportLatestOffset()
+    assert list(from_json(latest).ends.values()) == [9]
+    assert list(from_json(json.loads(engine.offsets[0])).ends.values()) == [4]
+
+
+# -- what changes while a stream runs ------------------------------------------------
+
+
+def test_new_partitions_and_new_topics_of_a_pattern_are_read_from_their_beginning(
+    world: World,
+) -> None:
+    one = world.create("p1")
+    world.produce(one, ["a"])
+    engine = world.engine(subscribePattern=world.name("p.*")).run()
+    assert engine.values == []
+    world.grow(one, 2)
+    world.produce(one, ["b"], 1)
+    two = world.create("p2")
+    world.produce(two, ["c"])
+    assert engine.run().values == ["b", "c"]
+    world.produce(two, ["d"])
+    assert engine.restart().run().values == ["b", "c", "d"]
+
+
+def test_a_topic_that_is_added_to_the_option_is_read_from_its_beginning(world: World) -> None:
+    one, two = world.create("one"), world.create("two")
+    world.produce(one, ["a"])
+    world.produce(two, ["b"])
+    engine = world.engine(subscribe=one, startingOffsets="earliest").run()
+    engine.restart(subscribe=f"{one},{two}").run()
+    assert engine.values == ["a", "b"]
+
+
+def test_records_that_expire_unread_are_told_or_skipped(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = world.create()
+    world.produce(topic, range(4))
+    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
+    world.produce(topic, range(4, 9))
+    world.delete_records(topic, 7)
+    with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 4 to 6: the log starts at 7 .*false"):
+        engine.trigger()
+    with caplog.at_level(logging.WARNING):
+        engine.restart(failOnDataLoss="false").run()
+    assert f"records are skipped: {topic}-0: offsets 4 to 6" in caplog.text
+    assert numbers(engine) == [0, 1, 2, 3, 7, 8]
+
+
+def test_records_that_expire_before_a_replay_are_told_or_skipped(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, range(5))
+    engine = world.engine(subscribe=topic, startingOffsets="earliest")
+    engine.crash_at = "logged"
+    with pytest.raises(Crash):
+        engine.trigger()
+    world.delete_records(topic, 2)
+    engine.restart()
+    with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 0 to 1: the log starts at 2"):
+        engine.trigger()
+    assert numbers(engine.restart(failOnDataLoss="false").run()) == [2, 3, 4]
+
+
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, ["a", "b"])
+    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
+    world.delete(topic)
+    world.create()
+    world.produce(topic, ["c", "d", "e"])
+    said = rf"{topic}-0: everything from offset 2 on: topic .* deleted, and another of its name"
+    with pytest.raises(DataLoss, match=said):
+        engine.trigger()
+    engine.restart(failOnDataLoss="false").run()
+    assert [row["value"] for row in engine.sink[1]] == [b"c", b"d", b"e"]
+    world.produce(topic, ["f"])
+    engine.restart(failOnDataLoss="true").run()
+    assert [row["value"] for row in engine.sink[2]] == [b"f"]
+
+
+def test_a_topic_that_is_gone_is_told_or_left_out(world: World) -> None:
+    one, two = world.create("one"), world.create("two")
+    world.produce(one, ["a"])
+    world.produce(two, ["b"])
+    engine = world.engine(subscribe=f"{one},{two}", startingOffsets="earliest").run()
+    world.delete(two)
+    with pytest.raises(DataLoss, match=rf"{two}-0: everything from offset 1 on: it is no longer"):
+        engine.trigger()
+    engine.restart(failOnDataLoss="false")
+    world.produce(one, ["c"])
+    assert engine.run().values == ["a", "c", "b"]
+    assert list(from_json(json.loads(engine.offsets[-1])).ids) == [one]
+
+
+def test_a_start_outside_the_log_is_told_or_moved_into_it(world: World) -> None:
+    topic = world.create()
+    world.produce(topic, range(5))
+    world.delete_records(topic, 2)
+    for asked, said in ((9, "offsets 5 to 8: the log ends at 5"), (0, "offsets 0 to 1: the log")):
+        start = {"startingOffsets": f'{{"{topic}": {{"0": {asked}}}}}'}
+        with pytest.raises(DataLoss, match=said):
+            world.engine(subscribe=topic, **start).trigger()
+        lax = world.engine(subscribe=topic, failOnDataLoss="false", **start).run()
+        assert numbers(lax) == ([2, 3, 4] if asked == 0 else [])
+    with pytest.raises(OptionError, match="no such topic or partition: not-there"):
+        world.engine(subscribe="not-there").trigger()
+
+
+def test_a_query_moves_here_from_sparks_kafka_source_with_its_checkpoint(world: World) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, range(5), 0)
+    world.produce(topic, range(5, 8), 1)
+    engine = world.engine(subscribe=topic, startingOffsets="earliest")
+    kept = [{topic: {"0": 2, "1": 0}}, {topic: {"0": 4, "1": 1}}]
+    engine.offsets = [json.dumps(each) for each in kept]
+    engine.commits = {0}
+    assert numbers(engine.run()) == [2, 3, 4, 5, 6, 7]
+    assert sizes(engine)[0] == 3  # the batch that was not finished, as it was planned
+
+
+# -- the lag ---------------------------------------------------------------------------
+
+
+def test_a_group_shows_how_far_the_stream_is(world: World) -> None:
+    topic, group = world.create(), world.name("group")
+    world.produce(topic, range(4))
+    engine = world.engine(subscribe=topic, startingOffsets="earliest", groupId=group).run()
+    assert world.committed(group, topic) == 4
+    assert json.loads(engine.offsets[0])["group"] == group
+
+
+def test_a_group_that_cannot_be_committed_does_not_stop_the_stream(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = world.create(), world.name("group")
+    world.produce(topic, range(2))
+    member = Consumer({"bootstrap.servers": world.node.bootstrap, "group.id": group})
+    member.subscribe([topic])
+    wait_until(lambda: member.poll(0.05) or member.assignment(), "joining the group")
+    engine = world.engine(subscribe=topic, startingOffsets="earliest", groupId=group)
+    assert numbers(engine.run()) == [0, 1]
+    assert f"group {group}: offsets are not committed" in caplog.text
+    member.close()
+
+
+def test_a_listener_takes_only_the_offsets_of_its_group() -> None:
+    kept = {"version": 1, "group": "g", "topics": {"a": {"id": "x", "end": {"0": 5}}}}
+    assert ends_of(json.dumps(kept), "g") == {TopicPartition("a", 0): 5}
+    assert ends_of(kept, "g") == {TopicPartition("a", 0): 5}
+    for other in (json.dumps(kept | {"group": "h"}), "7", "not json", None, '{"a": {"0": 1}}'):
+        assert ends_of(other, "g") == {}
+    assert ends_of(kept | {"version": 9}, "g") == {}
+    with pytest.raises(OptionError, match="'groupId' is missing"):
+        GroupOffsets({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
