@@ -42,7 +42,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.protocol.types import LeaderEpoch, Offset, Uuid
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 
@@ -154,6 +154,33 @@ def test_a_commit_that_is_not_replicated_in_time_sends_readers_to_look_anew() ->
         # Consumers before 3.9 take only this for a reason to try again.
         (group,) = (await waiting).groups
         assert group.error_code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(story())
+
+
+def test_b8_an_offset_that_was_told_does_not_fall_when_another_coordinates() -> None:
+    """A new leader learns only by and by how far the one before had committed."""
+
+    async def story() -> None:
+        world = World().load()
+        world.commit(5)
+        world.commit(7)
+        assert world.fetch(9).groups[0].topics[0].partitions[0].committed_offset == 7
+        world.log.high_watermark = Offset(1)
+        world.runtime.on_unled("__consumer_offsets", 0, LeaderEpoch(0))
+        world.load()
+        waiting = asyncio.ensure_future(world.fetch(9))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        world.log.commit()
+        (group,) = (await waiting).groups
+        assert group.topics[0].partitions[0].committed_offset == 7
+        # From then on who reads what is committed waits for nobody.
+        world.log.follows = False
+        pending = world.commit(9)
+        assert world.fetch(9).groups[0].topics[0].partitions[0].committed_offset == 7
+        world.log.commit()
+        await pending
 
     asyncio.run(story())
 

@@ -115,6 +115,7 @@ class Shard(Generic[Machine]):
         self._log = log_
         self._settings = settings
         self._end = log_.log_start
+        self._loaded_end = log_.log_end
         self._timers = Timers()
         self._parked = Parked()
         self._views: Views[object] = Views(machine.view())
@@ -142,6 +143,7 @@ class Shard(Generic[Machine]):
             self.close()
             raise
         self._moved_to(self._log.log_end)
+        self._loaded_end = self._end
         self.state = ShardState.ACTIVE
         self._carry_out(self.machine.on_loaded(self._settings.clock.now()), Settled())
         return True
@@ -176,6 +178,15 @@ class Shard(Generic[Machine]):
             raise CoordinatorLoading(self.name)
         if self.state is ShardState.CLOSED:
             raise NotCoordinator(self.name)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that was found in the log is known to be committed.
+
+        Before that, `committed` may be behind what the leader before has told: a new leader
+        learns only by and by how far that one had come.
+        """
+        return self._log.high_watermark >= self._loaded_end
 
     def committed(self) -> object:
         """Return the machine's view of what is committed. Raises as `check_active`."""

@@ -12,6 +12,7 @@ from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
 from ottla.sim.cluster import cluster
 from ottla.sim.cluster_unclean import unclean
 from ottla.sim.controllers import controllers
+from ottla.sim.coordinators import coordinators
 from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
 from ottla.sim.log_store import LogStore
@@ -186,4 +187,5 @@ SCENARIOS: dict[str, Scenario] = {
     "controllers": controllers,
     "cluster": cluster,
     "unclean": unclean,
+    "coordinators": coordinators,
 }

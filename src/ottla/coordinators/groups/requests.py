@@ -201,6 +201,11 @@ def decide_stable_fetch(machine: GroupMachine, request: OffsetFetchRequestGroup)
     return Decision(reply=fetch_offsets(request, offsets, is_unstable))
 
 
+def decide_fetch(machine: GroupMachine, request: OffsetFetchRequestGroup) -> Decision:
+    """OffsetFetch from the newest state, answered when it is committed."""
+    return Decision(reply=read_offsets(machine.view(), request))
+
+
 def read_offsets(view: GroupsView, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     """OffsetFetch of what is committed."""
     group = view.groups.get(request.group_id)

@@ -16,6 +16,7 @@ from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.offsets import TopicPartition
 from ottla.coordinators.groups.requests import (
     decide_delete_groups,
+    decide_fetch,
     decide_heartbeat,
     decide_leave,
     decide_offset_commit,
@@ -163,7 +164,14 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
     ) -> Answered[OffsetFetchResponseGroup]:
         """OffsetFetch of one group; topics have their names."""
         if not require_stable:
-            return read_offsets(self._view(request.group_id), request)
+            shard = self.runtime.shard(self.index_of(request.group_id))
+            if shard.is_caught_up:
+                return read_offsets(self._view(request.group_id), request)
+            # An offset that was told once must not fall: answered when the log is committed.
+            return self.runtime.submit(
+                self.index_of(request.group_id),
+                lambda machine, now, ticket: decide_fetch(machine, request),
+            )
         return self.runtime.submit(
             self.index_of(request.group_id),
             lambda machine, now, ticket: decide_stable_fetch(machine, request),
