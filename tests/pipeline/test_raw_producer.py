@@ -53,6 +53,7 @@ def read(bootstrap, topic, partition, count):
             "group.id": "reader",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 20,
         }
     )
     consumer.assign([Assigned(topic, partition, 0)])

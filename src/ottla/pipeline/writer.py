@@ -1,0 +1,215 @@
+"""The sinks that Spark sees: ``df.write.format("ottla")`` and ``df.writeStream``.
+
+Spark pickles a writer from the driver to its workers, calls ``write`` in each task and ``commit``
+or ``abort`` in the driver. What a task does is in `ottla.pipeline.sink`.
+
+A stream's identity is its query's, which the checkpoint keeps: a restart replays the same batch
+numbers under the same id. A batch write has an id of its own, so that a task that is tried again
+finds what its first attempt has committed; when the write is over, its markers are removed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.encode import Region
+from ottla.pipeline.option_values import OptionError
+from ottla.pipeline.options import Delivery, SinkOptions
+from ottla.pipeline.sink import Regions, SinkTask, Task, forget, prepare, write_gathered
+from ottla.runtime.randomness import SystemRandom, draw_uuid
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_TEXT: Final = (StringType, BinaryType)
+
+
+class SchemaError(ValueError):
+    """The rows of a query have not the columns of a record."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver: who it was and, for one common transaction, its rows."""
+
+    sink_id: str
+    batch: int
+    rows: list[tuple[str, int, int, bytes]] = field(default_factory=list)
+
+    @classmethod
+    def gathered(cls, task: Task, regions: Regions) -> "Written":
+        """Take encoded rows along."""
+        rows = [
+            (partition.topic, partition.number, region.count, bytes(region.data))
+            for partition, theirs in regions.items()
+            for region in theirs
+        ]
+        return cls(task.sink_id, task.batch, rows)
+
+    def regions(self) -> Regions:
+        """Return the rows that were taken along."""
+        found: Regions = {}
+        for topic, number, count, data in self.rows:
+            theirs = found.setdefault(TopicPartition(topic, number), [])
+            theirs.append(Region(bytearray(data), count, 0))
+        return found
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes the rows of a query that ends."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_schema(schema, options.topic)
+        self._options = options
+        self._sink_id = _named(options, draw_uuid(SystemRandom().bytes).hex())
+        prepare(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows."""
+        return _write(self._options, Task(self._sink_id, _task_number(), 0), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """End the write: every task is through."""
+        if self._options.delivery is not Delivery.EXACTLY_ONCE:
+            return
+        if self._options.atomic_batches:
+            _commit_gathered(self._options, messages)
+        else:
+            forget(self._options, self._sink_id, len(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Give the write up; what its tasks have committed stays."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a stream, micro-batch by micro-batch."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_schema(schema, options.topic)
+        self._options = options
+        prepare(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows of a micro-batch."""
+        context = TaskContext.get()
+        assert context is not None, "write is called in a task"
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
+            raise RuntimeError(
+                "this Spark does not tell a task its query and batch; "
+                "exactly-once needs both: use Spark 4.3, or delivery=at-least-once"
+            )
+        task = Task(_named(self._options, query), context.partitionId(), int(batch))
+        return _write(self._options, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """End a micro-batch: every task is through."""
+        if self._options.atomic_batches:
+            _commit_gathered(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Give a micro-batch up: Spark replays it."""
+
+
+def _write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
+    work = SinkTask(options, task)
+    if options.atomic_batches:
+        return Written.gathered(task, work.gather(batches))
+    work.write(batches)
+    return Written(task.sink_id, task.batch)
+
+
+def _commit_gathered(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    written = [each for each in messages if isinstance(each, Written)]
+    if written:
+        task = Task(written[0].sink_id, -1, written[0].batch)
+        write_gathered(options, task, (each.regions() for each in written))
+
+
+def _named(options: SinkOptions, unique: str) -> str:
+    """Put the user's name for the sink before what makes it unique."""
+    return unique if options.sink_id is None else f"{options.sink_id}-{unique}"
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    assert context is not None, "write is called in a task"
+    return context.partitionId()
+
+
+# -- the schema --------------------------------------------------------------
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """See that rows can become records.
+
+    Raises:
+        SchemaError: a column is missing or has a type that a record's field has not.
+    """
+    columns = {each.name: each.dataType for each in schema.fields}
+    if "value" not in columns:
+        raise SchemaError(
+            f"column 'value' is missing: a record needs one; there are {sorted(columns)}"
+        )
+    if topic is None and "topic" not in columns:
+        raise SchemaError("neither option 'topic' nor a column 'topic' says where rows go")
+    _check_type(columns, "value", "string or binary", isinstance(columns["value"], _TEXT))
+    _check_type(columns, "key", "string or binary", isinstance(columns.get("key"), _TEXT))
+    _check_type(columns, "topic", "string", isinstance(columns.get("topic"), StringType))
+    _check_type(columns, "partition", "int", isinstance(columns.get("partition"), IntegerType))
+    _check_type(
+        columns,
+        "headers",
+        "array<struct<key:string,value:binary>>",
+        _is_headers(columns.get("headers")),
+    )
+
+
+def _check_type(columns: dict[str, DataType], name: str, wanted: str, is_right: bool) -> None:
+    if name in columns and not is_right:
+        raise SchemaError(
+            f"column '{name}' is {columns[name].simpleString()}, a record's is {wanted}"
+        )
+
+
+def _is_headers(found: DataType | None) -> bool:
+    if not isinstance(found, ArrayType) or not isinstance(found.elementType, StructType):
+        return False
+    fields = {each.name: each.dataType for each in found.elementType.fields}
+    return (
+        fields.keys() == {"key", "value"}
+        and isinstance(fields["key"], StringType)
+        and isinstance(fields["value"], BinaryType)
+    )
+
+
+def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    """Make the writer of ``df.write``.
+
+    Raises:
+        OptionError: an option is not known or wrong. SchemaError: rows cannot become records.
+    """
+    if overwrite:
+        raise OptionError("a topic cannot be overwritten: write with mode('append')")
+    return BatchWriter(SinkOptions.parse(options), schema)
+
+
+def stream_writer(options: dict[str, str], schema: StructType) -> StreamWriter:
+    """Make the writer of ``df.writeStream``. Raises as `batch_writer`."""
+    return StreamWriter(SinkOptions.parse(options), schema)

@@ -1,0 +1,176 @@
+"""A task of a sink, without Spark: crashed at every step and replayed, it has written once."""
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Assigned
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.client.cluster import Refused
+from ottla.pipeline import sink
+from ottla.pipeline.option_values import OptionError
+from ottla.pipeline.options import SinkOptions
+from ottla.pipeline.produce import Fenced, RawProducer
+from ottla.pipeline.sink import SinkTask, Task, TooLarge, forget, prepare, write_gathered
+from ottla.testing import run_node
+
+
+class Crash(BaseException):
+    """The worker is gone: nothing behind this point happens."""
+
+
+@pytest.fixture(scope="module")
+def node():
+    with run_node() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(node, request):
+    name = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
+        future.result(10)
+    return name
+
+
+@pytest.fixture
+def options(node, topic):
+    def made(**given):
+        chosen = {"kafka.bootstrap.servers": node.bootstrap, "topic": topic, **given}
+        found = SinkOptions.parse(chosen)
+        prepare(found)
+        return found
+
+    return made
+
+
+def rows(*values):
+    return [pa.record_batch([pa.array([value.encode()])], names=["value"]) for value in values]
+
+
+def committed(node, topic):
+    """Return the values that committed readers see, sorted, up to the ends."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 20,
+        }
+    )
+    consumer.assign([Assigned(topic, number, 0) for number in range(2)])
+    found, ends = [], 0
+    while ends < 2:
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error():
+            ends += 1
+        else:
+            found.append(message.value().decode())
+    consumer.close()
+    return sorted(found)
+
+
+def test_at_least_once_writes_what_it_got(node, topic, options):
+    SinkTask(options(), Task("q", 0, 0)).write(rows("a", "b", "c"))
+    assert committed(node, topic) == ["a", "b", "c"]
+
+
+def test_a_batch_that_is_committed_is_not_written_again(node, topic, options):
+    once = options(delivery="exactly-once")
+    for _ in range(2):
+        SinkTask(once, Task("q", 0, 7)).write(rows("a", "b"))
+    SinkTask(once, Task("q", 1, 7)).write(rows("other task"))
+    SinkTask(once, Task("q2", 0, 7)).write(rows("other sink"))
+    SinkTask(once, Task("q", 0, 8)).write(rows("next"))
+    SinkTask(once, Task("q", 0, 7)).write(rows("stale"))
+    assert committed(node, topic) == ["a", "b", "next", "other sink", "other task"]
+
+
+STEPS = ["open", "send 1", "send 2", "send marker", "before commit", "after commit"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_and_a_replay_write_once(node, topic, options, monkeypatch, step):
+    once = options(delivery="exactly-once")
+    steps = iter(STEPS)
+
+    def at(name):
+        if name == step:
+            raise Crash
+
+    with monkeypatch.context() as patched:
+        for method in ("open", "send", "commit", "abort"):
+            whole = getattr(RawProducer, method)
+
+            def run(self, *given, method=method, whole=whole):
+                if method == "abort":
+                    raise Fenced("a worker that is gone aborts nothing")
+                if method == "commit":
+                    at(next(steps))
+                whole(self, *given)
+                at(next(steps))
+
+            patched.setattr(RawProducer, method, run)
+        with pytest.raises(Crash):
+            SinkTask(once, Task(f"crash at {step}", 0, 3)).write(rows("a", "b"))
+    assert committed(node, topic) == (["a", "b"] if step == "after commit" else [])
+    SinkTask(once, Task(f"crash at {step}", 0, 3)).write(rows("a", "b"))
+    assert committed(node, topic) == ["a", "b"]
+
+
+def test_a_zombie_cannot_commit_beside_its_replay(node, topic, options):
+    once = options(delivery="exactly-once")
+
+    def overtaken():
+        yield from rows("a")
+        SinkTask(once, Task("zombie", 0, 1)).write(rows("a", "b"))
+        yield from rows("b")
+
+    with pytest.raises(Fenced, match="ottla-sink-zombie-0"):
+        SinkTask(once, Task("zombie", 0, 1)).write(overtaken())
+    assert committed(node, topic) == ["a", "b"]
+
+
+def test_a_fresh_process_finds_the_markers_of_the_old_one(node, topic, options, monkeypatch):
+    once = options(delivery="exactly-once")
+    SinkTask(once, Task("old", 0, 5)).write(rows("a"))
+    monkeypatch.setattr(sink, "_markers", {})
+    SinkTask(once, Task("old", 0, 5)).write(rows("a"))
+    assert committed(node, topic) == ["a"]
+
+
+def test_all_tasks_in_one_transaction(node, topic, options, monkeypatch):
+    whole = options(delivery="exactly-once", atomicBatches="true")
+    parts = [SinkTask(whole, Task("all", task, 0)).gather(rows(f"{task}")) for task in range(3)]
+    assert committed(node, topic) == []
+    for _ in range(2):
+        write_gathered(whole, Task("all", 0, 0), parts)
+    assert committed(node, topic) == ["0", "1", "2"]
+    monkeypatch.setattr(sink, "GATHERED_BYTES_MAX", 10)
+    with pytest.raises(TooLarge, match="atomicBatches"):
+        SinkTask(whole, Task("all", 0, 1)).gather(rows("longer than ten"))
+
+
+def test_what_is_forgotten_is_written_again(node, topic, options):
+    once = options(delivery="exactly-once")
+    SinkTask(once, Task("over", 0, 0)).write(rows("a"))
+    forget(once, "over", 1)
+    SinkTask(once, Task("over", 0, 0)).write(rows("a"))
+    assert committed(node, topic) == ["a", "a"]
+
+
+def test_wrong_settings_name_the_option(options):
+    with pytest.raises(OptionError, match=r"kafka\.compression\.type"):
+        options(**{"kafka.compression.type": "rar"})
+    with pytest.raises(OptionError, match=r"kafka\.delivery\.timeout\.ms"):
+        options(**{"kafka.delivery.timeout.ms": "soon"})
+
+
+def test_a_topic_that_is_nowhere_is_named(node, options):
+    away = options(topic="no such/topic")
+    with pytest.raises(Refused, match="no such/topic"):
+        SinkTask(away, Task("q", 0, 0)).write(rows("a"))
