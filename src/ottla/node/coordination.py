@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ottla.api.consumer_groups import ConsumerGroupHandlers
+from ottla.api.envelope import Forwarder
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import Route
+from ottla.api.streams_groups import StreamsGroupHandlers
+from ottla.api.streams_topics import StreamsTopicCreation
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.groups.consumer_context import ConsumerContext
 from ottla.coordinators.groups.consumer_kind import ConsumerKind
@@ -23,7 +26,10 @@ from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.share_context import ShareContext
 from ottla.coordinators.groups.share_kind import ShareKind
-from ottla.coordinators.groups.share_settings import ShareSettings
+from ottla.coordinators.groups.streams_context import StreamsContext
+from ottla.coordinators.groups.streams_kind import StreamsKind
+from ottla.coordinators.groups.streams_service import StreamsGroups
+from ottla.coordinators.groups.streams_settings import StreamsSettings
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
@@ -49,6 +55,8 @@ class Coordination(msgspec.Struct, frozen=True):
 
     groups: GroupCoordinator
     consumers: ConsumerGroups
+    streams: StreamsGroups
+    streams_topics: StreamsTopicCreation
     transacting: Transacting
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
@@ -58,6 +66,7 @@ class Coordination(msgspec.Struct, frozen=True):
         return (
             *GroupHandlers(self.groups).routes(),
             *ConsumerGroupHandlers(self.consumers).routes(),
+            *StreamsGroupHandlers(self.streams, self.streams_topics).routes(),
             *OffsetHandlers(self.groups, image).routes(),
         )
 
@@ -73,9 +82,7 @@ def build_coordination(
             "group-coordinator",
             CONSUMER_OFFSETS,
             log_opener(partitions, CONSUMER_OFFSETS),
-            lambda index: group_machine(
-                settings, consumer_settings(config), share_settings(config), watch
-            ),
+            lambda index: group_machine(config, settings, watch),
             ShardSettings(
                 ports.clock,
                 decode_group_record,
@@ -92,17 +99,37 @@ def build_coordination(
 
     groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
     transacting = build_transacting(ground, watch, channel, hosting, groups)
-    consumers = ConsumerGroups(groups, consumer_settings(config), lambda: watch.image)
-    return Coordination(groups, consumers, transacting, (runtime, *transacting.services), (groups,))
+    forwarder = Forwarder(channel, config.request_timeout_ms)
+    topics = StreamsTopicCreation(forwarder, ports.clock, config.request_timeout_ms)
+    return Coordination(
+        groups,
+        ConsumerGroups(groups, consumer_settings(config), lambda: watch.image),
+        StreamsGroups(groups, streams_settings(config), lambda: watch.image),
+        topics,
+        transacting,
+        (runtime, topics, *transacting.services),
+        (groups,),
+    )
 
 
-def group_machine(
-    settings: GroupSettings, consumer: ConsumerSettings, share: ShareSettings, watch: ImageWatch
-) -> GroupMachine:
+def group_machine(config: BrokerConfig, settings: GroupSettings, watch: ImageWatch) -> GroupMachine:
     """Return the machine of a shard, with all kinds of groups."""
-    consumers = ConsumerKind(ConsumerContext(consumer, lambda: watch.image))
-    shares = ShareKind(ShareContext(share, lambda: watch.image))
-    return GroupMachine(settings, kinds=(consumers, shares), guests=consumers)
+    consumers = ConsumerKind(ConsumerContext(consumer_settings(config), lambda: watch.image))
+    shares = ShareKind(ShareContext(share_settings(config), lambda: watch.image))
+    streams = StreamsKind(StreamsContext(streams_settings(config), lambda: watch.image))
+    return GroupMachine(settings, kinds=(consumers, shares, streams), guests=consumers)
+
+
+def streams_settings(config: BrokerConfig) -> StreamsSettings:
+    """Return what the rules of streams groups need of a broker's settings."""
+    return StreamsSettings(
+        session_timeout_ms=config.group_streams_session_timeout_ms,
+        heartbeat_interval_ms=config.group_streams_heartbeat_interval_ms,
+        max_size=config.group_streams_max_size,
+        num_standby_replicas=config.group_streams_num_standby_replicas,
+        initial_rebalance_delay_ms=config.group_streams_initial_rebalance_delay_ms,
+        is_served="streams" in config.group_coordinator_rebalance_protocols,
+    )
 
 
 def consumer_settings(config: BrokerConfig) -> ConsumerSettings:

@@ -1,0 +1,153 @@
+"""The APIs of streams groups (KIP-1071): StreamsGroupHeartbeat and StreamsGroupDescribe."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+
+from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody
+from ottla.api.groups import asked
+from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.service import Answered, Client
+from ottla.coordinators.groups.streams_reply import StreamsBeaten
+from ottla.coordinators.groups.streams_service import StreamsGroups
+from ottla.coordinators.groups.streams_topics import Status as Code
+from ottla.coordinators.groups.streams_topology import InternalTopic
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages import streams_group_describe, streams_group_heartbeat
+from ottla.protocol.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from ottla.protocol.messages.streams_group_heartbeat import (
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+# So many failures to make a topic are told with a status.
+_TOLD_MAX: Final = 3
+# A failure is told for so many heartbeats, and only then is the topic asked for again.
+_HEARTBEATS_KEPT: Final = 2
+
+
+class Topics(Protocol):
+    """Who has internal topics made."""
+
+    def want(self, caller: Caller, topics: Iterable[InternalTopic], keep_ms: int) -> None:
+        """Have topics made; keep a failure for so long. Does not wait."""
+        ...
+
+    def failures(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return why topics could not be made, of those that could not lately."""
+        ...
+
+
+class StreamsGroupHandlers(msgspec.Struct, frozen=True):
+    """The handlers of one broker. ``may_create``: who may have a topic made, by its name."""
+
+    streams: StreamsGroups
+    topics: Topics
+    access: GroupAccess = ALLOW_ALL
+    may_create: May = everybody
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.STREAMS_GROUP_HEARTBEAT, self.on_heartbeat),
+            Route(ApiKey.STREAMS_GROUP_DESCRIBE, self.on_describe),
+        )
+
+    def on_heartbeat(
+        self, caller: Caller, request: StreamsGroupHeartbeatRequest, version: int
+    ) -> Answered[StreamsGroupHeartbeatResponse]:
+        """StreamsGroupHeartbeat; what went wrong is said in words too."""
+
+        def ask() -> Answered[StreamsBeaten]:
+            said = request.topology
+            self.access.check_member(
+                caller, request.group_id, () if said is None else _topics(said.subtopologies)
+            )
+            client = Client(caller.client_id or "", f"/{caller.peer.host}")
+            return self.streams.heartbeat(request, client)
+
+        return asked(ask, lambda beaten: self._answered(caller, beaten), _refused)
+
+    def _answered(self, caller: Caller, beaten: StreamsBeaten) -> StreamsGroupHeartbeatResponse:
+        """Have missing topics made, and tell why some cannot be."""
+        response, missing = beaten
+        if not missing:
+            return response
+        forbidden = [each.name for each in missing if not self.may_create(caller, each.name)]
+        if forbidden:
+            _tell(response, f"Unauthorized to CREATE on topics {', '.join(forbidden)}.")
+            return response
+        self.topics.want(caller, missing, response.heartbeat_interval_ms * _HEARTBEATS_KEPT)
+        failed = self.topics.failures(each.name for each in missing)
+        if failed:
+            told = [f"{name} ({why})" for name, why in islice(failed.items(), _TOLD_MAX)]
+            rest = len(failed) - len(told)
+            more = f" and {rest} more" if rest else ""
+            _tell(response, f"Creation failed: {', '.join(told)}{more}.")
+        return response
+
+    def on_describe(
+        self, caller: Caller, request: StreamsGroupDescribeRequest, version: int
+    ) -> StreamsGroupDescribeResponse:
+        """StreamsGroupDescribe, as committed."""
+        groups = [self._described(caller, group_id, request) for group_id in request.group_ids]
+        return StreamsGroupDescribeResponse(groups=groups)
+
+    def _described(
+        self, caller: Caller, group_id: str, request: StreamsGroupDescribeRequest
+    ) -> DescribedGroup:
+        if not self.access.describe_group(caller, group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return DescribedGroup(error_code=code, group_id=group_id)
+        if not group_id:
+            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
+        try:
+            found = self.streams.describe(group_id)
+        except Fault as fault:
+            return DescribedGroup(fault.code, str(fault), group_id)
+        said = found.topology
+        names = () if said is None else _topics(said.subtopologies or ())
+        if not all(self.access.describe_topic(caller, topic) for topic in dict.fromkeys(names)):
+            return DescribedGroup(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The described group uses topics that the client is not authorized to describe.",
+                group_id,
+            )
+        if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
+            found.authorized_operations = self.access.group_operations(caller, group_id)
+        return found
+
+
+def _topics(
+    subtopologies: Iterable[
+        streams_group_heartbeat.Subtopology | streams_group_describe.Subtopology
+    ],
+) -> Iterator[str]:
+    """Yield every topic that a topology names."""
+    for each in subtopologies:
+        yield from each.source_topics
+        yield from each.repartition_sink_topics
+        for topic in (*each.repartition_source_topics, *each.state_changelog_topics):
+            yield topic.name
+
+
+def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
+    """Add to the status that says which topics are missing."""
+    for status in response.status or ():
+        if status.status_code == Code.MISSING_INTERNAL_TOPICS:
+            status.status_detail = f"{status.status_detail}; {detail}"
+            return
+    response.status = [*(response.status or ()), Status(Code.MISSING_INTERNAL_TOPICS, detail)]
+
+
+def _refused(fault: Fault) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=fault.code, error_message=str(fault))

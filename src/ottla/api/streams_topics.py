@@ -1,0 +1,133 @@
+"""Internal topics of streams applications, made because a group needs them (KIP-1071).
+
+    heartbeat finds topics missing -> told MISSING_INTERNAL_TOPICS, and CreateTopics is on its way
+    to the active controller, in the member's name -> a later heartbeat finds them
+
+Nobody waits for the creation, and a topic that is on its way is not asked for twice. Why one could
+not be made is kept for a while and told with the status; only then is it tried again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from ottla.api.auto_create import Forwarding
+from ottla.api.routes import Caller
+from ottla.coordinators.groups.streams_topology import InternalTopic
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.types import Millis
+
+log = logging.getLogger(__name__)
+
+KNOWN_MAX: Final = 10_000
+"""Topics on their way or failed at once; beyond it nothing more is asked for."""
+
+# Given to the controller as the factor of a topic that leaves it to the cluster.
+_DEFAULT_FACTOR: Final = -1
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def monotonic(self) -> Millis:
+        """Return milliseconds since some moment."""
+        ...
+
+
+class _Failure(NamedTuple):
+    why: str
+    until: int
+
+
+class StreamsTopicCreation:
+    """`Service`: asks the controller for internal topics, one request at a time."""
+
+    name = "streams-topics"
+
+    def __init__(self, forwarding: Forwarding, clock: Clock, timeout_ms: int) -> None:
+        self._forwarding = forwarding
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._in_flight: set[str] = set()
+        self._wanted: list[tuple[Caller, list[InternalTopic], int]] = []
+        self._failed: dict[str, _Failure] = {}
+        self._wake = asyncio.Event()
+
+    def want(self, caller: Caller, topics: Iterable[InternalTopic], keep_ms: int) -> None:
+        """Have topics made that are not on their way, and did not fail within ``keep_ms``."""
+        self._forget_old()
+        fresh: list[InternalTopic] = []
+        for topic in topics:
+            is_known = topic.name in self._in_flight or topic.name in self._failed
+            if not is_known and len(self._in_flight) + len(self._failed) < KNOWN_MAX:
+                self._in_flight.add(topic.name)
+                fresh.append(topic)
+        if fresh:
+            self._wanted.append((caller, fresh, keep_ms))
+            self._wake.set()
+
+    def failures(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return why topics could not be made, of those that could not lately."""
+        self._forget_old()
+        return {name: self._failed[name].why for name in names if name in self._failed}
+
+    def _forget_old(self) -> None:
+        now = self._clock.monotonic()
+        for name in [name for name, failure in self._failed.items() if failure.until <= now]:
+            del self._failed[name]
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Make what is wanted until cancelled."""
+        ready()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._wanted:
+                caller, topics, keep_ms = self._wanted.pop(0)
+                try:
+                    failed = await self._create(caller, topics)
+                finally:
+                    self._in_flight.difference_update(topic.name for topic in topics)
+                until = self._clock.monotonic() + keep_ms
+                for name, why in failed.items():
+                    self._failed[name] = _Failure(why, until)
+
+    async def _create(self, caller: Caller, topics: list[InternalTopic]) -> dict[str, str]:
+        """Ask for topics; return why which of them were not made."""
+        request = CreateTopicsRequest(list(map(creatable, topics)), self._timeout_ms)
+        try:
+            response = await self._forwarding.forward_message(caller, request, self._timeout_ms)
+        except Fault as fault:
+            log.warning("streams topics not created count=%d reason=%s", len(topics), fault)
+            return dict.fromkeys((topic.name for topic in topics), str(fault))
+        assert isinstance(response, CreateTopicsResponse)
+        failed: dict[str, str] = {}
+        for result in response.topics:
+            code = ErrorCode(result.error_code)
+            if code is ErrorCode.NONE:
+                log.info("topic created for a streams group topic=%s", result.name)
+            elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                failed[result.name] = result.error_message or code.name
+                log.warning(
+                    "streams topic not created topic=%s error=%s reason=%r",
+                    *(result.name, code.name, result.error_message),
+                )
+        return failed
+
+
+def creatable(topic: InternalTopic) -> CreatableTopic:
+    """Return what the controller is asked for."""
+    return CreatableTopic(
+        topic.name,
+        topic.partitions,
+        topic.replication_factor or _DEFAULT_FACTOR,
+        configs=[CreatableTopicConfig(key, value) for key, value in topic.configs],
+    )
