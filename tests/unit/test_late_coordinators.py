@@ -1,0 +1,156 @@
+"""Coordinators that come to be when they are needed: by a partition led here, or by a request."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from replicas_world import Broker, image_of, partition_of
+
+from ottla.api.routes import Route
+from ottla.metadata.delta import delta_between
+from ottla.metadata.image import EMPTY
+from ottla.node import coordinators
+from ottla.node.coordinators import Coordinators, CoordinatorWays
+from ottla.node.leaderships import follow_leaderships
+from ottla.protocol.api_keys import ApiKey
+
+OFFSETS = "__consumer_offsets"
+
+
+@dataclass
+class Told:
+    """Follows the leaderships of one topic."""
+
+    topic: str = OFFSETS
+    events: list[tuple] = field(default_factory=list)
+
+    def on_led(self, topic: str, index: int, epoch: int) -> None:
+        self.events.append(("led", topic, index, epoch))
+
+    def on_unled(self, topic: str, index: int, epoch: int | None) -> None:
+        self.events.append(("unled", topic, index, epoch))
+
+
+def test_who_comes_late_is_told_of_what_is_led() -> None:
+    mine, other = partition_of(1, 2, epoch=4), partition_of(2, 1)
+    broker = Broker().start(
+        image_of({OFFSETS: (1, {0: mine, 1: other}), "orders": (2, {0: partition_of(1)})})
+    )
+    told = Told()
+    follow_leaderships(broker.partitions, told)
+    assert told.events == [("led", OFFSETS, 0, 4)]
+    moved = {0: partition_of(1, 2, leader=2, epoch=5), 1: other}
+    broker.publish(image_of({OFFSETS: (1, moved), "orders": (2, {0: partition_of(1)})}))
+    assert told.events[1:] == [("unled", OFFSETS, 0, 5)]
+
+
+# -- the whole ----------------------------------------------------------------------
+
+
+class FakeService:
+    def __init__(self, name: str, journal: list[str], running: Callable[[], None]) -> None:
+        self.name = name
+        self._running = running
+        self._journal = journal
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        self._journal.append(f"{self.name} runs")
+        ready()
+        self._running()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._journal.append(f"{self.name} ends")
+
+
+class World:
+    """Coordinators over a broker's partitions; what they are made of is counted, not built."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.broker = Broker().start()
+        self.journal: list[str] = []
+        self.all_run = asyncio.Event()
+        monkeypatch.setattr(coordinators, "coordination", self)
+        monkeypatch.setattr(coordinators, "sharing", self)
+        hosting: Any = SimpleNamespace(partitions=self.broker.partitions)
+        watch: Any = SimpleNamespace(image=EMPTY)
+        channel: Any = None
+        ground: Any = None
+        ways = CoordinatorWays(watch, channel, hosting, create=lambda topic: None)
+        self.late = Coordinators(ground, ways)
+
+    ShareWays = staticmethod(lambda *parts: parts)
+
+    def build_coordination(self, *parts: object) -> object:
+        self.journal.append("made")
+        return SimpleNamespace(
+            groups=None,
+            transacting=SimpleNamespace(links=None),
+            services=(FakeService("groups", self.journal, lambda: None),),
+            publishers=(SimpleNamespace(on_image=self._on_image),),
+            routes=lambda image: [Route(key, self._answer) for key in coordinators.GROUPS],
+        )
+
+    def build_sharing(self, *parts: object) -> object:
+        return SimpleNamespace(
+            services=(FakeService("shares", self.journal, self.all_run.set),), publishers=()
+        )
+
+    def _on_image(self, delta: object, image: object) -> None:
+        self.journal.append("image")
+
+    def _answer(self, *call: object) -> Any:
+        return call
+
+    def publish(self, **topics: Any) -> None:
+        image = image_of(topics)
+        before, self.broker.image = self.broker.image, self.broker.image
+        self.broker.publish(image)
+        self.late.on_image(delta_between(before, image), image)
+
+    def route(self, key: ApiKey) -> Route:
+        return next(route for route in self.late.routes() if route.api_key is key)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_a_partition_of_others_needs_no_coordinator(world: World) -> None:
+    world.publish(orders=(2, {0: partition_of(1)}))
+    world.publish(orders=(2, {0: partition_of(1)}), **{OFFSETS: (1, {0: partition_of(2, 1)})})
+    assert world.journal == []
+
+
+def test_coordinators_come_with_the_first_partition_that_is_led(world: World) -> None:
+    world.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1)})})
+    assert world.journal == ["made", "image"]
+    world.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1, epoch=1)})})
+    assert world.journal == ["made", "image", "image"]
+
+
+def test_coordinators_come_with_the_first_request(world: World) -> None:
+    route = world.route(ApiKey.LIST_GROUPS)
+    assert world.journal == []
+    assert route.handle("caller", "request", 3) == ("caller", "request", 3)
+    assert route.handle("caller", "request", 4) == ("caller", "request", 4)
+    assert world.journal == ["made"]
+
+
+def test_their_services_run_from_then_on_and_end_in_reverse(world: World) -> None:
+    async def main() -> None:
+        readied: list[int] = []
+        async with asyncio.TaskGroup() as tasks:
+            service = tasks.create_task(world.late.run(lambda: readied.append(1)))
+            await asyncio.sleep(0)
+            assert readied == [1] and world.journal == []
+            world.late.get()
+            await world.all_run.wait()
+            service.cancel()
+
+    asyncio.run(main())
+    assert world.journal == ["made", "groups runs", "shares runs", "shares ends", "groups ends"]
