@@ -83,6 +83,43 @@ def test_replicas_move_between_brokers(tmp_path: Path) -> None:
         assert "unregistered" not in ottla("cluster", "unregister", "2", code=1)
 
 
+def test_a_throttled_move_is_held_back_and_leaves_no_throttle(tmp_path: Path) -> None:
+    with run_cluster(3) as cluster:
+        ottla = Ottla(cluster)
+
+        def throttles() -> list[str]:
+            places = (("topic", "orders"), *(("broker", str(at)) for at in (1, 2, 3)))
+            rows = [row for place in places for row in ottla.json("config", "describe", *place)]
+            return [row["key"] for row in rows if "replication.throttled" in row["key"]]
+
+        ottla("topic", "create", "orders", "-p", "1", "-r", "1")
+        (partition,) = ottla.partitions("orders")
+        others = [each for each in (1, 2, 3) if each != partition["leader"]]
+        lines = tmp_path / "lines"
+        lines.write_text("".join("x" * 20_000 + "\n" for _ in range(100)))
+        ottla("produce", "orders", str(lines))
+        to = ",".join(str(each) for each in (partition["leader"], *others[:1]))
+        ottla("topic", "reassign", "orders", "--to", to, "-r", "2", "--throttle", "1000")
+        (moving,) = ottla.json("topic", "reassign", "--verify")
+        assert moving["adding"] == others[:1], "two megabytes at a kilobyte a second"
+        assert len(throttles()) == 6, "two of each of the brokers, two of the topic"
+        ottla("topic", "reassign", "--throttle", "1000000000")
+        ottla(
+            "topic",
+            "reassign",
+            "orders",
+            "--to",
+            "1,2,3",
+            "-r",
+            "3",
+            "--throttle",
+            "1000000000",
+            "-w",
+        )
+        assert throttles() == []
+        assert len(ottla.consume("orders")) == 100
+
+
 def test_preferred_leaders_are_elected(tmp_path: Path) -> None:
     with run_cluster(3, config={"auto.leader.rebalance.enable": "false"}) as cluster:
         ottla = Ottla(cluster)

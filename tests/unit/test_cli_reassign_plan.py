@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.reassign_plan import BadPlan, Brokers, plan_drain, plan_onto
+from ottla.cli.reassign_throttle import Move, limits, no_limits
 from ottla.client.topic_partition import TopicPartition
 
 
@@ -77,3 +78,42 @@ def test_a_plan_is_what_was_asked_for(current: list[tuple[int, ...]], targets: s
     for name, replicas in after.items():
         assert len(replicas) == len(set(replicas)) == 2 and set(replicas) <= targets
         assert set(before[name]) & targets <= set(replicas)
+
+
+# -- throttles -------------------------------------------------------------------
+
+
+def settings(changed: list) -> dict[tuple[str, str], dict[str, str | None]]:
+    return {
+        (each.kind.name, each.name): {c.name: c.value for c in each.changes} for each in changed
+    }
+
+
+def test_a_throttled_move_names_sources_and_newcomers_and_every_broker_of_both() -> None:
+    moves = {
+        TopicPartition("t", 0): Move((1, 2), (2, 3)),
+        TopicPartition("t", 1): Move((1,), (4,)),
+        TopicPartition("u", 0): Move((2, 1), (1, 2)),
+    }
+    set_to = settings(limits(moves, 5000))
+    leaders = "leader.replication.throttled.replicas"
+    followers = "follower.replication.throttled.replicas"
+    assert set_to["TOPIC", "t"] == {leaders: "0:1,0:2,1:1", followers: "0:3,1:4"}
+    assert set_to["TOPIC", "u"] == {leaders: "0:2,0:1", followers: ""}
+    rate = {
+        "leader.replication.throttled.rate": "5000",
+        "follower.replication.throttled.rate": "5000",
+    }
+    assert {
+        name: keys for (kind, name), keys in set_to.items() if kind == "BROKER"
+    } == dict.fromkeys("1234", rate)
+
+
+def test_all_that_was_set_is_removed_again() -> None:
+    moves = {TopicPartition("t", 0): Move((1, 2), (2, 3))}
+    removed = no_limits(["t", "t"], [3, 1, 2])
+    assert {key: set(of) for key, of in settings(removed).items()} == {
+        key: set(of) for key, of in settings(limits(moves, 1)).items()
+    }
+    assert all(change.operation.name == "DELETE" for each in removed for change in each.changes)
+    assert len(removed) == 4

@@ -8,10 +8,11 @@ import typer
 
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, plan_onto
+from ottla.cli.reassign_throttle import Changed, Move, limits, no_limits, rates
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
-from ottla.client.admin import describe_cluster, describe_topics, list_topics
+from ottla.client.admin import alter_configs, describe_cluster, describe_topics, list_topics
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.placement import (
     Refusals,
@@ -27,6 +28,10 @@ POLL_S: Final = 0.25
 
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", help="Only these partitions.")
+]
+Throttle = Annotated[
+    int | None,
+    typer.Option(min=1, help="Bytes a second that each broker may take or give; until --verify."),
 ]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Return when it is done.")]
 
@@ -59,6 +64,18 @@ async def carry_out(cluster: Cluster, changes: Assignment, *, is_waiting: bool) 
     return refusals
 
 
+async def hold_back(cluster: Cluster, changed: Sequence[Changed]) -> None:
+    """Set or remove limits, one resource after the other."""
+    for each in changed:
+        await alter_configs(cluster, each.kind, each.name, each.changes)
+
+
+async def let_go(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Remove the limits of topics and of every broker."""
+    brokers = [each.broker_id for each in (await describe_cluster(cluster)).brokers]
+    await hold_back(cluster, no_limits(topics, brokers))
+
+
 def moved(changes: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Row]:
     """Return a row for each partition of a plan."""
     return {
@@ -79,13 +96,17 @@ def reassign(  # noqa: PLR0913 - one per option
     ] = None,
     partition: Partitions = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Go back to what was before.")] = False,
+    throttle: Throttle = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Remove the throttles if nothing is moved any more.")
+    ] = False,
     wait: Wait = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
     """Move replicas to other brokers, or show what is being moved."""
-    if names and not (to or replication_factor or cancel):
-        raise typer.BadParameter("give --to, --replication-factor or --cancel")
+    if names and not (to or replication_factor or cancel or verify):
+        raise typer.BadParameter("give --to, --replication-factor, --cancel or --verify")
     if not names and (to or replication_factor or partition):
         raise typer.BadParameter("name the topics")
     brokers = None if to is None else _ids(to)
@@ -93,15 +114,23 @@ def reassign(  # noqa: PLR0913 - one per option
     async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
         if cancel:
             return await _cancel(cluster, names, partition)
+        if verify:
+            return await _verify(cluster, names), []
         if not names:
-            return await _status(cluster), []
+            return await _status(cluster, throttle), []
         current = replicas_of(await describe_topics(cluster, names))
         wanted = {each: now for each, now in current.items() if _is_meant(each, partition)}
         everywhere = replicas_of(await list_topics(cluster))
         changes = plan_onto(
             wanted, await _brokers(cluster, brokers, everywhere), replication_factor
         )
-        return told(await carry_out(cluster, changes, is_waiting=wait), moved(changes))
+        if throttle is not None:
+            moves = {name: Move(current[name], then) for name, then in changes.items()}
+            await hold_back(cluster, limits(moves, throttle))
+        refusals = await carry_out(cluster, changes, is_waiting=wait)
+        if throttle is not None and wait:
+            await _verify(cluster, names)
+        return told(refusals, moved(changes))
 
     try:
         rows, refusals = with_cluster(bootstrap, work)
@@ -110,6 +139,15 @@ def reassign(  # noqa: PLR0913 - one per option
     answer(context, output, rows)
     if refusals:
         fail("\n".join(refusals))
+
+
+async def _verify(cluster: Cluster, names: Sequence[str] | None) -> list[Row]:
+    """Remove throttles once nothing at all is moved: brokers' rates hold for every move."""
+    ongoing = await _status(cluster)
+    if not ongoing:
+        topics = names or [topic.name or "" for topic in await list_topics(cluster)]
+        await let_go(cluster, topics)
+    return ongoing
 
 
 def _ids(text: str) -> list[int]:
@@ -147,10 +185,14 @@ async def serving_brokers(cluster: Cluster) -> dict[int, str | None]:
     return {each.broker_id: each.rack for each in found if not each.is_fenced}
 
 
-async def _status(cluster: Cluster) -> list[Row]:
+async def _status(cluster: Cluster, throttle: int | None = None) -> list[Row]:
+    """Return what is being moved; with ``throttle`` from now on at that rate."""
     ongoing = await list_reassignments(cluster)
     if not ongoing:
         say("nothing is being moved")
+    if throttle is not None:
+        brokers = {broker for row in ongoing.values() for broker in row.replicas}
+        await hold_back(cluster, rates(brokers, throttle))
     return [
         {
             "topic": name.topic,
