@@ -7,7 +7,7 @@ a C integer is an ``int``, and every decorator hands back what it was given.
 
 import builtins
 from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 _Decorated = TypeVar("_Decorated")
 
@@ -37,7 +37,16 @@ def _unchanged(decorated: _Decorated) -> _Decorated:
     return decorated
 
 
-cclass = final = cfunc = inline = _unchanged
+cclass = final = cfunc = ccall = inline = _unchanged
+
+
+@overload
+def declare(kind: type[builtins.int], *, visibility: str) -> builtins.int: ...
+@overload
+def declare(kind: type[object], *, visibility: str) -> Any: ...  # noqa: ANN401 - whatever it holds
+def declare(kind: type[object], *, visibility: str) -> Any:
+    """Declare an attribute of a class that is C's; ``public`` where Python may use it, too."""
+    return kind()
 
 
 def locals(**types: object) -> Callable[[_Decorated], _Decorated]:

@@ -30,6 +30,8 @@ from ottla.protocol.faults import (
     UnknownLeaderEpoch,
 )
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.replication.appending import ALL as ALL
+from ottla.replication.appending import AppendingPartition
 from ottla.replication.follower_progress import FollowerProgress
 from ottla.replication.high_watermark import Lag
 from ottla.replication.isr import AfterRefusal, Isr, LeaderOffsets, Proposal, Reign
@@ -44,14 +46,11 @@ from ottla.storage.log_dir import LogDirectory
 from ottla.storage.partition_names import TopicPartition
 from ottla.storage.read import Slice
 
-ALL: Final = -1
-"""``acks=all``."""
-
 HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 """DeleteRecords: everything below the high watermark."""
 
 
-class Partition:
+class Partition(AppendingPartition):
     """A replica hosted here. Made and kept in step with the image by `replicas.py`."""
 
     def __init__(
@@ -108,11 +107,6 @@ class Partition:
     def epoch_start_offset(self) -> Offset | None:
         """Where this leader's reign began; None of a follower."""
         return self._leading.epoch_start
-
-    @property
-    def is_under_min_isr(self) -> bool:
-        """Whether acks=all is refused for now."""
-        return self.is_leader and self._leading.is_under_min_isr(self.config.min_insync_replicas)
 
     @property
     def low_watermark(self) -> Offset:
@@ -202,23 +196,8 @@ class Partition:
             self._around.storage_failed(self.directory, fault.reason)
             raise
         if not appended.is_duplicate:
-            self.flush_if_due()
-            self._advance()
-            self._wakers.wake()
+            self._appended()
         return appended
-
-    def flush_if_due(self) -> None:
-        """Sync what was appended before anybody is told, as ``flush.messages`` asks.
-
-        Followers too: their next fetch says that they have it. Blocks. Raises StorageFailed.
-        """
-        if self.log.log_end_offset - self.log.recovery_point < self.config.flush_messages:
-            return
-        try:
-            self.log.flush()
-        except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
-            raise
 
     def when_replicated(self, offset: Offset, done: Done) -> Unsubscribe:
         """Call ``done`` once everything below ``offset`` is replicated, maybe at once.
@@ -249,22 +228,6 @@ class Partition:
     def tell_readers(self) -> None:
         """Wake whoever waits for growth: a follower has learned of some."""
         self._wakers.wake()
-
-    def _advance(self) -> bool:
-        """Move the high watermark as far as it may go; True when it moved."""
-        log, leading = self.log, self._leading
-        if not leading.followers:
-            new = log.log_end_offset  # alone: no rule can hold it back
-        elif leading.is_under_min_isr(self.config.min_insync_replicas):
-            return False
-        else:
-            new = leading.high_watermark(log.log_end_offset, self._lag(), self._is_eligible)
-        if new <= log.high_watermark:
-            return False
-        log.set_high_watermark(new)
-        if self._replicated:
-            self._replicated.reached(new, self._too_few_after_append())
-        return True
 
     def _lag(self) -> Lag:
         return Lag(self._around.clock.monotonic(), self._around.lag_ms_max)

@@ -47,6 +47,10 @@ class LeaderEpochs:
         """The oldest entry."""
         return self._entries[0] if self._entries else None
 
+    def is_latest(self, epoch: LeaderEpoch) -> bool:
+        """Say whether it wrote last; then a batch of it behind all others is no news."""
+        return bool(self._entries) and self._entries[-1].epoch == epoch
+
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Note that ``epoch`` writes from ``start_offset`` on; True when that is news.
 

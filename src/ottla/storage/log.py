@@ -22,7 +22,6 @@ from ottla.protocol.records.batch import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     patch_append_time,
-    patch_offset,
     read_header,
 )
 from ottla.protocol.records.control import EndTxnMarker
@@ -30,7 +29,6 @@ from ottla.protocol.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offs
 from ottla.runtime.ports import Clock, Disk, Random
 from ottla.storage.append import (
     Appended,
-    Note,
     Origin,
     Placed,
     answer_duplicate,
@@ -45,10 +43,9 @@ from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced
 from ottla.storage.graveyard import Graveyard
 from ottla.storage.health import Health
-from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_tail import LogTail
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
-from ottla.storage.producer_state import ProducerState
 from ottla.storage.read import (
     Slice,
     TimestampedOffset,
@@ -68,7 +65,7 @@ NEW: Final = Remembered()
 FIRST: Final = Offset(0)
 
 
-class Log:
+class Log(LogTail):
     """A log in ``directory``. Open one with `Log.open`."""
 
     def __init__(self, files: LogFiles, config: LogConfig, clock: Clock, loaded: Loader) -> None:
@@ -84,9 +81,9 @@ class Log:
         self._log_start = loaded.log_start
         self._recovery_point = loaded.recovery_point
         self._high_watermark = loaded.log_start
-        self.log_end_offset: Offset = loaded.log_end
-        self.producers: ProducerState = loaded.producers
-        self.epochs: LeaderEpochs = loaded.epochs
+        self.log_end_offset = loaded.log_end
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
         self.report = loaded.report
         self._bury(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
@@ -223,19 +220,15 @@ class Log:
         """Append a batch that was checked. No object is made here that need not be."""
         epoch, now, *_ = origin
         first = self.log_end_offset
-        last = Offset(first + header.last_offset_delta)
         timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
-        patch_offset(batch, 0, first, epoch)
         if self._config.is_log_append_time:
             patch_append_time(batch, 0, header, now)
             timestamp = append_time = now
-        self._note_epoch(epoch, first)
-        segment = self._write(batch, first, [(last, timestamp, len(batch))], now)
+        last = Offset(first + header.last_offset_delta)
+        segment = self.append_checked(batch, last, timestamp, epoch, now)
         if header.producer_id >= 0:
             header = header._replace(base_offset=first, max_timestamp=timestamp)
             self._take_in(segment, header, marker_of(batch, 0, header), now)
-        else:
-            self.producers.skip_to(self.log_end_offset)
         return Appended(first, last, timestamp, append_time)
 
     def _append_several(self, batch: bytearray | memoryview, origin: Origin) -> Appended:
@@ -251,25 +244,6 @@ class Log:
         ]
         largest = max(each.max_timestamp for each in done)
         return done[-1]._replace(first_offset=done[0].first_offset, max_timestamp=largest)
-
-    def _write(
-        self, data: bytearray | memoryview, first: Offset, notes: Sequence[Note], now: Millis
-    ) -> Segment:
-        """Write batches that belong in one segment, the first at offset ``first``."""
-        last, timestamp, _ = notes[-1]
-        segment = self._segments.active
-        if segment.should_roll(len(data), last, timestamp, now):
-            is_far = last - self.log_end_offset > RELATIVE_OFFSET_MAX
-            segment = self._roll(first if is_far else self.log_end_offset, now)
-        before = segment.size
-        try:
-            segment.write(data)
-            for note in notes:
-                segment.note(*note)
-        except OSError as error:
-            raise self._undo(segment, before, error) from error
-        self.log_end_offset = Offset(last + 1)
-        return segment
 
     def _take_in(
         self, segment: Segment, header: BatchHeader, marker: EndTxnMarker | None, now: Millis
@@ -307,19 +281,26 @@ class Log:
         return Appended(placed[0].header.base_offset, last, largest)
 
     def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
+        """Write a leader's batches that belong in one segment, and take each of them in."""
         markers = [marker_of(view, *each) for each in run]
         for _, header in run:
             self._note_epoch(header.leader_epoch, header.base_offset)
-        notes = [each.note for each in run]
         data = view[run[0].start : run[-1].end]
-        segment = self._write(data, run[0].header.base_offset, notes, now)
+        last, timestamp, _ = run[-1].note
+        segment = self._segments.active
+        if segment.should_roll(len(data), last, timestamp, now):
+            is_far = last - self.log_end_offset > RELATIVE_OFFSET_MAX
+            segment = self._roll(run[0].header.base_offset if is_far else self.log_end_offset, now)
+        before = segment.size
+        try:
+            segment.write(data)
+            for each in run:
+                segment.note(*each.note)
+        except OSError as error:
+            raise self._undo(segment, before, error) from error
+        self.log_end_offset = Offset(last + 1)
         for (_, header), marker in zip(run, markers, strict=True):
             self._take_in(segment, header, marker, now)
-
-    def _note_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """Write down a new leader epoch before the first batch that has it."""
-        if epoch >= 0 and self.epochs.assign(epoch, offset):
-            self._write_epochs()
 
     def start_epoch(self, epoch: LeaderEpoch) -> None:
         """Note that a leader of ``epoch`` takes over at the log's end, before it writes."""

@@ -10,48 +10,35 @@ Invariant: ``[0, size)`` of the file is whole batches with growing offsets. Byte
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
-from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis, Offset
+from ottla.protocol.types import NO_TIMESTAMP, Millis, Offset
 from ottla.runtime.ports import File, OpenMode
 from ottla.storage.files import INDEXES, Kind, LogFiles, State
 from ottla.storage.log_config import LogConfig
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from ottla.storage.scan import Found, headers
+from ottla.storage.segment_tail import SegmentTail
 from ottla.storage.time_index import TimeIndex, TimestampOffset
 from ottla.storage.transaction_index import TransactionIndex
 
-# How far ahead of the data space is reserved, where `preallocate` asks for it.
-_RESERVE_BYTES: Final = 1 << 26
 
-
-class Segment:
+class Segment(SegmentTail):
     """A segment from ``base_offset`` on. Every disk failure is an ``OSError``.
 
     Not synced by itself: the log decides what must be durable when.
     """
 
-    __slots__ = (
-        "_age_ms_max",
-        "_are_offsets_checked",
-        "_bytes_since_index",
-        "_config",
-        "_file",
-        "_files",
-        "_first_timestamp",
-        "_is_full",
-        "_largest",
-        "_reserved",
-        "base_offset",
-        "created",
-        "jitter_ms",
-        "offset_index",
-        "size",
-        "state",
-        "time_index",
-        "txn_index",
-    )
+    __slots__ = ("_are_offsets_checked", "_files", "state", "txn_index")
+
+    base_offset: Offset
+    created: Millis
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+    _config: LogConfig
+    _file: File | None
+    _first_timestamp: Millis | None
+    _is_full: bool | None
 
     def __init__(
         self,
@@ -66,13 +53,13 @@ class Segment:
         self._files = files
         self._config = config
         self._age_ms_max = config.segment_ms_max
-        self._is_full: bool | None = None  # None: to be asked again
-        self._file: File | None = None
+        self._is_full = None  # None: to be asked again
+        self._file = None
         self._reserved = 0
         self._bytes_since_index = 0
         self._are_offsets_checked = False
-        self._largest: TimestampOffset | None = None  # None: not known yet
-        self._first_timestamp: Millis | None = None
+        self._largest = None  # None: not known yet
+        self._first_timestamp = None
         self.base_offset = base_offset
         self.state = state
         self.size = 0
@@ -167,63 +154,12 @@ class Segment:
         """Say whether the indexes can express ``offset``."""
         return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
-    def should_roll(self, size: int, last_offset: Offset, timestamp: Millis, now: Millis) -> bool:
-        """Say whether a batch of ``size`` bytes must go to a new segment.
-
-        By size, by age as the records' timestamps tell it (by the clock where they have
-        none), by a full index, or because its offsets are too far from the base.
-        """
-        held = self.size
-        return (
-            held > self._config.segment_bytes - size
-            or (held > 0 and self._age_ms(timestamp, now) > self._age_ms_max - self.jitter_ms)
-            or self._are_indexes_full()
-            or not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-        )
-
-    def _age_ms(self, timestamp: Millis, now: Millis) -> int:
-        first = self._first_timestamp
-        if first is None:
-            first = self.first_timestamp
-        return timestamp - first if first is not None and first >= 0 else now - self.created
-
-    def _are_indexes_full(self) -> bool:
-        # Only an entry that was added can have changed the answer.
-        if self._is_full is None:
-            self._is_full = self.offset_index.is_full or self.time_index.is_full
-        return self._is_full
-
     def configure(self, config: LogConfig) -> None:
         """Go by other settings from the next append on."""
         self._config = config
         self._age_ms_max = config.segment_ms_max
 
     # -- writing -------------------------------------------------------------
-
-    def write(self, data: Buffer) -> None:
-        """Write whole batches behind the last; `note` each of them after."""
-        if self._config.preallocate and self.size + len(data) > self._reserved:
-            self._reserve(len(data))
-        (self._file or self.file).pwrite(data, self.size)
-
-    def _reserve(self, length: int) -> None:
-        ahead = min(self.size + _RESERVE_BYTES, self._config.segment_bytes)
-        self._reserved = max(ahead, self.size + length)
-        self.file.preallocate(self._reserved)
-
-    def note(self, last_offset: Offset, timestamp: Millis, size: int) -> None:
-        """Take in a batch that was written at ``size``: it counts from now on."""
-        if timestamp > (self._largest or self.largest).timestamp:
-            self._largest = TimestampOffset(timestamp, last_offset)
-        if self._first_timestamp is None and not self.size:
-            self._first_timestamp = timestamp
-        if self._bytes_since_index > self._config.index_interval_bytes:
-            self.offset_index.append(last_offset, self.size)
-            self.time_index.append(self.largest)
-            self._bytes_since_index = 0
-            self._is_full = None
-        self._bytes_since_index += size
-        self.size += size
 
     def drop_unnoted(self) -> None:
         """Cut off what was written and never noted."""

@@ -11,9 +11,10 @@ from ottla.storage.segment import Segment
 class Segments:
     """Sorted by base offset, found by bisection. The last one is active: it is appended to."""
 
-    __slots__ = ("_bases", "_segments")
+    __slots__ = ("_bases", "_segments", "active")
 
     def __init__(self) -> None:
+        self.active: Segment  # the newest one
         self._bases: list[Offset] = []
         self._segments: list[Segment] = []
 
@@ -22,11 +23,6 @@ class Segments:
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(tuple(self._segments))
-
-    @property
-    def active(self) -> Segment:
-        """The newest segment."""
-        return self._segments[-1]
 
     @property
     def first(self) -> Segment:
@@ -44,9 +40,11 @@ class Segments:
         if at and self._bases[at - 1] == segment.base_offset:
             replaced = self._segments[at - 1]
             self._segments[at - 1] = segment
+            self.active = self._segments[-1]
             return replaced
         self._bases.insert(at, segment.base_offset)
         self._segments.insert(at, segment)
+        self.active = self._segments[-1]
         return None
 
     def remove(self, segment: Segment) -> None:
@@ -54,6 +52,8 @@ class Segments:
         at = self._segments.index(segment)
         del self._bases[at]
         del self._segments[at]
+        if self._segments:
+            self.active = self._segments[-1]
 
     def replace(self, fresh: Sequence[Segment], base_offsets: Container[Offset]) -> list[Segment]:
         """Put cleaned segments in the place of others; return those, marked deleted.

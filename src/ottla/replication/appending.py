@@ -1,0 +1,114 @@
+"""The leader's append: a checked batch goes into the log, and whoever waited is told.
+
+Every produced batch comes through here, so this is compiled where that is possible. Who may
+append, and all else of a partition, is in `partition.py`.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.faults import StorageFailed
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+
+if TYPE_CHECKING:
+    from ottla.config.generated import TopicConfig
+    from ottla.protocol.faults import NotEnoughReplicasAfterAppend
+    from ottla.replication.high_watermark import Lag
+    from ottla.replication.leadership import Leadership
+    from ottla.replication.surroundings import Surroundings
+    from ottla.replication.waiters import OffsetWaiters, Wakers
+    from ottla.storage.log import Log
+    from ottla.storage.log_dir import LogDirectory
+
+ALL: Final = -1
+"""``acks=all``."""
+
+
+class AppendingPartition:
+    """What an append needs of a partition."""
+
+    directory: "LogDirectory"
+    log: "Log"
+    config: "TopicConfig"
+    leader_epoch: LeaderEpoch
+    is_leader: bool
+    _around: "Surroundings"
+    _leading: "Leadership"
+    _wakers: "Wakers"
+    _replicated: "OffsetWaiters"
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether acks=all is refused for now."""
+        return self.is_leader and self._leading.is_under_min_isr(self.config.min_insync_replicas)
+
+    def is_answered_at_once(self, required_acks: int) -> bool:
+        """Say whether an append that succeeds now needs no waiting before it is acknowledged."""
+        if required_acks != ALL:
+            return self.is_leader
+        return self.is_leader and not self._leading.followers and not self.is_under_min_isr
+
+    def append_checked(
+        self, batch: memoryview, offset_delta: int, timestamp: Millis, now: Millis
+    ) -> Offset:
+        """Append as the leader a batch that `Partition.append` would take; return its offset.
+
+        The caller has made sure of that, and that the batch has no producer and keeps its
+        timestamps. ``offset_delta`` and ``timestamp`` are its last and its largest.
+
+        Raises:
+            StorageFailed: the directory is offline now.
+        """
+        log = self.log
+        first = log.log_end_offset
+        last = Offset(first + offset_delta)
+        try:
+            log.append_checked(batch, last, timestamp, self.leader_epoch, now)
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
+        self._appended()
+        return first
+
+    def _appended(self) -> None:
+        """Sync if that is due, then tell whoever waits for what was appended."""
+        self.flush_if_due()
+        self._advance()
+        self._wakers.wake()
+
+    def flush_if_due(self) -> None:
+        """Sync what was appended before anybody is told, as ``flush.messages`` asks.
+
+        Followers too: their next fetch says that they have it. Blocks. Raises StorageFailed.
+        """
+        log = self.log
+        if log.log_end_offset - log.recovery_point < self.config.flush_messages:
+            return
+        try:
+            log.flush()
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
+
+    def _advance(self) -> bool:
+        """Move the high watermark as far as it may go; True when it moved."""
+        log, leading = self.log, self._leading
+        new = log.log_end_offset
+        if leading.followers:  # alone, no rule can hold it back
+            if leading.is_under_min_isr(self.config.min_insync_replicas):
+                return False
+            new = leading.high_watermark(new, self._lag(), self._is_eligible)
+        if new <= log.high_watermark:
+            return False
+        log.set_high_watermark(new)
+        if self._replicated:
+            self._replicated.reached(new, self._too_few_after_append())
+        return True
+
+    def _lag(self) -> "Lag":
+        raise NotImplementedError
+
+    def _is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
+        raise NotImplementedError
+
+    def _too_few_after_append(self) -> "NotEnoughReplicasAfterAppend | None":
+        raise NotImplementedError

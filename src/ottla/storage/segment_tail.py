@@ -1,0 +1,159 @@
+"""The growing end of a segment: when it is full, how batches are written, what is noted of each.
+
+Every append of every partition comes through here, so this is compiled where that is possible
+(see `protocol/records/walker.py` on the two forms), and the numbers that each append changes
+are C's. What a segment does beside growing is in `segment.py`.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.protocol.types import Buffer, Millis, Offset
+from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
+from ottla.storage.time_index import TimestampOffset
+
+if TYPE_CHECKING:
+    from ottla.protocol import cython_stub as cython
+    from ottla.runtime.ports import File
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
+
+# How far ahead of the data space is reserved, where `preallocate` asks for it.
+_RESERVE_BYTES: Final = 1 << 26
+_RELATIVE_MAX: cython.longlong = RELATIVE_OFFSET_MAX
+
+
+@cython.cclass
+class SegmentTail:
+    """What a segment knows of its end. Bytes behind ``size`` are nobody's yet.
+
+    `Segment` gives all of it a value, and the properties that are only named here.
+    """
+
+    size = cython.declare(cython.longlong, visibility="public")
+    base_offset = cython.declare(cython.longlong, visibility="public")
+    created = cython.declare(cython.longlong, visibility="public")
+    jitter_ms = cython.declare(cython.longlong, visibility="public")
+    offset_index = cython.declare(object, visibility="public")
+    time_index = cython.declare(object, visibility="public")
+    _age_ms_max = cython.declare(cython.longlong, visibility="public")
+    _bytes_since_index = cython.declare(cython.longlong, visibility="public")
+    _config = cython.declare(object, visibility="public")
+    _file = cython.declare(object, visibility="public")
+    _first_timestamp = cython.declare(object, visibility="public")
+    _is_full = cython.declare(object, visibility="public")
+    _reserved = cython.declare(cython.longlong, visibility="public")
+    _has_largest: cython.bint
+    _largest_timestamp: cython.longlong
+    _largest_offset: cython.longlong
+
+    @property
+    def _largest(self) -> TimestampOffset | None:
+        """The largest timestamp and the batch that has it; None while it is not known."""
+        if not self._has_largest:
+            return None
+        return TimestampOffset(Millis(self._largest_timestamp), Offset(self._largest_offset))
+
+    @_largest.setter
+    def _largest(self, largest: TimestampOffset | None) -> None:
+        self._has_largest = largest is not None
+        if largest is not None:
+            self._largest_timestamp, self._largest_offset = largest
+
+    def append(self, batch: Buffer, last_offset: Offset, timestamp: Millis, now: Millis) -> bool:
+        """Write a batch and note it; False, and nothing was done, where it needs a new segment."""
+        size = len(batch)
+        if self.should_roll(size, last_offset, timestamp, now):
+            return False
+        self.write(batch)
+        self.note(last_offset, timestamp, size)
+        return True
+
+    @cython.ccall
+    def should_roll(
+        self,
+        size: cython.longlong,
+        last_offset: cython.longlong,
+        timestamp: cython.longlong,
+        now: cython.longlong,
+    ) -> cython.bint:
+        """Say whether a batch of ``size`` bytes must go to a new segment.
+
+        By size, by age as the records' timestamps tell it (by the clock where they have
+        none), by a full index, or because its offsets are too far from the base.
+        """
+        held: cython.longlong = self.size
+        if held > self._config.segment_bytes - size:
+            return True
+        if held > 0 and self._age_ms(timestamp, now) > self._age_ms_max - self.jitter_ms:
+            return True
+        if self._is_full is None:
+            # Only an entry that was added can have changed the answer.
+            self._is_full = self.offset_index.is_full or self.time_index.is_full
+        if self._is_full:
+            return True
+        return not 0 <= last_offset - self.base_offset <= _RELATIVE_MAX
+
+    @cython.cfunc
+    def _age_ms(self, timestamp: cython.longlong, now: cython.longlong) -> cython.longlong:
+        first: Millis | None = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
+        if first is not None and first >= 0:
+            # No less than none: the difference of any two would not fit into 64 bits.
+            return max(timestamp, -1) - first
+        return now - self.created
+
+    @cython.ccall
+    def write(self, data: Buffer) -> object:
+        """Write whole batches behind the last; `note` each of them after."""
+        if self._config.preallocate and self.size + len(data) > self._reserved:
+            self._reserve(len(data))
+        file: File | None = self._file
+        if file is None:
+            file = self.file
+        file.pwrite(data, self.size)
+        return None
+
+    def _reserve(self, length: int) -> None:
+        ahead = min(self.size + _RESERVE_BYTES, self._config.segment_bytes)
+        self._reserved = max(ahead, self.size + length)
+        self.file.preallocate(self._reserved)
+
+    @cython.ccall
+    def note(
+        self, last_offset: cython.longlong, timestamp: cython.longlong, size: cython.longlong
+    ) -> object:
+        """Take in a batch that was written at ``size``: it counts from now on."""
+        if not self._has_largest:
+            self._largest = self.largest
+        if timestamp > self._largest_timestamp:
+            self._largest_timestamp = timestamp
+            self._largest_offset = last_offset
+        if self._first_timestamp is None and not self.size:
+            self._first_timestamp = timestamp
+        if self._bytes_since_index > self._config.index_interval_bytes:
+            self.offset_index.append(last_offset, self.size)
+            self.time_index.append(self._largest)
+            self._bytes_since_index = 0
+            self._is_full = None
+        self._bytes_since_index += size
+        self.size += size
+        return None
+
+    @property
+    def file(self) -> "File":
+        """The file of batches, opened when first needed."""
+        raise NotImplementedError
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and the batch that has it, looked for where it is not known."""
+        raise NotImplementedError
+
+    @property
+    def first_timestamp(self) -> Millis | None:
+        """The largest timestamp of the first batch, from which `segment.ms` counts."""
+        raise NotImplementedError
