@@ -1,0 +1,176 @@
+"""The source in Spark itself: what a user writes, and what Spark makes of it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from source_world import World, wait_until
+
+from ottla.pipeline.progress import GroupOffsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Table:
+    """A parquet table fed by a stream, with its checkpoint."""
+
+    def __init__(self, spark: "SparkSession", root: Path) -> None:
+        self._spark = spark
+        self.rows = root / "rows"
+        self.checkpoint = root / "checkpoint"
+
+    def stream(self, options: dict[str, str], **trigger: Any) -> "StreamingQuery":
+        """Start the stream, or go on with it."""
+        frame = self._spark.readStream.format("ottla").options(**options).load()
+        writer = frame.selectExpr("cast(value as string) value", "partition", "offset").writeStream
+        writer = writer.format("parquet").option("path", str(self.rows))
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    def run(self, options: dict[str, str]) -> list[Any]:
+        """Run until all that is there is read; return the progress of each batch."""
+        query = self.stream(options)
+        assert query.awaitTermination(120), "the query did not end"
+        assert query.exception() is None
+        return query.recentProgress
+
+    @property
+    def values(self) -> list[str]:
+        rows = self._spark.read.parquet(str(self.rows)).collect()
+        return [each["value"] for each in sorted(rows, key=lambda row: row[1:])]
+
+    def batches(self, log: str) -> list[int]:
+        """The batches in the offset log or the commit log."""
+        found = (self.checkpoint / log).glob("[0-9]*")
+        return sorted(int(each.name) for each in found)
+
+
+@pytest.fixture
+def table(spark: "SparkSession", tmp_path: Path) -> Table:
+    return Table(spark, tmp_path)
+
+
+def read(spark: "SparkSession", world: World, **options: object) -> "DataFrame":
+    return spark.read.format("ottla").options(**world.options(**options)).load()
+
+
+def numbers(table: Table) -> list[int]:
+    return [int(each) for each in table.values]
+
+
+def test_a_batch(spark: "SparkSession", world: World) -> None:
+    topic = world.create(partitions=2)
+    stamp = 1_700_000_000_123
+    world.produce(topic, ["a"], 0, key=b"k", timestamp=stamp, headers=[("h", b"x"), ("n", None)])
+    world.produce(topic, range(20), 1, timestamp=stamp + 1)
+    frame = read(spark, world, subscribe=topic, includeHeaders="true", minPartitions=3)
+    assert frame.rdd.getNumPartitions() == 3
+    row = frame.filter("partition = 0").withColumn("ms", frame.timestamp.cast("double")).first()
+    assert row is not None
+    assert (row.key, row.value, row.topic, row.offset) == (b"k", b"a", topic, 0)
+    assert (row.ms, row.timestampType) == (stamp / 1000, 0)
+    assert [tuple(each) for each in row.headers] == [("h", b"x"), ("n", None)]
+    assert (frame.filter("offset < 5").count(), frame.count()) == (6, 21)
+    pruned = spark.read.schema("offset bigint, value binary").format("ottla")
+    pruned = pruned.options(**world.options(subscribe=topic))
+    assert pruned.load().columns == ["offset", "value"]
+    assert pruned.load().selectExpr("sum(offset)").first()[0] == 190  # type: ignore[index]
+
+
+def test_what_is_wrong_is_said_in_one_sentence(spark: "SparkSession", world: World) -> None:
+    def said(**options: object) -> str:
+        with pytest.raises(Exception) as raised:
+            read(spark, world, **options).collect()
+        return str(raised.value)
+
+    assert "unknown option 'startingoffset'; did you mean 'startingOffsets'?" in said(
+        subscribe="a", startingOffset="earliest"
+    )
+    assert "'subscribe': no such topic or partition: not-there" in said(subscribe="not-there")
+    reader = spark.read.schema("value string").format("ottla")
+    with pytest.raises(Exception, match="column 'value' is binary, not string"):
+        reader.options(**world.options(subscribe="a")).load().collect()
+
+
+def test_a_stream_stopped_and_started_reads_every_row_once(table: Table, world: World) -> None:
+    topic = world.create(partitions=2)
+    options = world.options(subscribe=topic, maxOffsetsPerTrigger=4, groupId=world.name("group"))
+    world.produce(topic, ["before"], 0)
+    query = table.stream(options, processingTime="0 seconds")
+    wait_until(lambda: table.batches("commits"), "the first batch")
+    query.stop()  # nothing was read, but where to begin is kept
+    world.produce(topic, range(7), 0)
+    query = table.stream(options, processingTime="0 seconds")
+    wait_until(lambda: query.exception() or len(table.batches("commits")) == 3, "two batches")
+    query.stop()
+    assert query.exception() is None
+    world.produce(topic, range(7, 12), 1)
+    progress = table.run(options)
+    assert [each.numInputRows for each in progress] == [4, 1]
+    assert '"version": 1' in progress[0].sources[0].latestOffset
+    assert numbers(table) == list(range(12))
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_batch_whose_commit_is_lost_is_replayed_as_it_was(
+    table: Table, world: World, start: str
+) -> None:
+    topic = world.create()
+    options = world.options(subscribe=topic, startingOffsets=start)
+    if start == "latest":
+        query = table.stream(options, processingTime="0 seconds")
+        wait_until(lambda: table.batches("offsets"), "the first batch")
+        world.produce(topic, range(5))
+        wait_until(lambda: query.exception() or len(table.batches("commits")) >= 2, "the rows")
+        query.stop()
+    else:
+        world.produce(topic, range(5))
+        table.run(options)
+    last = table.batches("commits")[-1]
+    for log in (table.checkpoint / "commits", table.rows / "_spark_metadata"):
+        for name in (f"{last}", f".{last}.crc"):
+            (log / name).unlink(missing_ok=True)  # as if the driver had died before it wrote them
+    world.produce(topic, range(5, 8))
+    progress = table.run(options)
+    assert [each.numInputRows for each in progress] == [5, 3]
+    assert numbers(table) == list(range(8))
+
+
+def test_a_broker_that_dies_and_comes_back_costs_no_row(table: Table, world: World) -> None:
+    topic = world.create()
+    world.produce(topic, range(50))
+    options = world.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=20)
+    query = table.stream(options, processingTime="0 seconds")
+    wait_until(lambda: query.exception() or table.batches("offsets"), "the first batch")
+    world.node.kill(1)
+    world.node.start(1)
+    world.produce(topic, range(50, 80))
+    wait_until(lambda: query.exception() or sum_of(query) == 80, "all rows")
+    query.stop()
+    assert query.exception() is None
+    assert numbers(table) == list(range(80))
+
+
+def sum_of(query: "StreamingQuery") -> int:
+    return sum(each.numInputRows for each in query.recentProgress)
+
+
+def test_a_group_shows_the_last_batch_too(
+    spark: "SparkSession", table: Table, world: World
+) -> None:
+    topic, group = world.create(), world.name("group")
+    world.produce(topic, range(6))
+    options = world.options(
+        subscribe=topic, startingOffsets="earliest", groupId=group, maxOffsetsPerTrigger=3
+    )
+    listener = GroupOffsets(options)
+    spark.streams.addListener(listener)
+    try:
+        table.run(options)
+        wait_until(lambda: world.committed(group, topic) == 6, "the last commit")
+    finally:
+        spark.streams.removeListener(listener)
