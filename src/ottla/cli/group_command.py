@@ -1,0 +1,212 @@
+"""``ottla group``: groups of every kind, where they are, and why they wait."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.group_describing import described, listed
+from ottla.cli.group_explaining import explained
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    BootstrapOption,
+    OutputOption,
+    answer,
+    chosen,
+    say,
+)
+from ottla.cli.output import Output
+from ottla.cli.rendering import Row
+from ottla.cli.reset_options import (
+    AllTopics,
+    ByDuration,
+    Execute,
+    FromFileOption,
+    ShiftByOption,
+    ToDatetime,
+    ToOffsetOption,
+    Topics,
+    Wish,
+    target_of,
+    topics_of,
+)
+from ottla.cli.reset_plan import PlannedOffset, written
+from ottla.cli.resetting import Resetting, plan_of
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.client.admin_groups import (
+    SHARE,
+    commit_offsets,
+    committed_offsets,
+    delete_groups,
+    find_group,
+    list_groups,
+)
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+
+app = typer.Typer(help="Groups of every kind.", no_args_is_help=True, add_completion=False)
+
+Name = Annotated[str, typer.Argument(help="The group.")]
+Names = Annotated[list[str], typer.Argument(help="The groups.")]
+
+
+@app.command("list")
+def show_list(
+    context: typer.Context,
+    *,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only those in this state: Stable, Empty.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only those of this kind: classic, consumer, share, streams."),
+    ] = None,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """List groups."""
+    found = with_cluster(bootstrap, lambda cluster: list_groups(cluster, state or (), kind or ()))
+    answer(context, output, [listed(each) for each in found])
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    names: Names,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show members, what they read, and how far the group is behind."""
+
+    async def work(cluster: Cluster) -> list[Row]:
+        return [await described(cluster, name) for name in names]
+
+    found = with_cluster(bootstrap, work)
+    if chosen(context, output) is not Output.TABLE:
+        answer(context, output, found)
+        return
+    for each in found:
+        answer(context, output, each)
+
+
+@app.command("explain")
+def explain(
+    context: typer.Context,
+    name: Name,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Say in words why a group rebalanced last, and whom it waits for since when."""
+    found = with_cluster(bootstrap, lambda cluster: explained(cluster, name))
+    if chosen(context, output) is not Output.TABLE:
+        answer(context, output, found)
+        return
+    sentences = found["sentences"]
+    assert isinstance(sentences, list)
+    typer.echo("\n".join(str(each) for each in sentences))
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    names: Names,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Delete groups without members, and what they have committed."""
+    told = with_cluster(bootstrap, lambda cluster: delete_groups(cluster, names))
+    answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
+    refusals = [str(refused) for refused in told.values() if refused]
+    if refusals:
+        fail("\n".join(refusals))
+
+
+@app.command("reset-offsets")
+def reset_offsets(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    name: Name,
+    *,
+    topics: Topics = None,
+    all_topics: AllTopics = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Where it is, brought into range.")
+    ] = False,
+    to_offset: ToOffsetOption = None,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftByOption = None,
+    from_file: FromFileOption = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the plan to a file for --from-file.")
+    ] = None,
+    execute: Execute = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Plan where a group shall go on reading; with --execute also do it."""
+    wish = Wish(
+        is_earliest=to_earliest,
+        is_latest=to_latest,
+        is_current=to_current,
+        offset=to_offset,
+        datetime=to_datetime,
+        duration=by_duration,
+        shift=shift_by,
+        file=from_file,
+    )
+    resetting = Resetting(name, target_of(wish), topics_of(topics), all_topics)
+
+    async def work(cluster: Cluster) -> list[PlannedOffset]:
+        await _check_resettable(cluster, name)
+        current = await committed_offsets(cluster, name)
+        planned = await plan_of(cluster, resetting, current)
+        if execute:
+            offsets = {each.place: each.new for each in planned}
+            _check_all(await commit_offsets(cluster, name, offsets))
+        return planned
+
+    planned = with_cluster(bootstrap, work)
+    answer(context, output, [planned_row(each) for each in planned])
+    if export is not None:
+        export.write_text(written(planned), encoding="utf-8")
+    if not execute:
+        say("nothing was changed: this is the plan; --execute carries it out")
+
+
+async def _check_resettable(cluster: Cluster, name: str) -> None:
+    """Refuse a group with members, which would commit over it. One not there yet may begin so."""
+    try:
+        found = await find_group(cluster, name)
+    except Refused as refused:
+        if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    if found.type == SHARE:
+        message = "it is a share group; see `ottla share reset-offsets`"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, name, message)
+    if found.state not in ("Empty", "Dead"):
+        raise Refused(ErrorCode.NON_EMPTY_GROUP, name, f"it is {found.state}; stop its members")
+
+
+def planned_row(planned: PlannedOffset) -> Row:
+    """Return one line of a plan."""
+    return {
+        "topic": planned.place.topic,
+        "partition": planned.place.number,
+        "current": planned.current,
+        "new": planned.new,
+        "note": planned.note,
+    }
+
+
+def _check_all(told: dict[TopicPartition, Refused | None]) -> None:
+    refusals = [refused for refused in told.values() if refused is not None]
+    if refusals:
+        raise refusals[0]

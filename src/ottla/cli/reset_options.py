@@ -1,0 +1,111 @@
+"""The options of both ``reset-offsets``: exactly one says where to."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ottla.cli.reset_plan import (
+    BadReset,
+    FromFile,
+    ShiftBy,
+    Target,
+    ToCurrent,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+    parse_duration,
+    parse_file,
+    parse_time,
+    parse_topics,
+)
+from ottla.cli.settings_file import fail
+from ottla.runtime.clock import SystemClock
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", help="A topic, or some of its partitions: topic:0,2."),
+]
+AllTopics = Annotated[
+    bool, typer.Option("--all-topics", help="Every topic that the group has read.")
+]
+ToOffsetOption = Annotated[int | None, typer.Option("--to-offset", min=0, help="This offset.")]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option("--to-datetime", help="The first record since: 2026-11-16T08:30:00.000."),
+]
+ByDuration = Annotated[
+    str | None, typer.Option("--by-duration", help="The first record of the last P1D, PT2H30M.")
+]
+ShiftByOption = Annotated[
+    int | None, typer.Option("--shift-by", help="So many records on; below zero, back.")
+]
+FromFileOption = Annotated[
+    Path | None, typer.Option("--from-file", help="Lines of topic,partition,offset.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; else only the plan is shown.")]
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as they were given."""
+
+    is_earliest: bool = False
+    is_latest: bool = False
+    is_current: bool = False
+    offset: int | None = None
+    datetime: str | None = None
+    duration: str | None = None
+    shift: int | None = None
+    file: Path | None = None
+
+
+def target_of(wish: Wish) -> Target:
+    """Return where to; a wrong or ambiguous wish is an error of usage, a bad file ends it."""
+    try:
+        found = _targets(wish)
+    except BadReset as error:
+        raise typer.BadParameter(str(error)) from error
+    if len(found) != 1:
+        raise typer.BadParameter(
+            "give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime,"
+            " --by-duration, --shift-by, --from-file"
+        )
+    return found[0]
+
+
+def topics_of(items: list[str] | None) -> dict[str, tuple[int, ...] | None]:
+    """Return the partitions asked for by topic; a wrong one is an error of usage."""
+    try:
+        return parse_topics(items or ())
+    except BadReset as error:
+        raise typer.BadParameter(str(error), param_hint="--topic") from error
+
+
+def _targets(wish: Wish) -> list[Target]:
+    found: list[Target] = []
+    if wish.is_earliest:
+        found.append(ToEarliest())
+    if wish.is_latest:
+        found.append(ToLatest())
+    if wish.is_current:
+        found.append(ToCurrent())
+    if wish.offset is not None:
+        found.append(ToOffset(wish.offset))
+    if wish.datetime is not None:
+        found.append(ToTime(parse_time(wish.datetime)))
+    if wish.duration is not None:
+        found.append(ToTime(max(0, SystemClock().now() - parse_duration(wish.duration))))
+    if wish.shift is not None:
+        found.append(ShiftBy(wish.shift))
+    if wish.file is not None:
+        found.append(FromFile(parse_file(_read(wish.file))))
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{path}: {error}")

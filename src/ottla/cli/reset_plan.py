@@ -1,0 +1,192 @@
+"""Where a group shall go on reading: from what was asked for to offsets. Pure.
+
+    topic            all partitions of a topic
+    topic:0,2        some of them
+
+A wanted offset is brought into what the partition has, and that is said. Nothing is changed here.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import msgspec
+
+from ottla.client.topic_partition import TopicPartition
+from ottla.config.rules import duration_ms
+
+
+class BadReset(ValueError):
+    """What was asked for makes no sense; the message says why."""
+
+
+class ToEarliest(msgspec.Struct, frozen=True):
+    """The first record that is there."""
+
+
+class ToLatest(msgspec.Struct, frozen=True):
+    """Behind the last record."""
+
+
+class ToCurrent(msgspec.Struct, frozen=True):
+    """Where it is: commits an offset that is out of range anew, within it."""
+
+
+class ToOffset(msgspec.Struct, frozen=True):
+    """An offset."""
+
+    offset: int
+
+
+class ToTime(msgspec.Struct, frozen=True):
+    """The first record of this time or later, in milliseconds since 1970."""
+
+    timestamp: int
+
+
+class ShiftBy(msgspec.Struct, frozen=True):
+    """So many records on, or back if below zero."""
+
+    count: int
+
+
+class FromFile(msgspec.Struct, frozen=True):
+    """What a file says, for each partition by itself."""
+
+    offsets: dict[TopicPartition, int]
+
+
+Target: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ToTime | ShiftBy | FromFile
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What a partition has: its first and its next offset, and that of the time asked for."""
+
+    first: int
+    next: int
+    at_time: int | None = None
+
+
+class PlannedOffset(msgspec.Struct, frozen=True):
+    """What becomes of one partition. ``note`` says where the wish could not be fulfilled."""
+
+    place: TopicPartition
+    current: int | None
+    new: int
+    note: str = ""
+
+
+# -- reading what was asked for ----------------------------------------------------------
+
+
+def parse_topics(items: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
+    """Read ``topic`` or ``topic:0,2`` items; None is all partitions. Raises `BadReset`."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for item in items:
+        name, separator, numbers = item.rpartition(":")
+        if not separator:
+            found[item] = None
+            continue
+        parts = numbers.split(",")
+        if not name or not all(part.isascii() and part.isdigit() for part in parts):
+            raise BadReset(f"{item!r} must be topic or topic:partition,...")
+        before = found.get(name, ())
+        if before is not None:
+            found[name] = tuple(sorted({*before, *map(int, parts)}))
+    return found
+
+
+def parse_time(text: str) -> int:
+    """Read an ISO 8601 time, UTC unless it says otherwise; return milliseconds since 1970."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadReset(f"{text!r} must be a time as 2026-11-16T08:30:00.000") from error
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    millis = round(aware.timestamp() * 1000)
+    if millis < 0:
+        raise BadReset(f"{text!r} is before 1970")
+    return millis
+
+
+def parse_duration(text: str) -> int:
+    """Read an ISO 8601 duration as ``P1DT2H30M``; return milliseconds."""
+    found = duration_ms(text)
+    if found is None:
+        raise BadReset(f"{text!r} must be a duration as P7D or PT2H30M")
+    return found
+
+
+def parse_file(text: str) -> dict[TopicPartition, int]:
+    """Read lines ``topic,partition,offset``. Raises `BadReset` with the line."""
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+        if not row or not "".join(row).strip():
+            continue
+        cells = [cell.strip() for cell in row]
+        is_row = len(cells) == 3 and bool(cells[0])
+        if not is_row or not all(cell.isascii() and cell.isdigit() for cell in cells[1:]):
+            raise BadReset(f"line {number}: {','.join(row)!r} must be topic,partition,offset")
+        found[TopicPartition(cells[0], int(cells[1]))] = int(cells[2])
+    if not found:
+        raise BadReset("there is no line topic,partition,offset")
+    return found
+
+
+def written(planned: Iterable[PlannedOffset]) -> str:
+    """Return a plan as `parse_file` reads it."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    for each in planned:
+        rows.writerow([each.place.topic, each.place.number, each.new])
+    return out.getvalue()
+
+
+# -- the plan ------------------------------------------------------------------------------
+
+
+def plan_reset(
+    target: Target,
+    bounds: Mapping[TopicPartition, Bounds],
+    current: Mapping[TopicPartition, int],
+) -> list[PlannedOffset]:
+    """Return the new offset of every partition in ``bounds``, by name.
+
+    A partition without an offset of the group is shifted from its first record on, and has
+    nothing current to keep: it is left out of `ToCurrent`.
+    """
+    planned = []
+    for place in sorted(bounds):
+        has = bounds[place]
+        wanted, note = _wanted(target, place, has, current.get(place))
+        if wanted is None:
+            continue
+        new = min(max(wanted, has.first), has.next)
+        if new != wanted:
+            note = f"{wanted} is not there: {has.first} to {has.next}"
+        planned.append(PlannedOffset(place, current.get(place), new, note))
+    return planned
+
+
+def _wanted(
+    target: Target, place: TopicPartition, has: Bounds, current: int | None
+) -> tuple[int | None, str]:
+    wanted, note = current, ""  # which is what `ToCurrent` keeps
+    match target:
+        case ToEarliest():
+            wanted = has.first
+        case ToLatest():
+            wanted = has.next
+        case ToOffset(offset):
+            wanted = offset
+        case ToTime():
+            wanted = has.next if has.at_time is None else has.at_time
+            note = "" if has.at_time is not None else "no record is so late: the end"
+        case ShiftBy(count):
+            wanted = (has.first if current is None else current) + count
+            note = "" if current is not None else "nothing is committed: from the first record"
+        case FromFile(offsets):
+            wanted = offsets.get(place)
+    return wanted, note

@@ -1,0 +1,73 @@
+"""From a wish to a plan: asks the cluster what partitions there are and what they have."""
+
+from collections.abc import Mapping
+
+import msgspec
+import typer
+
+from ottla.cli.reset_plan import Bounds, FromFile, PlannedOffset, Target, ToTime, plan_reset
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.offset_spec import EARLIEST, LATEST
+from ottla.client.offsets import list_offsets
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Offset
+
+
+class Resetting(msgspec.Struct, frozen=True):
+    """What was asked for. ``topics`` are partitions by topic, None for all of them."""
+
+    group_id: str
+    target: Target
+    topics: Mapping[str, tuple[int, ...] | None]
+    is_all: bool
+
+    def check(self) -> None:
+        """Raise an error of usage where it is not said which partitions are meant."""
+        has_own = isinstance(self.target, FromFile)
+        if bool(self.topics) + self.is_all + has_own != 1:
+            raise typer.BadParameter("give --topic, --all-topics or --from-file, and one of them")
+
+
+async def plan_of(
+    cluster: Cluster, resetting: Resetting, current: Mapping[TopicPartition, int]
+) -> list[PlannedOffset]:
+    """Return what would become of each partition. Raises `Refused`."""
+    resetting.check()
+    places = await _places(cluster, resetting, current)
+    bounds = await _bounds(cluster, resetting.target, places)
+    return plan_reset(resetting.target, bounds, current)
+
+
+async def _places(
+    cluster: Cluster, resetting: Resetting, current: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    if isinstance(resetting.target, FromFile):
+        return sorted(resetting.target.offsets)
+    if resetting.is_all:
+        if not current:
+            why = "it has read nothing; say which topics with --topic"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, resetting.group_id, why)
+        return sorted(current)
+    found: list[TopicPartition] = []
+    for name, numbers in resetting.topics.items():
+        has = (await cluster.topic(name)).partitions
+        wanted = has if numbers is None else numbers
+        for number in wanted:
+            if number not in has:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{number}")
+            found.append(TopicPartition(name, number))
+    return sorted(found)
+
+
+async def _bounds(
+    cluster: Cluster, target: Target, places: list[TopicPartition]
+) -> dict[TopicPartition, Bounds]:
+    first = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST))
+    times: dict[TopicPartition, Offset | None] = {}
+    if isinstance(target, ToTime):
+        times = await list_offsets(cluster, dict.fromkeys(places, target.timestamp))
+    return {
+        place: Bounds(first[place] or 0, ends[place] or 0, times.get(place)) for place in places
+    }

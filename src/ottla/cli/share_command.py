@@ -1,0 +1,188 @@
+"""``ottla share``: share groups (KIP-932) and where they are."""
+
+from typing import Annotated
+
+import typer
+
+from ottla.cli.group_command import Name, Names, planned_row
+from ottla.cli.group_describing import described, listed
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    BootstrapOption,
+    OutputOption,
+    answer,
+    chosen,
+    say,
+)
+from ottla.cli.output import Output
+from ottla.cli.rendering import Row
+from ottla.cli.reset_options import (
+    AllTopics,
+    ByDuration,
+    Execute,
+    ToDatetime,
+    Topics,
+    Wish,
+    target_of,
+    topics_of,
+)
+from ottla.cli.reset_plan import PlannedOffset
+from ottla.cli.resetting import Resetting, plan_of
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail
+from ottla.client.admin_groups import SHARE, delete_groups, find_group, list_groups
+from ottla.client.admin_share import alter_share_offsets, delete_share_offsets, share_offsets
+from ottla.client.cluster import Cluster, Refused
+from ottla.protocol.errors import ErrorCode
+
+app = typer.Typer(
+    help="Share groups: queues over topics.", no_args_is_help=True, add_completion=False
+)
+
+
+@app.command("list")
+def show_list(
+    context: typer.Context,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """List share groups."""
+    found = with_cluster(bootstrap, lambda cluster: list_groups(cluster, types=[SHARE]))
+    answer(context, output, [listed(each) for each in found])
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    names: Names,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show members, what they read, and how far the group is behind."""
+
+    async def work(cluster: Cluster) -> list[Row]:
+        for name in names:
+            await _check_shared(cluster, name)
+        return [await described(cluster, name) for name in names]
+
+    found = with_cluster(bootstrap, work)
+    if chosen(context, output) is not Output.TABLE:
+        answer(context, output, found)
+        return
+    for each in found:
+        answer(context, output, each)
+
+
+@app.command("offsets")
+def offsets(
+    context: typer.Context,
+    name: Name,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show where the window of each partition starts, and what is left behind it."""
+    found = with_cluster(bootstrap, lambda cluster: share_offsets(cluster, name))
+    rows: list[Row] = [
+        {
+            "topic": place.topic,
+            "partition": place.number,
+            "start": each.start,
+            "lag": each.lag,
+            "leader_epoch": each.leader_epoch,
+        }
+        for place, each in found.items()
+    ]
+    answer(context, output, rows)
+
+
+@app.command("reset-offsets")
+def reset_offsets(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    name: Name,
+    *,
+    topics: Topics = None,
+    all_topics: AllTopics = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last.")] = False,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    execute: Execute = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Plan where a share group shall begin anew; with --execute also do it."""
+    wish = Wish(
+        is_earliest=to_earliest,
+        is_latest=to_latest,
+        datetime=to_datetime,
+        duration=by_duration,
+    )
+    resetting = Resetting(name, target_of(wish), topics_of(topics), all_topics)
+
+    async def work(cluster: Cluster) -> list[PlannedOffset]:
+        await _check_shared(cluster, name, is_empty=True)
+        found = await share_offsets(cluster, name)
+        current = {place: each.start for place, each in found.items() if each.start is not None}
+        planned = await plan_of(cluster, resetting, current)
+        if execute:
+            starts = {each.place: each.new for each in planned}
+            for refused in (await alter_share_offsets(cluster, name, starts)).values():
+                if refused is not None:
+                    raise refused
+        return planned
+
+    planned = with_cluster(bootstrap, work)
+    answer(context, output, [planned_row(each) for each in planned])
+    if not execute:
+        say("nothing was changed: this is the plan; --execute carries it out")
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    context: typer.Context,
+    name: Name,
+    topics: Annotated[list[str], typer.Argument(help="The topics.")],
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Forget where a group without members is in topics."""
+    told = with_cluster(bootstrap, lambda cluster: delete_share_offsets(cluster, name, topics))
+    _tell(context, output, told)
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    names: Names,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Delete share groups without members, and where they are."""
+
+    async def work(cluster: Cluster) -> dict[str, Refused | None]:
+        for name in names:
+            await _check_shared(cluster, name)
+        return await delete_groups(cluster, names)
+
+    _tell(context, output, with_cluster(bootstrap, work))
+
+
+def _tell(context: typer.Context, output: Output | None, told: dict[str, Refused | None]) -> None:
+    answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
+    refusals = [str(refused) for refused in told.values() if refused]
+    if refusals:
+        fail("\n".join(refusals))
+
+
+async def _check_shared(cluster: Cluster, name: str, *, is_empty: bool = False) -> None:
+    """Refuse a group of another kind and, where asked for, one with members."""
+    found = await find_group(cluster, name)
+    if found.type != SHARE:
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, name, f"it is a {found.type} group")
+    if is_empty and found.state != "Empty":
+        raise Refused(ErrorCode.NON_EMPTY_GROUP, name, f"it is {found.state}; stop its members")

@@ -1,0 +1,307 @@
+"""Groups of every kind: who is in them, what they read, how far they are; and changing that.
+
+A group is described in one form, whatever its protocol. Requests that change something are sent
+again only where its coordinator said that it did nothing.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.coordinators import PASSING, Coordinated, ask_coordinator, find_coordinator
+from ottla.client.group_members import (
+    GroupMember,
+    classic_members,
+    consumer_members,
+    share_members,
+    streams_members,
+)
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopics,
+)
+from ottla.protocol.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from ottla.protocol.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from ottla.protocol.types import ZERO_UUID, NodeId, Offset, Uuid
+
+NO_OFFSET: Final = -1
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+
+
+class GroupListing(msgspec.Struct, frozen=True):
+    """A group as its coordinator lists it; ``type`` is empty where the broker knows no types."""
+
+    group_id: str
+    type: str
+    protocol: str
+    state: str
+    coordinator: NodeId
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """A group and its members. Epochs are None of a classic group."""
+
+    group_id: str
+    type: str
+    state: str
+    coordinator: NodeId
+    assignor: str
+    epoch: int | None
+    assignment_epoch: int | None
+    members: tuple[GroupMember, ...]
+
+
+# -- who is there ------------------------------------------------------------------
+
+
+async def list_groups(
+    cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> list[GroupListing]:
+    """Return the groups of all brokers, by id. Raises `Refused`, NoBroker."""
+    await cluster.metadata([])
+    request = ListGroupsRequest(list(states), list(types))
+    found = await asyncio.gather(*(_listed_at(cluster, each, request) for each in cluster.nodes))
+    return sorted((each for listed in found for each in listed), key=lambda each: each.group_id)
+
+
+async def _listed_at(
+    cluster: Cluster, node_id: NodeId, request: ListGroupsRequest
+) -> list[GroupListing]:
+    for attempt in range(_LOADS_MAX):
+        response = await cluster.send_to(node_id, request, ListGroupsResponse)
+        if response.error_code not in PASSING or attempt + 1 == _LOADS_MAX:
+            break
+        await cluster.pause(attempt)
+    _check(response.error_code, f"broker {node_id}")
+    return [_listing(each, node_id) for each in response.groups]
+
+
+_LOADS_MAX: Final = 8
+
+
+def _listing(group: ListedGroup, node_id: NodeId) -> GroupListing:
+    return GroupListing(
+        group.group_id,
+        group.group_type.lower(),
+        group.protocol_type,
+        group.group_state,
+        node_id,
+    )
+
+
+async def find_group(cluster: Cluster, group_id: str) -> GroupListing:
+    """Return what its coordinator lists of a group. Raises `Refused`: there is none."""
+    node_id = await find_coordinator(cluster, Coordinated.GROUP, group_id)
+    for each in await _listed_at(cluster, node_id, ListGroupsRequest()):
+        if each.group_id == group_id:
+            return each
+    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
+    """Return a group, whatever its kind. Raises `Refused`."""
+    listed = await find_group(cluster, group_id)
+
+    async def ask(node_id: NodeId) -> GroupDescription:
+        match listed.type:
+            case "consumer":
+                return await _consumer(cluster, node_id, group_id)
+            case "share":
+                return await _share(cluster, node_id, group_id)
+            case "streams":
+                return await _streams(cluster, node_id, group_id)
+            case _:
+                return await _classic(cluster, node_id, group_id)
+
+    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+
+
+async def _classic(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
+    request = DescribeGroupsRequest([group_id])
+    response = await cluster.send_to(node_id, request, DescribeGroupsResponse)
+    (found,) = response.groups
+    _check(found.error_code, group_id, found.error_message)
+    return GroupDescription(
+        group_id,
+        CLASSIC,
+        found.group_state,
+        node_id,
+        found.protocol_data,
+        None,
+        None,
+        classic_members(found),
+    )
+
+
+async def _consumer(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
+    request = ConsumerGroupDescribeRequest([group_id])
+    response = await cluster.send_to(node_id, request, ConsumerGroupDescribeResponse)
+    (found,) = response.groups
+    _check(found.error_code, group_id, found.error_message)
+    return GroupDescription(
+        group_id,
+        CONSUMER,
+        found.group_state,
+        node_id,
+        found.assignor_name,
+        found.group_epoch,
+        found.assignment_epoch,
+        consumer_members(found),
+    )
+
+
+async def _share(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
+    request = ShareGroupDescribeRequest([group_id])
+    response = await cluster.send_to(node_id, request, ShareGroupDescribeResponse)
+    (found,) = response.groups
+    _check(found.error_code, group_id, found.error_message)
+    return GroupDescription(
+        group_id,
+        SHARE,
+        found.group_state,
+        node_id,
+        found.assignor_name,
+        found.group_epoch,
+        found.assignment_epoch,
+        share_members(found),
+    )
+
+
+async def _streams(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
+    request = StreamsGroupDescribeRequest([group_id])
+    response = await cluster.send_to(node_id, request, StreamsGroupDescribeResponse)
+    (found,) = response.groups
+    _check(found.error_code, group_id, found.error_message)
+    return GroupDescription(
+        group_id,
+        STREAMS,
+        found.group_state,
+        node_id,
+        "",
+        found.group_epoch,
+        found.assignment_epoch,
+        streams_members(found),
+    )
+
+
+# -- committed offsets -----------------------------------------------------------------
+
+
+async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Offset]:
+    """Return all that a group has committed, of topics that are there. Raises `Refused`."""
+    request = OffsetFetchRequest(
+        group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id, topics=None)]
+    )
+
+    async def ask(node_id: NodeId) -> OffsetFetchResponse:
+        response = await cluster.send_to(node_id, request, OffsetFetchResponse)
+        group = response.groups[0] if response.groups else None
+        _check(response.error_code if group is None else group.error_code, group_id)
+        return response
+
+    response = await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    names = await _names(cluster)
+    found: dict[TopicPartition, Offset] = {}
+    # Up to version 7 there is one group, which stands in the reply itself.
+    topics = response.groups[0].topics if response.groups else response.topics
+    for topic in topics:
+        # From version 10 on topics have ids instead of names.
+        topic_id = topic.topic_id if isinstance(topic, OffsetFetchResponseTopics) else ZERO_UUID
+        name = topic.name or names.get(topic_id, "")
+        for each in topic.partitions:
+            _check(each.error_code, f"{group_id}: {name}-{each.partition_index}")
+            if name and each.committed_offset != NO_OFFSET:
+                found[TopicPartition(name, each.partition_index)] = Offset(each.committed_offset)
+    return dict(sorted(found.items()))
+
+
+async def _names(cluster: Cluster) -> dict[Uuid, str]:
+    response = await cluster.metadata(None)
+    return {topic.topic_id: topic.name for topic in response.topics if topic.name is not None}
+
+
+async def commit_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Refused | None]:
+    """Commit offsets in the name of nobody, for a group without members. Raises `Refused`."""
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for place, offset in offsets.items():
+        topic_id = (await cluster.topic(place.topic)).topic_id
+        topic = topics.setdefault(place.topic, OffsetCommitRequestTopic(place.topic, topic_id))
+        topic.partitions.append(OffsetCommitRequestPartition(place.number, offset))
+    request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
+    names = {topic.topic_id: name for name, topic in topics.items()}
+
+    async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:
+        response = await cluster.send_to(node_id, request, OffsetCommitResponse)
+        found: dict[TopicPartition, Refused | None] = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                name = topic.name or names.get(topic.topic_id, "")
+                place = TopicPartition(name, each.partition_index)
+                if each.error_code in PASSING:
+                    raise Refused(each.error_code, group_id)
+                found[place] = _refused(each.error_code, str(place))
+        return found
+
+    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+
+
+# -- ending ------------------------------------------------------------------------------
+
+
+async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, Refused | None]:
+    """Delete groups and their offsets; return for each what was wrong, or None."""
+    found: dict[str, Refused | None] = {}
+    for group_id in group_ids:
+        try:
+            await _delete(cluster, group_id)
+        except Refused as refused:
+            found[group_id] = refused
+        else:
+            found[group_id] = None
+    return found
+
+
+async def _delete(cluster: Cluster, group_id: str) -> None:
+    async def ask(node_id: NodeId) -> None:
+        request = DeleteGroupsRequest([group_id])
+        response = await cluster.send_to(node_id, request, DeleteGroupsResponse)
+        _check(response.results[0].error_code, group_id)
+
+    await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+
+
+def _refused(code: int, subject: str, message: str | None = None) -> Refused | None:
+    return None if code == ErrorCode.NONE else Refused(code, subject, message)
+
+
+def _check(code: int, subject: str, message: str | None = None) -> None:
+    if code != ErrorCode.NONE:
+        raise Refused(code, subject, message)

@@ -1,0 +1,115 @@
+"""Where share groups are (KIP-932): the start of each partition's window, and moving it.
+
+Like `admin_groups.py`: asked of the coordinator of the group, once.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.coordinators import Coordinated, ask_coordinator
+from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
+from ottla.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+)
+from ottla.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+from ottla.protocol.types import NodeId
+
+
+class ShareOffset(msgspec.Struct, frozen=True):
+    """Where a group is in a partition; None where nobody has begun, or nobody knows the lag."""
+
+    start: int | None
+    lag: int | None
+    leader_epoch: int
+
+
+async def share_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, ShareOffset]:
+    """Return where a share group is, in all that it has read. Raises `Refused`."""
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id, None)
+    request = DescribeShareGroupOffsetsRequest([asked])
+
+    async def ask(node_id: NodeId) -> dict[TopicPartition, ShareOffset]:
+        response = await cluster.send_to(node_id, request, DescribeShareGroupOffsetsResponse)
+        (group,) = response.groups
+        _check(group.error_code, group_id, group.error_message)
+        found: dict[TopicPartition, ShareOffset] = {}
+        for topic in group.topics:
+            for each in topic.partitions:
+                place = TopicPartition(topic.topic_name, each.partition_index)
+                _check(each.error_code, f"{group_id}: {place}", each.error_message)
+                found[place] = ShareOffset(
+                    _known(each.start_offset), _known(each.lag), each.leader_epoch
+                )
+        return dict(sorted(found.items()))
+
+    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+
+
+async def alter_share_offsets(
+    cluster: Cluster, group_id: str, starts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Refused | None]:
+    """Let partitions begin anew, for a group without members. Raises `Refused`."""
+    topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
+    for place, start in starts.items():
+        topic = topics.setdefault(place.topic, AlterShareGroupOffsetsRequestTopic(place.topic))
+        topic.partitions.append(AlterShareGroupOffsetsRequestPartition(place.number, start))
+    request = AlterShareGroupOffsetsRequest(group_id, list(topics.values()))
+
+    async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:
+        response = await cluster.send_to(node_id, request, AlterShareGroupOffsetsResponse)
+        _check(response.error_code, group_id, response.error_message)
+        return {
+            (place := TopicPartition(topic.topic_name, each.partition_index)): _refused(
+                each.error_code, str(place), each.error_message
+            )
+            for topic in response.responses
+            for each in topic.partitions
+        }
+
+    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+
+
+async def delete_share_offsets(
+    cluster: Cluster, group_id: str, topics: Iterable[str]
+) -> dict[str, Refused | None]:
+    """Forget where a group without members is in topics. Raises `Refused`."""
+    asked = [DeleteShareGroupOffsetsRequestTopic(name) for name in topics]
+    request = DeleteShareGroupOffsetsRequest(group_id, asked)
+
+    async def ask(node_id: NodeId) -> dict[str, Refused | None]:
+        response = await cluster.send_to(node_id, request, DeleteShareGroupOffsetsResponse)
+        _check(response.error_code, group_id, response.error_message)
+        return {
+            each.topic_name: _refused(each.error_code, each.topic_name, each.error_message)
+            for each in response.responses
+        }
+
+    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _refused(code: int, subject: str, message: str | None) -> Refused | None:
+    return None if code == ErrorCode.NONE else Refused(code, subject, message)
+
+
+def _check(code: int, subject: str, message: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise Refused(code, subject, message)

@@ -1,0 +1,30 @@
+"""Which transactions hang: open in a partition, and no coordinator will ever end them."""
+
+import pytest
+
+from ottla.client.admin_transactions import OpenTransaction, hanging
+from ottla.client.topic_partition import TopicPartition
+
+PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def open_(producer_id: int = 7, last_timestamp: int = 100) -> OpenTransaction:
+    return OpenTransaction(PLACE, producer_id, 0, -1, 40, last_timestamp)
+
+
+@pytest.mark.parametrize(
+    ("known", "last_timestamp", "is_hanging"),
+    [
+        ({}, 100, True),
+        ({7: {OTHER}}, 100, True),
+        ({8: {PLACE}}, 100, True),
+        ({7: {PLACE, OTHER}}, 100, False),
+        ({}, 500, False),
+        ({}, 499, True),
+    ],
+)
+def test_a_transaction_hangs_that_nobody_knows_of(
+    known: dict[int, set[TopicPartition]], last_timestamp: int, is_hanging: bool
+) -> None:
+    found = open_(last_timestamp=last_timestamp)
+    assert hanging([found], known, before=500) == ([found] if is_hanging else [])
