@@ -36,12 +36,18 @@ def main() -> int:
     parser.add_argument("--faults", default=",".join(FAULTS))
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--hold", type=float, default=6.0)
+    parser.add_argument("--relays", action="store_true", help="no networks of their own")
     parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
     root = arguments.directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
     root.mkdir(parents=True, exist_ok=True)
     print(f"seed {arguments.seed}, {arguments.nodes} nodes, in {root}", flush=True)
-    shape = Shape(nodes=arguments.nodes, rate=arguments.rate, hold_s=arguments.hold)
+    shape = Shape(
+        nodes=arguments.nodes,
+        rate=arguments.rate,
+        hold_s=arguments.hold,
+        is_apart=not arguments.relays,
+    )
     names = arguments.faults.split(",")
     faults = endless(names, arguments.seed, arguments.seconds)
     verdict = run_trial(shape, faults, seed=arguments.seed, directory=root)

@@ -12,7 +12,8 @@ from pathlib import Path
 from random import Random
 
 from tests.nemesis.ground import Ground
-from tests.nemesis.watch import Watcher, controller_of, wait_until
+from tests.nemesis.namespaces import Net
+from tests.nemesis.watch import Watcher, controller_of, reassign_partition, wait_until
 
 from ottla.testing import Cluster
 
@@ -34,6 +35,8 @@ class Stage:
     hold_s: float
     wait_whole: Callable[[], None]
     ground: Ground
+    net: Net | None = None
+    """The nodes' networks; None where relays on loopback stand for them."""
 
     def hold(self) -> None:
         time.sleep(self.hold_s)
@@ -172,6 +175,31 @@ def flapping(stage: Stage) -> None:
         time.sleep(FLAP_S)
 
 
+def unplug_leader(stage: Stage) -> None:
+    """Its cable is pulled: nobody reaches it, clients neither."""
+    assert stage.net is not None
+    stage.net.unplug(stage.leader())
+    stage.hold()
+    stage.cluster.heal()
+
+
+def slow_link(stage: Stage) -> None:
+    """Little gets through to one node: a follower that falls behind."""
+    assert stage.net is not None
+    stage.net.slow(stage.any_node())
+    stage.hold()
+    stage.cluster.heal()
+
+
+def reassign(stage: Stage) -> None:
+    """Replicas go to other brokers, or change their order, while a leader dies."""
+    nodes = list(stage.cluster.node_ids)
+    for index in sorted(stage.watcher.leaders):
+        stage.chance.shuffle(nodes)
+        reassign_partition(stage.cluster, stage.watcher.topic, index, nodes[:3])
+    _kill(stage, stage.leader())
+
+
 def slow_node(stage: Stage) -> None:
     """A fifth of a machine: stopped most of the time, in short pieces."""
     victim = stage.any_node()
@@ -246,7 +274,10 @@ FAULTS: Mapping[str, Callable[[Stage], None]] = {
         one_way,
         bridge,
         flapping,
+        unplug_leader,
+        slow_link,
         slow_node,
+        reassign,
         rolling_restart,
         full_disk,
         failing_write,
@@ -256,11 +287,17 @@ FAULTS: Mapping[str, Callable[[Stage], None]] = {
     )
 }
 NEED_DISKS = {"full-disk"}
+NEED_NETWORKS = {"unplug-leader", "slow-link"}
 NEED_SHIM = {"failing-write", "failing-fsync", "slow-fsync", "clock-jumps"}
 
 
-def missing_for(ground: Ground, name: str) -> str | None:
+def missing_for(stage: Stage, name: str) -> str | None:
     """Say what a fault needs and this machine does not have; None when it has all."""
+    ground = stage.ground
+    if name in NEED_NETWORKS and stage.net is None:
+        return "nodes have no networks of their own"
+    if name == "slow-link" and stage.net is not None and not stage.net.is_slowable:
+        return "there is no tc command"
     if name in NEED_DISKS and not ground.has_disks:
         return "no tmpfs may be mounted"
     if name in NEED_SHIM and ground.library is None:

@@ -7,16 +7,18 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests.nemesis import namespaces
 from tests.nemesis.faults import FAULTS, Stage, missing_for
 from tests.nemesis.ground import Ground, lay
 from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader, Worker, title
+from tests.nemesis.namespaces import Net
 from tests.nemesis.recorder import Recorder, now
 from tests.nemesis.replicas import dump
 from tests.nemesis.watch import Watcher, partitions_of, wait_until
@@ -44,7 +46,9 @@ SEEN_S_MAX = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is run. ``rate`` is records a second, of all producers together."""
+    """What is run. ``rate`` is records a second, of all producers together; ``is_apart``: each
+    node in a network of its own, where that is permitted.
+    """
 
     nodes: int = 3
     partitions: int = 3
@@ -54,6 +58,7 @@ class Shape:
     warm_up_s: float = 2.0
     hold_s: float = 5.0
     rest_s: float = 3.0
+    is_apart: bool = True
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
 
@@ -80,6 +85,14 @@ class Verdict:
         return "\n".join([told, *lines])
 
 
+@dataclass(frozen=True)
+class Lying:
+    """What a cluster lies on: disks and clocks, and networks where each node has its own."""
+
+    ground: Ground
+    net: Net | None
+
+
 def _end(workers: Sequence[Worker]) -> None:
     for worker in workers:
         worker.stop()
@@ -91,7 +104,7 @@ class Trial:
     """A cluster under load, to which things are done."""
 
     def __init__(
-        self, cluster: Cluster, ground: Ground, shape: Shape, recorder: Recorder, seed: int
+        self, cluster: Cluster, lying: Lying, shape: Shape, recorder: Recorder, seed: int
     ) -> None:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=LOGGER)
@@ -100,7 +113,13 @@ class Trial:
         self.members: list[Member] = []
         self.readers: list[Worker] = []
         self.stage = Stage(
-            cluster, self._watcher, Random(seed), shape.hold_s, self.wait_whole, ground
+            cluster,
+            self._watcher,
+            Random(seed),
+            shape.hold_s,
+            self.wait_whole,
+            lying.ground,
+            lying.net,
         )
 
     @property
@@ -233,28 +252,42 @@ def run_trial(
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         recorder = Recorder(root / "history.jsonl")
         stack.callback(recorder.close)
-        ground = lay(root / "cluster", shape.nodes, stack)
-        cluster = stack.enter_context(
-            run_cluster(
-                shape.nodes,
-                processes=True,
-                config=shape.config,
-                directory=root / "cluster",
-                environment=ground.environment,
-            )
-        )
-        trial = Trial(cluster, ground, shape, recorder, seed)
+        lying = Lying(lay(root / "cluster", shape.nodes, stack), _networks(shape, stack))
+        cluster = stack.enter_context(_cluster(shape, lying, root / "cluster"))
+        trial = Trial(cluster, lying, shape, recorder, seed)
         try:
-            trial.attempt(_offered(ground, faults))
+            trial.attempt(_offered(trial.stage, faults))
             return judge(recorder)
         finally:
             for node_id in cluster.node_ids:
                 (root / f"node-{node_id}.log").write_text(cluster.output(node_id))
 
 
-def _offered(ground: Ground, faults: Iterable[str]) -> Iterator[str]:
+def _networks(shape: Shape, stack: ExitStack) -> Net | None:
+    """Give every node a network of its own, or say why it has none."""
+    why = "not asked for" if not shape.is_apart else namespaces.missing()
+    if why is not None:
+        print(f"nodes are cut off by relays on loopback: {why}", flush=True)
+        return None
+    return stack.enter_context(namespaces.networks(shape.nodes))
+
+
+def _cluster(shape: Shape, lying: Lying, directory: Path) -> AbstractContextManager[Cluster]:
+    environment = lying.ground.environment
+    if lying.net is not None:
+        return namespaces.run_apart(lying.net, shape.config, directory, environment)
+    return run_cluster(
+        shape.nodes,
+        processes=True,
+        config=shape.config,
+        directory=directory,
+        environment=environment,
+    )
+
+
+def _offered(stage: Stage, faults: Iterable[str]) -> Iterator[str]:
     for name in faults:
-        missing = missing_for(ground, name)
+        missing = missing_for(stage, name)
         if missing is None:
             yield name
         else:

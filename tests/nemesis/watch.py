@@ -18,6 +18,11 @@ from tests.nemesis.recorder import Recorder, now
 from ottla.client.connection import Connection, Options
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestPartitionData,
@@ -94,7 +99,7 @@ class Watcher(Worker):
 
     def __init__(self, recorder: Recorder, cluster: Cluster, topic: str, partitions: int) -> None:
         super().__init__("watcher", recorder)
-        self._cluster, self._topic, self._partitions = cluster, topic, partitions
+        self._cluster, self.topic, self._partitions = cluster, topic, partitions
         self._epochs = dict.fromkeys(range(partitions), -1)
         self.leaders: dict[int, int] = {}
 
@@ -129,7 +134,7 @@ class Watcher(Worker):
     async def _look(self, node_id: int, connection: Connection) -> None:
         process = f"watcher-{node_id}"
         for index in self._epochs:
-            where = title(self._topic, index)
+            where = title(self.topic, index)
             self.recorder.add(
                 Watermark(time=now(), process=process, phase=Phase.INVOKE, partition=where)
             )
@@ -137,7 +142,7 @@ class Watcher(Worker):
             replica_id=-1,
             topics=[
                 ListOffsetsTopic(
-                    self._topic,
+                    self.topic,
                     [ListOffsetsPartition(at, epoch, LATEST) for at, epoch in self._epochs.items()],
                 )
             ],
@@ -154,7 +159,7 @@ class Watcher(Worker):
             await self._learn(connection)
 
     def _led(self, node_id: int, index: int, epoch: int, end: int) -> None:
-        process, where = f"watcher-{node_id}", title(self._topic, index)
+        process, where = f"watcher-{node_id}", title(self.topic, index)
         self.recorder.add(Watermark(time=now(), process=process, partition=where, high=end))
         self.recorder.add(
             Leader(time=now(), process=process, partition=where, epoch=epoch, node=node_id)
@@ -163,7 +168,7 @@ class Watcher(Worker):
 
     async def _learn(self, connection: Connection) -> None:
         """Take in the epochs that a node knows and we did not."""
-        request = MetadataRequest([MetadataRequestTopic(name=self._topic)])
+        request = MetadataRequest([MetadataRequestTopic(name=self.topic)])
         reply = await connection.send(request, timeout_ms=ASK_MS_MAX)
         for each in reply.topics[0].partitions if reply.topics else ():
             index = each.partition_index
@@ -178,3 +183,10 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:
             raise TimeoutError(f"{what}: not within {seconds} s")
         time.sleep(0.05)
     return found
+
+
+def reassign_partition(cluster: Cluster, topic: str, index: int, replicas: list[int]) -> None:
+    """Ask for other replicas; whoever does not answer has not taken it, and that is fine."""
+    wanted = ReassignableTopic(topic, [ReassignablePartition(index, list(replicas))])
+    request = AlterPartitionReassignmentsRequest(timeout_ms=ASK_MS_MAX, topics=[wanted])
+    ask(cluster, cluster.running[0], request)

@@ -14,10 +14,11 @@ that is not one of the nodes' own.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ottla.config.settings import load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
@@ -29,7 +30,6 @@ from ottla.runtime.randomness import SystemRandom
 from ottla.testing.hosts import Host, NeedsProcesses, ProcessHost, Site, ThreadHost
 from ottla.testing.layout import (
     CONTROLLERS,
-    HOST,
     NODES_MAX,
     ClusterPlan,
     NodePlan,
@@ -48,9 +48,21 @@ OPEN_S_MAX = 30.0
 Nodes = int | Iterable[int]
 
 
+class Wires(Protocol):
+    """What lies between the nodes, and can be cut. A pair is who speaks and who shall hear."""
+
+    def cut(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Let ways be silent."""
+        ...
+
+    def heal(self) -> None:
+        """Mend all ways."""
+        ...
+
+
 @dataclass(slots=True)
-class _Wires:
-    """The links of a cluster and the thread they live on; a single node has none."""
+class _Relays:
+    """Relays on loopback, and the thread they live on; a single node has none."""
 
     thread: LoopThread
     links: Links
@@ -58,12 +70,18 @@ class _Wires:
     async def _do(self, work: Callable[[], None]) -> None:
         work()
 
-    def change(self, work: Callable[[], None]) -> None:
+    def _change(self, work: Callable[[], None]) -> None:
         """Change the links on their own loop; returns when it is done."""
         self.thread.run(self._do(work), OPEN_S_MAX)
 
+    def cut(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._change(lambda: self.links.gates.cut(pairs))
+
+    def heal(self) -> None:
+        self._change(self.links.gates.heal)
+
     def close(self) -> None:
-        self.change(self.links.close)
+        self._change(self.links.close)
         self.thread.close()
 
 
@@ -71,7 +89,7 @@ class Cluster:
     """A running cluster. Made by `run_cluster`, `run_node` or a fixture."""
 
     def __init__(
-        self, plan: ClusterPlan, sites: Mapping[int, Site], hosts: Mapping[int, Host], wires: _Wires
+        self, plan: ClusterPlan, sites: Mapping[int, Site], hosts: Mapping[int, Host], wires: Wires
     ) -> None:
         self._plan = plan
         self._sites = sites
@@ -88,7 +106,7 @@ class Cluster:
     @property
     def bootstrap_controllers(self) -> str:
         """The addresses of all controllers, as ``--bootstrap-controller`` takes them."""
-        return ",".join(f"{HOST}:{each.ports[CONTROLLERS]}" for each in self._plan.controllers)
+        return ",".join(each.controller_address for each in self._plan.controllers)
 
     @property
     def cluster_id(self) -> str:
@@ -181,8 +199,7 @@ class Cluster:
         Covers everything that nodes say to each other. Clients still reach every node. See
         `ottla.testing.links` for what happens to bytes on the way.
         """
-        pairs = pairs_between(_ids(side), _ids(other), is_one_way=one_way)
-        self._wires.change(lambda: self._wires.links.gates.cut(pairs))
+        self._wires.cut(pairs_between(_ids(side), _ids(other), is_one_way=one_way))
 
     def isolate(self, node_id: int) -> None:
         """Cut one node off from all others."""
@@ -190,7 +207,7 @@ class Cluster:
 
     def heal(self) -> None:
         """Mend everything that was cut."""
-        self._wires.change(self._wires.links.gates.heal)
+        self._wires.heal()
 
 
 def _ids(nodes: Nodes) -> list[int]:
@@ -245,18 +262,23 @@ def run_cluster(
             )
             for node_id, ports in held.items()
         }
-        _format(plan, sites)
+        format_sites(plan, sites)
         hosts = {
             node_id: ProcessHost(site) if processes else ThreadHost(site)
             for node_id, site in sites.items()
         }
-        for host in hosts.values():
-            stack.callback(host.discard)
-        for host in hosts.values():
-            host.begin(list(plan.nodes))
-        for host in hosts.values():
-            host.wait_ready()
-        yield Cluster(plan, sites, hosts, wires)
+        yield begin_all(Cluster(plan, sites, hosts, wires), hosts, stack)
+
+
+def begin_all(cluster: Cluster, hosts: Mapping[int, Host], stack: ExitStack) -> Cluster:
+    """Start every node of a cluster, and wait; ``stack`` ends them. Raises NodeFailed."""
+    for host in hosts.values():
+        stack.callback(host.discard)
+    for host in hosts.values():
+        host.begin(cluster.node_ids)
+    for host in hosts.values():
+        host.wait_ready()
+    return cluster
 
 
 @contextmanager
@@ -291,16 +313,16 @@ def _plan(held: Mapping[int, Mapping[str, HeldPort]], config: Mapping[str, str])
     return ClusterPlan(cluster_id=uuid_text(SystemRandom().uuid()), nodes=nodes, config=config)
 
 
-def _open_wires(plan: ClusterPlan) -> _Wires:
+def _open_wires(plan: ClusterPlan) -> _Relays:
     thread = LoopThread("ottla-links")
     try:
-        return _Wires(thread, thread.run(Links.open(plan), OPEN_S_MAX))
+        return _Relays(thread, thread.run(Links.open(plan), OPEN_S_MAX))
     except BaseException:
         thread.close()
         raise
 
 
-def _format(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
+def format_sites(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
     """Write every node's settings, and make its directory its own."""
     random = SystemRandom()
     ids = {node.node_id: uuid_text(random.uuid()) for node in plan.controllers}

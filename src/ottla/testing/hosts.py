@@ -42,7 +42,8 @@ class NeedsProcesses(Exception):
 class Site:
     """What a node keeps while it does not run. ``relays``: how it reaches its peers.
 
-    ``environment``: what its process finds in its environment beyond ours.
+    ``environment``: what its process finds in its environment beyond ours; ``command``: what the
+    process is started by, as ``ip netns exec``.
     """
 
     node_id: int
@@ -50,6 +51,7 @@ class Site:
     ports: Mapping[str, HeldPort]
     relays: Mapping[Address, Address] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
 
     @property
     def settings(self) -> Path:
@@ -198,6 +200,7 @@ class ProcessHost:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._command = (*site.command, sys.executable, "-m", "ottla.testing.child")
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = -1
         self._lifeline = -1
@@ -232,7 +235,7 @@ class ProcessHost:
         try:
             with self._site.log.open("ab") as log:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                    [sys.executable, "-m", "ottla.testing.child", orders.to_text()],
+                    [*self._command, orders.to_text()],
                     pass_fds=(told, lifeline, *orders.sockets.values()),
                     stdin=subprocess.DEVNULL,
                     stdout=log,

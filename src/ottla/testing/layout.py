@@ -36,11 +36,17 @@ class NodePlan:
     node_id: int
     is_controller: bool
     ports: Mapping[str, int]
+    host: str = HOST
 
     @property
     def address(self) -> str:
         """Where clients reach it."""
-        return f"{HOST}:{self.ports[CLIENTS]}"
+        return f"{self.host}:{self.ports[CLIENTS]}"
+
+    @property
+    def controller_address(self) -> str:
+        """Where its peers reach it as a controller."""
+        return f"{self.host}:{self.ports[CONTROLLERS]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +77,8 @@ def settings_text(plan: ClusterPlan, node: NodePlan, directory: str) -> str:
     """Return a node's ``server.properties``; later lines win over earlier ones."""
     brokers = len(plan.nodes)
     replicas = min(3, brokers)
-    listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in node.ports.items())
-    quorum = ",".join(f"{HOST}:{each.ports[CONTROLLERS]}" for each in plan.controllers)
+    listeners = ",".join(f"{name}://{node.host}:{port}" for name, port in node.ports.items())
+    quorum = ",".join(each.controller_address for each in plan.controllers)
     settings: dict[str, str] = {
         "process.roles": "broker,controller" if node.is_controller else "broker",
         "node.id": str(node.node_id),
@@ -102,7 +108,7 @@ def _escaped(value: str) -> str:
 def initial_controllers(plan: ClusterPlan, directory_ids: Mapping[int, str]) -> str:
     """Return the first voters, as ``ottla format --initial-controllers`` takes them."""
     return ",".join(
-        f"{node.node_id}@{HOST}:{node.ports[CONTROLLERS]}:{directory_ids[node.node_id]}"
+        f"{node.node_id}@{node.controller_address}:{directory_ids[node.node_id]}"
         for node in plan.controllers
     )
 

@@ -1,0 +1,66 @@
+"""Networks of their own: who is cut off is not heard, the other way stays open, all heals."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.nemesis.namespaces import Net, missing, networks
+
+WAIT_S = 0.4
+HEAR = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
+    ear.bind((sys.argv[1], 7777))
+    ear.settimeout(float(sys.argv[2]))
+    print("listening", flush=True)
+    try:
+        print(ear.recv(100).decode(), flush=True)
+    except TimeoutError:
+        print("nothing", flush=True)
+"""
+SAY = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth:
+    mouth.sendto(b"hello", (sys.argv[1], 7777))
+"""
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Net]:
+    why = missing()
+    if why is not None:
+        pytest.skip(why)
+    with networks(2) as made:
+        yield made
+
+
+def hears(net: Net, speaker: int, hearer: int) -> bool:
+    """Whether a datagram gets from one node's network into another's."""
+    ear = subprocess.Popen(
+        [*net.command(hearer), sys.executable, "-S", "-c", HEAR, net.host(hearer), str(WAIT_S)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ear.stdout is not None
+    assert ear.stdout.readline() == "listening\n"
+    say = [*net.command(speaker), sys.executable, "-S", "-c", SAY, net.host(hearer)]
+    subprocess.run(say, check=False, timeout=10, stderr=subprocess.DEVNULL)
+    told = ear.communicate(timeout=10)[0]
+    return told == "hello\n"
+
+
+def test_a_way_is_cut_alone_and_healed(net: Net) -> None:
+    assert hears(net, 1, 2) and hears(net, 2, 1)
+    net.cut([(1, 2)])
+    assert not hears(net, 1, 2)
+    assert hears(net, 2, 1), "only one way was cut"
+    net.heal()
+    assert hears(net, 1, 2)
+
+
+def test_a_cable_is_pulled_and_put_back(net: Net) -> None:
+    net.unplug(2)
+    assert not hears(net, 1, 2)
+    net.heal()
+    assert hears(net, 1, 2)
