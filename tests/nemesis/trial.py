@@ -21,6 +21,7 @@ from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader,
 from tests.nemesis.namespaces import Net
 from tests.nemesis.recorder import Recorder, now
 from tests.nemesis.replicas import dump
+from tests.nemesis.transactions import TransactionalProducer
 from tests.nemesis.watch import Watcher, partitions_of, wait_until
 
 from ottla.testing import Cluster, NodeFailed, run_cluster
@@ -59,6 +60,7 @@ class Shape:
     hold_s: float = 5.0
     rest_s: float = 3.0
     is_apart: bool = True
+    has_transactions: bool = True
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
 
@@ -109,7 +111,7 @@ class Trial:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=LOGGER)
         self._watcher = Watcher(recorder, cluster, TOPIC, shape.partitions)
-        self.producers: list[PacedProducer] = []
+        self.producers: list[PacedProducer | TransactionalProducer] = []
         self.members: list[Member] = []
         self.readers: list[Worker] = []
         self.stage = Stage(
@@ -138,6 +140,9 @@ class Trial:
             PacedProducer(f"p{each}", recorder, where, TOPIC, shape.partitions, rate)
             for each in range(shape.producers)
         ]
+        if shape.has_transactions:
+            writer = TransactionalProducer("txn", recorder, where, TOPIC, shape.partitions)
+            self.producers.append(writer)
         self.members = [
             Member(f"m{each}", recorder, where, GROUP, TOPIC) for each in range(shape.members)
         ]
