@@ -238,7 +238,10 @@ def build_node(ground: Ground) -> NodeParts:
         topic_creation=None if keeping is None else keeping.creation,
         meters=meters,
         metrics=build_metrics(
-            ground, meters, _view(ground, quorum, watch, controller, lifecycle, hosting)
+            ground,
+            meters,
+            _view(ground, quorum, watch, controller, lifecycle, hosting),
+            None if keeping is None else keeping.coordinators.group_page,
         ),
     )
 

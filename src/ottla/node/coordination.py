@@ -22,6 +22,7 @@ from ottla.coordinators.groups.consumer_settings import (
     assignor_names,
 )
 from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.notes import Notes
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.share_context import ShareContext
@@ -44,6 +45,7 @@ from ottla.node.sharing import share_settings
 from ottla.node.transacting import Transacting, build_transacting
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.batch import Compression
+from ottla.runtime.ports import Clock
 from ottla.runtime.supervisor import Service
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def build_coordination(
             "group-coordinator",
             CONSUMER_OFFSETS,
             log_opener(partitions, CONSUMER_OFFSETS),
-            lambda index: group_machine(config, settings, watch),
+            lambda index: group_machine(config, settings, watch, ports.clock),
             ShardSettings(
                 ports.clock,
                 decode_group_record,
@@ -112,12 +114,15 @@ def build_coordination(
     )
 
 
-def group_machine(config: BrokerConfig, settings: GroupSettings, watch: ImageWatch) -> GroupMachine:
-    """Return the machine of a shard, with all kinds of groups."""
+def group_machine(
+    config: BrokerConfig, settings: GroupSettings, watch: ImageWatch, clock: Clock
+) -> GroupMachine:
+    """Return the machine of a shard, with all kinds of groups; the clock is for notes alone."""
     consumers = ConsumerKind(ConsumerContext(consumer_settings(config), lambda: watch.image))
     shares = ShareKind(ShareContext(share_settings(config), lambda: watch.image))
     streams = StreamsKind(StreamsContext(streams_settings(config), lambda: watch.image))
-    return GroupMachine(settings, kinds=(consumers, shares, streams), guests=consumers)
+    kinds = (consumers, shares, streams)
+    return GroupMachine(settings, kinds=kinds, guests=consumers, notes=Notes(clock.now))
 
 
 def streams_settings(config: BrokerConfig) -> StreamsSettings:

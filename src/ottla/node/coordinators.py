@@ -20,6 +20,7 @@ from ottla.metadata.image import Image
 from ottla.metadata.watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
+from ottla.observability.http import Page
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch
@@ -29,10 +30,11 @@ from ottla.storage.partition_names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.api import find_coordinator, producer_ids
-    from ottla.node import coordination, sharing
+    from ottla.node import coordination, group_pages, sharing
     from ottla.node.build import Ground
 else:
     coordination = LateModule("ottla.node.coordination")
+    group_pages = LateModule("ottla.node.group_pages")
     sharing = LateModule("ottla.node.sharing")
     find_coordinator = LateModule("ottla.api.find_coordinator")
     producer_ids = LateModule("ottla.api.producer_ids")
@@ -151,6 +153,11 @@ class Coordinators:
         services = (*built.coordination.services, *built.sharing.services)
         # Ended by being cancelled, as this service is.
         await supervise(services, asyncio.Event())
+
+    def group_page(self, rest: str) -> Page:
+        """Return a page below /groups/."""
+        now = self._ground.ports.clock.now()
+        return group_pages.group_page(self.get().coordination.groups, self._ways.image, now, rest)
 
     # -- routes ----------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 /metrics   everything, as Prometheus reads it
 /healthz   200 while the node runs and its metadata directory is online
 /readyz    200 once the node does what its roles promise; 503 and what is missing before
+/groups/NAME/explain   of a group coordinated here: why it rebalanced, whom it waits for (JSON)
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -155,11 +156,20 @@ class NodeMetrics(msgspec.Struct, frozen=True):
             yield "the broker is fenced"
 
 
-def build_metrics(ground: "Ground", meters: Meters, view: NodeView) -> HttpService | None:
-    """Return what serves the pages; None where ``ottla.metrics.listener`` is not set."""
+def build_metrics(
+    ground: "Ground",
+    meters: Meters,
+    view: NodeView,
+    group_page: Callable[[str], Page] | None,
+) -> HttpService | None:
+    """Return what serves the pages; None where ``ottla.metrics.listener`` is not set.
+
+    ``group_page`` is what is below /groups/, None of a node that is no broker.
+    """
     text = ground.loaded.broker.ottla_metrics_listener
     if text is None:
         return None
     at = parse_host_port(text)
     pages = NodeMetrics(meters, view).pages()
-    return HttpService(ground.ports.network, Address(at.host, at.port), pages)
+    trees = {} if group_page is None else {"/groups/": group_page}
+    return HttpService(ground.ports.network, Address(at.host, at.port), pages, trees=trees)

@@ -1,6 +1,6 @@
-"""Serves /metrics, /healthz and /readyz on an address of its own.
+"""Serves /metrics, /healthz, /readyz and /groups/NAME/explain on an address of its own.
 
-Small on purpose: no framework is loaded for three pages. A connection that has sent no whole
+Small on purpose: no framework is loaded for a few pages. A connection that has sent no whole
 request for `IDLE_S` ends, and there are never more than `CONNECTIONS_MAX`.
 """
 
@@ -8,6 +8,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Final, Protocol, cast
 
 from ottla.observability.http import (
@@ -41,7 +43,8 @@ class SocketNetwork(Protocol):
 class HttpService:
     """`Service`: ready once it is bound. ``pages`` are asked anew for every request.
 
-    A page that raises is told as 503 with no detail, and logged.
+    ``trees`` have all pages below a path, and get the rest of it as it was asked for. A page
+    that raises is told as 503 with no detail, and logged.
     """
 
     name = "metrics"
@@ -53,10 +56,12 @@ class HttpService:
         pages: Mapping[str, Callable[[], Page]],
         *,
         bound: socket.socket | None = None,
+        trees: Mapping[str, Callable[[str], Page]] = MappingProxyType({}),
     ) -> None:
         self._network = network
         self._where = where
         self._pages = pages
+        self._trees = trees
         self._bound = bound
         self._open: set[_Connection] = set()
         self.address: Address | None = None
@@ -88,7 +93,7 @@ class HttpService:
         return _Connection(self._open, self._page)
 
     def _page(self, path: str) -> Page:
-        page = self._pages.get(path)
+        page = self._pages.get(path) or self._below(path)
         if page is None:
             return plain(404, "no such page; there are " + " ".join(sorted(self._pages)))
         try:
@@ -96,6 +101,12 @@ class HttpService:
         except Exception:
             log.exception("page failed path=%s", path)
             return plain(503, "failed; see the log")
+
+    def _below(self, path: str) -> Callable[[], Page] | None:
+        for root, tree in self._trees.items():
+            if path.startswith(root):
+                return partial(tree, path.removeprefix(root))
+        return None
 
 
 class _Connection(asyncio.Protocol):

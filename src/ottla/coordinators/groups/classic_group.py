@@ -22,6 +22,7 @@ import msgspec
 
 from ottla.coordinators.decision import Ticket
 from ottla.coordinators.groups.kinds import Committer, GroupType
+from ottla.coordinators.groups.notes import Note
 from ottla.protocol.codec import decode_prefix
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault
@@ -104,6 +105,7 @@ class ClassicGroup(msgspec.Struct):
     initial_delay: InitialDelay | None = None
     subscribed: frozenset[str] | None = None
     reason: str = ""
+    notes: tuple[Note, ...] = ()
     durable: GroupMetadataValue | None = None
     _supported: dict[str, int] = msgspec.field(default_factory=dict)
 

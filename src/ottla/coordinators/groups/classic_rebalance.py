@@ -26,6 +26,7 @@ from ottla.coordinators.groups.classic_group import (
     ClassicState,
     InitialDelay,
 )
+from ottla.coordinators.groups.notes import Note, NoteKind, noted
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -142,6 +143,7 @@ def rebalance_or_complete(group: ClassicGroup, reason: str, effects: Effects) ->
     if group.state is not ClassicState.PREPARING_REBALANCE:
         prepare_rebalance(group, reason, effects)
     else:
+        group.notes = noted(group.notes, Note(effects.now, NoteKind.CHANGED, reason))
         complete_if_all_joined(group, effects)
 
 
@@ -152,6 +154,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str, effects: Effects) -> Non
     group.pending_sync.clear()
     effects.cancel_timer((SYNC, group.group_id))
     group.reason = reason
+    group.notes = noted(group.notes, Note(effects.now, NoteKind.REBALANCE, reason))
     is_first = group.state is ClassicState.EMPTY
     group.transition(ClassicState.PREPARING_REBALANCE, effects.now)
     if is_first:
@@ -272,6 +275,8 @@ def settle(group: ClassicGroup, assignments: Iterable[tuple[str, bytes]], effect
             member.awaiting_sync = None
             effects.expect_heartbeat(group, member)
     group.transition(ClassicState.STABLE, effects.now)
+    settled = f"generation {group.generation} is stable"
+    group.notes = noted(group.notes, Note(effects.now, NoteKind.SETTLED, settled))
     effects.records.append(group.record())
     for member, ticket in waiting:
         effects.answer(ticket, sync_reply(group, member))

@@ -38,6 +38,7 @@ from ottla.coordinators.groups.classic_rebalance import (
     prepare_rebalance,
 )
 from ottla.coordinators.groups.kinds import Group
+from ottla.coordinators.groups.notes import Notes, why_let_go
 from ottla.coordinators.groups.offset_rules import expire_offsets
 from ottla.coordinators.groups.offsets import GroupOffsets, Offsets
 from ottla.coordinators.groups.settings import GroupSettings
@@ -56,9 +57,11 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.schema import Message
-from ottla.protocol.types import NO_PRODUCER_ID, Millis, Offset
+from ottla.protocol.types import NO_PRODUCER_ID, NO_TIMESTAMP, Millis, Offset
 
 EXPIRY: Final = "expiry"
+# A timer of a member: its kind, the group, the member.
+MEMBER_KEY: Final = 3
 
 
 class GroupsView(NamedTuple):
@@ -127,6 +130,7 @@ class GroupMachine(msgspec.Struct):
     offsets: Offsets = msgspec.field(default_factory=Offsets)
     born: dict[str, ClassicGroup] = msgspec.field(default_factory=dict)
     is_live: bool = False
+    notes: Notes = msgspec.field(default_factory=lambda: Notes(lambda: NO_TIMESTAMP))
     _replays: dict[type[Message], ReplayKind] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,7 +152,10 @@ class GroupMachine(msgspec.Struct):
             case key:
                 replay = self._replays.get(type(key))
                 if replay is not None:
+                    before = self.groups
                     replay(self, key, value)
+                    if self.is_live:
+                        self.notes.replayed(before, self.groups, key)
 
     def _replay_offset(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin
@@ -192,6 +199,7 @@ class GroupMachine(msgspec.Struct):
         """Let go of a group; its offsets have records of their own."""
         if group_id in self.groups:
             self.groups = self.groups.delete(group_id)
+            self.notes.forget(group_id)
 
     def view(self) -> GroupsView:
         """Return the present state for readers."""
@@ -202,6 +210,7 @@ class GroupMachine(msgspec.Struct):
     def on_loaded(self, now: Millis) -> Decision:
         """Begin: every member has its whole session timeout to be heard of."""
         self.is_live = True
+        self.notes.begin(now)
         effects = Effects(self.settings, now)
         for group_id in sorted(self.groups):
             group = self.groups[group_id]
@@ -227,6 +236,8 @@ class GroupMachine(msgspec.Struct):
         if kind not in (SESSION, JOIN, SYNC):
             for other in self.kinds:
                 if kind in other.timers:
+                    if len(key) == MEMBER_KEY:
+                        self.notes.blame(key[1], key[2], why_let_go(kind))
                     return other.timers[kind](self, key, now)
             return NOTHING
         group = self.classic(key[1])

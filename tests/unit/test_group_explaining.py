@@ -1,0 +1,259 @@
+"""Why a group rebalanced, whom it waits for and since when: notes, and the words made of them."""
+
+from typing import Any
+
+from classic_world import FORMING_MS
+from classic_world import World as ClassicWorld
+from consumer_world import REBALANCE_MS, ConsumerWorld, image_with
+from streams_world import StreamsWorld, image_with_topics
+from test_share_groups import World as ShareWorld
+
+from ottla.coordinators.groups.explaining import Story, Waiting, sentences, span_words, story_of
+from ottla.coordinators.groups.notes import (
+    GROUPS_MAX,
+    NOTES_MAX,
+    Note,
+    NoteKind,
+    Notes,
+    noted,
+)
+from ottla.coordinators.groups.share_group import ShareGroup
+from ottla.metadata.image import Image
+from ottla.protocol.types import NO_TIMESTAMP, Millis
+
+
+def watched(world: Any) -> Any:
+    """Return a world whose machine keeps notes by the world's clock."""
+    machine = world.shard.machine
+    machine.notes = Notes(world.clock.now)
+    machine.notes.begin(world.clock.now())
+    return world
+
+
+def told(world: Any, image: Image | None = None) -> list[str]:
+    """Return what is said of group g; times are seconds since the world began."""
+    began = world.shard.machine.notes.began_at
+    story = story_of(world.shard.machine, "g", image or image_with(), world.clock.now())
+    assert story is not None
+    return sentences(story, lambda at: f"T+{(at - began) // 1000}")
+
+
+# -- classic ---------------------------------------------------------------------------------
+
+
+def stable(world: ClassicWorld) -> tuple[str, str]:
+    first, second = world.join(), world.join()
+    world.pass_ms(FORMING_MS)
+    leader, follower = first.reply.member_id, second.reply.member_id
+    world.sync(follower, 1)
+    world.sync(leader, 1, m1=b"one", m2=b"two")
+    return leader, follower
+
+
+def test_a_classic_group_that_is_stable_waits_for_nobody() -> None:
+    world = watched(ClassicWorld())
+    stable(world)
+    world.clock.advance(5000)
+
+    said = told(world)
+
+    assert (
+        said[0]
+        == "g is a classic group, Stable since T+2 (5.0 s ago), with 2 members in generation 1."
+    )
+    assert said[1].startswith("It rebalanced last at T+0 (7.0 s ago): adding new member m1")
+    assert said[2] == "It waits for nobody."
+    assert said[-1] == "  T+2  generation 1 is stable"
+
+
+def test_a_classic_group_waits_for_those_who_have_not_joined_again() -> None:
+    world = watched(ClassicWorld())
+    leader, follower = stable(world)
+    world.pass_ms(1000)
+    world.leave(leader)
+    world.pass_ms(3000)
+
+    said = told(world)
+
+    assert f"explicit LeaveGroup of {leader}" in said[1]
+    waits = (
+        f"It waits for member {follower} (client client at 1.2.3.4) to join again,"
+        " since T+3 (3.0 s ago), until T+33."
+    )
+    assert said[2] == waits
+
+
+def test_a_classic_group_waits_for_its_leader_to_assign() -> None:
+    world = watched(ClassicWorld())
+    leader = world.join()
+    world.pass_ms(FORMING_MS)
+
+    (waits,) = [each for each in told(world) if each.startswith("It waits")]
+
+    name = leader.reply.member_id
+    assert f"member {name} (client client at 1.2.3.4) as the leader to say who reads what" in waits
+
+
+def test_a_first_generation_waits_for_more_members() -> None:
+    world = watched(ClassicWorld())
+    world.join()
+
+    assert any("It waits for more members" in each for each in told(world))
+
+
+# -- consumer ---------------------------------------------------------------------------------
+
+
+def joined(world: ConsumerWorld, member_id: str) -> Any:
+    return world.beat(
+        member_id,
+        0,
+        owned={},
+        subscribed_topic_names=["t"],
+        rebalance_timeout_ms=REBALANCE_MS,
+    )
+
+
+def test_a_consumer_group_waits_for_whoever_has_not_given_up() -> None:
+    world = watched(ConsumerWorld())
+    first = joined(world, "m1")
+    world.clock.advance(4000)
+    joined(world, "m2")
+    world.beat("m1", first.member_epoch, owned={"t": [0, 1, 2, 3]})
+    world.clock.advance(6000)
+
+    said = told(world, world.image)
+
+    assert said[0] == "g is a consumer group, Reconciling, with 2 members in epoch 2."
+    assert said[1] == (
+        "It rebalanced last at T+4 (6.0 s ago): member m2 (client client at 1.2.3.4) joined."
+    )
+    assert said[2].startswith("It waits for member m1 (client client at 1.2.3.4) to give up t-")
+    assert said[2].endswith(", since T+4 (6.0 s ago), until T+34.")
+
+
+def test_a_member_that_fell_silent_is_named_as_the_cause() -> None:
+    world = watched(ConsumerWorld())
+    joined(world, "m1")
+    joined(world, "m2")
+    world.clock.advance(46_000)
+    world.shard.on_due()
+
+    said = told(world, world.image)
+
+    assert "was let go: it was not heard of for its session" in said[1]
+    joined(world, "m3")
+    world.beat("m3", -1)
+    assert "member m3 (client client at 1.2.3.4) left." in told(world, world.image)[1]
+
+
+def test_topics_that_change_are_a_cause_of_their_own() -> None:
+    world = watched(ConsumerWorld())
+    first = joined(world, "m1")
+    world.image = image_with(t=6)
+    world.clock.advance(1000)
+    world.beat("m1", first.member_epoch)
+
+    assert told(world, world.image)[1].endswith(
+        ": the topics that it reads, or its settings, changed."
+    )
+
+
+def test_a_subscription_that_changes_is_a_cause() -> None:
+    world = watched(ConsumerWorld())
+    first = joined(world, "m1")
+    world.beat("m1", first.member_epoch, subscribed_topic_names=["t", "u"])
+
+    assert "m1 (client client at 1.2.3.4) subscribes to t, u now" in told(world, world.image)[1]
+
+
+def test_what_happened_under_another_coordinator_is_not_known() -> None:
+    world = ConsumerWorld()
+    joined(world, "m1")
+    again = watched(world.reload())
+    again.clock.advance(3000)
+
+    assert told(again, again.image)[1] == (
+        "It has not rebalanced since this broker coordinates it: T+0 (3.0 s ago)."
+    )
+
+
+# -- share -------------------------------------------------------------------------------------
+
+
+def test_a_share_group_waits_for_its_state_and_its_members() -> None:
+    world = watched(ShareWorld())
+    beaten = world.beat("m1")
+
+    assert any(
+        each == "It waits for the share coordinator to set up the state of payments-0, payments-1."
+        for each in told(world, world.image)
+    )
+    world.initialize(beaten.pending)
+    (waits,) = [each for each in told(world, world.image) if each.startswith("It waits")]
+    assert waits.startswith("It waits for member m1 (client client at host) to ask for its")
+
+
+# -- streams -----------------------------------------------------------------------------------
+
+
+def test_a_streams_group_waits_for_topics_and_for_tasks() -> None:
+    world = watched(StreamsWorld(image=image_with_topics({"t": 2})))
+    world.enter("m1")
+    assert "It waits for the topics of its topology to be there as it needs them." in told(world)
+
+    world = watched(StreamsWorld())
+    world.enter("m1")
+    world.settle()
+    assert told(world)[2] == "It waits for nobody."
+    world.enter("m2")
+    assert "member m2 (client" in told(world)[1]
+    world.beat("m1", world.member("m1").epoch)
+    waits = [each for each in told(world) if each.startswith("It waits")]
+    assert [each for each in waits if "m1" in each and "to give up tasks" in each]
+
+
+# -- notes -------------------------------------------------------------------------------------
+
+
+def test_notes_are_bounded() -> None:
+    notes: tuple[Note, ...] = ()
+    for number in range(NOTES_MAX + 5):
+        notes = noted(notes, Note(Millis(number), NoteKind.EPOCH, "x"))
+    assert [note.at for note in notes] == list(range(5, NOTES_MAX + 5))
+
+    kept = Notes(lambda: Millis(1))
+    for number in range(GROUPS_MAX + 2):
+        kept.changed(None, ShareGroup(f"g{number}", epoch=1), "")
+    assert kept.of("g0") == kept.of("g1") == ()
+    assert len(kept.of("g2")) == len(kept.of(f"g{GROUPS_MAX + 1}")) == 1
+    kept.forget("g2")
+    assert kept.of("g2") == ()
+
+
+def test_a_group_that_is_gone_leaves_no_notes() -> None:
+    world = watched(ConsumerWorld())
+    joined(world, "m1")
+    machine = world.machine
+    assert machine.notes.of("g") != ()
+    machine.forget("g")
+    assert machine.notes.of("g") == ()
+    assert story_of(machine, "g", world.image, world.clock.now()) is None
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def test_many_partitions_are_counted_and_spans_are_in_human_units() -> None:
+    spans = [0, 9_900, 119_000, 120_000, 7_140_000, 7_200_000, 172_800_000]
+    words = ["0.0 s", "9.9 s", "119 s", "2 min", "119 min", "2 h", "2 days"]
+    assert list(map(span_words, spans)) == words
+    story = Story("g", "share", "Stable", 1, 3, Millis(5), NO_TIMESTAMP)
+    assert sentences(story, str)[:3] == [
+        "g is a share group, Stable, with 1 member in epoch 3.",
+        "Why it rebalanced last is not known.",
+        "It waits for nobody.",
+    ]
+    waiting = (Waiting("somebody", "to act", Millis(1), Millis(9)),)
+    asked = Story("g", "share", "Stable", 1, 3, Millis(5), NO_TIMESTAMP, waiting=waiting)
+    assert sentences(asked, str)[2] == "It waits for somebody to act, since 1 (0.0 s ago), until 9."
