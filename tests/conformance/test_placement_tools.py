@@ -2,7 +2,9 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,12 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+VERIFY = "org.apache.kafka.tools.ReplicaVerificationTool"
+PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+LOAD = (
+    *("--topic", "orders", "--num-records", "2000", "--record-size", "200"),
+    *("--throughput", "-1"),
+)
 
 
 @pytest.fixture
@@ -121,3 +129,44 @@ def test_log_directories_are_described_and_partitions_moved(kafka: Kafka, tmp_pa
         }
         assert held[second] == ["orders-0", "orders-1"]
         assert all(each["error"] is None for each in report["logDirs"])
+
+
+@contextmanager
+def verifying(kafka: Kafka, *arguments: str) -> Iterator[Iterator[str]]:
+    """Run the replica verification, which never ends by itself; give what it says."""
+    process = subprocess.Popen(
+        ["java", "-Xmx512m", "-cp", kafka.classpath, VERIFY, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout as said:
+        try:
+            yield iter(said.readline, "")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_every_replica_holds_the_same_records(kafka: Kafka, three: Cluster) -> None:
+    """Reads every replica as a debugger does, and compares checksums batch by batch."""
+    kafka.run(
+        *(TOPICS, *brokers(three), "--create", "--topic", "orders", "--partitions", "2"),
+        *("--replication-factor", "3"),
+    )
+    kafka.run(PERFORMANCE, *brokers(three), *LOAD)
+    with verifying(
+        *(kafka, "--broker-list", three.bootstrap, "--topics-include", "orders"),
+        *("--time", "-2", "--report-interval-ms", "500"),
+    ) as said:
+        reports = 0
+        for line in said:
+            assert not re.search("match|rror|xception", line), line
+            reports += "max lag" in line
+            assert reports < 60, line
+            # Read to the end by all, and nobody behind.
+            if re.search(r"max lag is 0 for partition orders-\d at offset [1-9]\d* among 2 ", line):
+                break
+        else:
+            raise AssertionError("it ended by itself")
