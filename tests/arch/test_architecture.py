@@ -173,6 +173,7 @@ PURE = [
     "coordinators/groups/describing.py",
     "coordinators/groups/kinds.py",
     "coordinators/groups/machine.py",
+    "coordinators/groups/offset_bytes.py",
     "coordinators/groups/offset_rules.py",
     "coordinators/groups/offsets.py",
     "coordinators/groups/regex.py",

@@ -87,6 +87,8 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         request.topics = known
 
         def merge(reply: OffsetCommitResponse) -> OffsetCommitResponse:
+            if not answered and len(known) == 1:
+                return reply
             return OffsetCommitResponse(topics=_merged(answered, reply.topics))
 
         return asked(
@@ -106,6 +108,11 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         """Put what the coordinator can commit into ``known`` and answer the rest."""
         found = self._find(topic, version)
         code = self._objection(caller, topic.name, found, version)
+        if code is ErrorCode.NONE and found is not None:
+            there = found.partitions
+            if topic.partitions and all(each.partition_index in there for each in topic.partitions):
+                known.append(topic)
+                return
         refused: list[OffsetCommitResponsePartition] = []
         taken = []
         for each in topic.partitions:

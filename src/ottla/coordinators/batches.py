@@ -32,7 +32,7 @@ from ottla.protocol.records.control import (
     parse_end_txn_marker,
 )
 from ottla.protocol.records.reader import Record, read_records
-from ottla.protocol.records.writer import Producer, build_batch
+from ottla.protocol.records.writer import Producer, build_keyed_batch
 from ottla.protocol.types import Buffer, Millis, Offset
 
 log = logging.getLogger(__name__)
@@ -77,11 +77,8 @@ def build_batches(
     start = 0
     while start < len(encoded):
         end = _part_end(encoded, start, bytes_max) if decision.may_split else len(encoded)
-        records = [
-            Record(Offset(index), now, key, value)
-            for index, (key, value) in enumerate(encoded[start:end])
-        ]
-        yield _build(records, decision.producer, compression), decision.records[start:end]
+        batch = build_keyed_batch(encoded[start:end], now, decision.producer, compression)
+        yield batch, decision.records[start:end]
         start = end
 
 
@@ -93,12 +90,6 @@ def _part_end(encoded: list[tuple[bytes, bytes | None]], start: int, bytes_max: 
         if size > bytes_max and index > start:
             return index
     return len(encoded)
-
-
-def _build(records: list[Record], producer: Producer | None, compression: Compression) -> bytearray:
-    if producer is None:
-        return build_batch(records, compression=compression)
-    return build_batch(records, compression=compression, producer=producer, is_transactional=True)
 
 
 def read_batches(data: Buffer, start: Offset, decode: Decode) -> Iterator[ReadBatch]:

@@ -80,11 +80,27 @@ LATER = Later()
 """In place of a reply: the machine has kept the ticket and will answer it by an `Answer`."""
 
 
+class Packed(Protocol):
+    """Many records of one kind that are written in one batch and replayed as one.
+
+    One by one they would cost more than what they are for.
+    """
+
+    def pairs(self) -> Sequence[tuple[bytes, bytes | None]]:
+        """Return keys and values as the log shall have them, at least one."""
+        ...
+
+    def replay(self, first: Offset, producer: Producer | None) -> None:
+        """Take them into the state of their machine; the first of them stands at ``first``."""
+        ...
+
+
 class Decision(msgspec.Struct, frozen=True):
     """What to write, whom to answer when it is committed, and which timers change.
 
-    ``records`` go into one batch and hold or fall together, unless ``may_split``. With
-    ``producer`` they are part of its transaction: `StateMachine.replay` sees it as their origin.
+    ``records`` go into one batch and hold or fall together, unless ``may_split``; ``packed`` are
+    records, too, which stand in their place. With ``producer`` they are part of its transaction:
+    `StateMachine.replay` sees it as their origin.
     ``refused`` is called when the log took nothing (too few replicas in sync, too large): it
     undoes what the machine changed beside its log, and may answer others; its records are not
     written. The reply is then the fault itself unless it says otherwise. Timers change, and
@@ -98,6 +114,7 @@ class Decision(msgspec.Struct, frozen=True):
     producer: Producer | None = None
     may_split: bool = False
     refused: "Callable[[Fault], Decision] | None" = None
+    packed: Packed | None = None
 
 
 NOTHING = Decision()

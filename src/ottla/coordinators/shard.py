@@ -32,6 +32,7 @@ from ottla.coordinators.decision import (
     CancelTimer,
     Decision,
     Origin,
+    Packed,
     SetTimer,
     StateMachine,
     Ticket,
@@ -56,7 +57,7 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
-from ottla.protocol.records.writer import Producer
+from ottla.protocol.records.writer import Producer, build_keyed_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import Clock
 
@@ -115,7 +116,7 @@ class Shard(Generic[Machine]):
         self._log = log_
         self._settings = settings
         self._end = log_.log_start
-        self._loaded_end = log_.log_end
+        self._loaded_end = log_.log_start
         self._timers = Timers()
         self._parked = Parked()
         self._views: Views[object] = Views(machine.view())
@@ -251,6 +252,8 @@ class Shard(Generic[Machine]):
 
     def _write(self, decision: Decision) -> None:
         """Append and replay. Split decisions may fail behind a part that holds by itself."""
+        if decision.packed is not None:
+            self._write_packed(decision.packed, decision.producer)
         if not decision.records:
             return
         now, settings = self._settings.clock.now(), self._settings
@@ -264,6 +267,15 @@ class Shard(Generic[Machine]):
                 origin = Origin(Offset(first + index), decision.producer)
                 self.machine.replay(record, origin)
             self._moved_to(end)
+
+    def _write_packed(self, packed: Packed, producer: Producer | None) -> None:
+        now, pairs = self._settings.clock.now(), packed.pairs()
+        batch = build_keyed_batch(pairs, now, producer, self._settings.compression)
+        end = self._log.append(batch, epoch=self.epoch, now=now)
+        if self.state is ShardState.CLOSED:
+            raise NotLeader(f"{self.name}: lost while writing")
+        packed.replay(Offset(end - len(pairs)), producer)
+        self._moved_to(end)
 
     def _refuse(self, decision: Decision, fault: Fault, ticket: Ticket) -> None:
         """Let the machine take back what is not in the log; the one who asked hears the fault."""

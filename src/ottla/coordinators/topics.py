@@ -1,10 +1,14 @@
 """Which partition of an internal topic a key belongs to."""
 
+from functools import lru_cache
 from typing import Final
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
+
+# Each request of a group asks for its hash.
+_HASHES_KEPT: Final = 4096
 
 
 def partition_for(key: str, count: int) -> int:
@@ -17,6 +21,7 @@ def partition_for(key: str, count: int) -> int:
     return (0 if hashed == -(1 << 31) else abs(hashed)) % count
 
 
+@lru_cache(maxsize=_HASHES_KEPT)
 def _java_hash(text: str) -> int:
     """Return ``String.hashCode``: over UTF-16 units, 32 bits, signed."""
     hashed = 0

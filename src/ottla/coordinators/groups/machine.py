@@ -39,8 +39,8 @@ from ottla.coordinators.groups.classic_rebalance import (
 )
 from ottla.coordinators.groups.kinds import Group
 from ottla.coordinators.groups.notes import Notes, why_let_go
-from ottla.coordinators.groups.offset_rules import expire_offsets
-from ottla.coordinators.groups.offsets import GroupOffsets, Offsets
+from ottla.coordinators.groups.offset_rules import Commit, expire_offsets
+from ottla.coordinators.groups.offsets import GroupOffsets, OffsetCommits, Offsets
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -164,6 +164,18 @@ class GroupMachine(msgspec.Struct):
             self.put(ClassicGroup(key.group))
         producer = NO_PRODUCER_ID if origin.producer is None else origin.producer.id
         self.offsets.replay(key, value, origin.offset, producer)
+
+    def commits(self, group: str, found: Commit, now: Millis) -> OffsetCommits | None:
+        """Return the offsets of a commit, to be written; None where there are none."""
+        if not found.topics:
+            return None
+        return OffsetCommits(group, found.topics, now, found.expires, self._take_commits)
+
+    def _take_commits(self, commits: OffsetCommits, first: Offset, producer: int) -> None:
+        """Take the offsets of a commit, as `replay` takes the record of each of them."""
+        if commits.group not in self.groups:
+            self.put(ClassicGroup(commits.group))
+        self.offsets.take(commits, first, producer)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         """Take a record of a classic group.

@@ -1,16 +1,17 @@
 """Committing, reading, deleting and expiring offsets."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from ottla.coordinators.groups.kinds import Committer, Group, PartitionCheck
+from ottla.coordinators.groups.offset_bytes import NewOffset
 from ottla.coordinators.groups.offsets import (
     CommittedOffset,
     GroupOffsets,
+    NewOffsets,
     Offsets,
     TopicPartition,
-    offset_record,
     offset_tombstone,
 )
 from ottla.coordinators.groups.settings import GroupSettings
@@ -49,9 +50,10 @@ _NO_OFFSET = -1
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What a commit came to: the records to write and the codes by partition, as it asked."""
+    """What a commit came to: the offsets to write and the codes by partition, as it asked."""
 
-    records: list[CoordinatorRecord]
+    topics: list[NewOffsets]
+    expires: Millis
     reply: OffsetCommitResponse | TxnOffsetCommitResponse
 
 
@@ -78,56 +80,67 @@ def commit_offsets(
     request: OffsetCommitRequest, check: PartitionCheck, settings: GroupSettings, now: Millis
 ) -> Commit:
     """Commit what a request has; metadata that is too long fails its partition alone."""
-    records: list[CoordinatorRecord] = []
+    taken: list[NewOffsets] = []
     expires = NO_TIMESTAMP
     if request.retention_time_ms != -1:
         expires = Millis(now + request.retention_time_ms)
-    topics: list[OffsetCommitResponseTopic] = []
+    answered: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        codes: list[OffsetCommitResponsePartition] = []
-        for each in topic.partitions:
-            index, metadata = each.partition_index, each.committed_metadata or ""
-            code = _check_metadata(metadata, settings) or check(topic.name, topic.topic_id, index)
-            codes.append(OffsetCommitResponsePartition(index, code))
-            if code is ErrorCode.NONE:
-                found = CommittedOffset(
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    metadata,
-                    now,
-                    expires,
-                    topic.topic_id,
-                )
-                records.append(offset_record(request.group_id, (topic.name, index), found))
-        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, codes))
-    return Commit(records, OffsetCommitResponse(topics=topics))
+        name, topic_id, partitions = topic.name, topic.topic_id, topic.partitions
+        codes = _codes(name, topic_id, partitions, check, settings)
+        kept = partitions
+        if any(codes):
+            kept = [each for each, code in zip(partitions, codes, strict=True) if not code]
+        if kept:
+            taken.append(NewOffsets(name, topic_id, kept))
+        replies = [
+            OffsetCommitResponsePartition(each.partition_index, code)
+            for each, code in zip(partitions, codes, strict=True)
+        ]
+        answered.append(OffsetCommitResponseTopic(name, topic_id, replies))
+    return Commit(taken, expires, OffsetCommitResponse(topics=answered))
 
 
-def _check_metadata(metadata: str, settings: GroupSettings) -> ErrorCode:
-    if len(metadata) > settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+def _codes(
+    topic: str,
+    topic_id: Uuid,
+    partitions: Sequence[NewOffset],
+    check: PartitionCheck,
+    settings: GroupSettings,
+) -> list[ErrorCode]:
+    """Return what is wrong with each partition."""
+    fine, too_large = ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE
+    length_max = settings.offset_metadata_max_bytes
+    codes = [
+        too_large if (text := each.committed_metadata) and len(text) > length_max else fine
+        for each in partitions
+    ]
+    if check is allow_all:
+        return codes
+    return [
+        code or check(topic, topic_id, each.partition_index)
+        for each, code in zip(partitions, codes, strict=True)
+    ]
 
 
 def commit_transactional(
-    request: TxnOffsetCommitRequest, check: PartitionCheck, settings: GroupSettings, now: Millis
+    request: TxnOffsetCommitRequest, check: PartitionCheck, settings: GroupSettings
 ) -> Commit:
     """Commit within a transaction: the records count when its marker says so."""
-    records: list[CoordinatorRecord] = []
-    topics: list[TxnOffsetCommitResponseTopic] = []
+    taken: list[NewOffsets] = []
+    answered: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
-        codes: list[TxnOffsetCommitResponsePartition] = []
-        for each in topic.partitions:
-            index, metadata = each.partition_index, each.committed_metadata or ""
-            code = _check_metadata(metadata, settings) or check(topic.name, ZERO_UUID, index)
-            codes.append(TxnOffsetCommitResponsePartition(index, code))
-            if code is ErrorCode.NONE:
-                found = CommittedOffset(
-                    each.committed_offset, each.committed_leader_epoch, metadata, now
-                )
-                records.append(offset_record(request.group_id, (topic.name, index), found))
-        topics.append(TxnOffsetCommitResponseTopic(topic.name, codes))
-    return Commit(records, TxnOffsetCommitResponse(topics=topics))
+        partitions = topic.partitions
+        codes = _codes(topic.name, ZERO_UUID, partitions, check, settings)
+        pairs = list(zip(partitions, codes, strict=True))
+        kept = [each for each, code in pairs if not code]
+        if kept:
+            taken.append(NewOffsets(topic.name, ZERO_UUID, kept))
+        replies = [
+            TxnOffsetCommitResponsePartition(each.partition_index, code) for each, code in pairs
+        ]
+        answered.append(TxnOffsetCommitResponseTopic(topic.name, replies))
+    return Commit(taken, NO_TIMESTAMP, TxnOffsetCommitResponse(topics=answered))
 
 
 # -- read ----------------------------------------------------------------------------

@@ -11,14 +11,25 @@ removes both kinds.
 Everything here is changed by replay alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 from immutables import Map
 
-from ottla.protocol.internal.framing import CoordinatorRecord, Versioned
+from ottla.coordinators.groups.offset_bytes import NewOffset, key_of_topic, pairs_of_topic
+from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
-from ottla.protocol.types import NO_TIMESTAMP, ZERO_UUID, Millis, Offset, Uuid
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    ZERO_UUID,
+    Millis,
+    Offset,
+    Uuid,
+)
 
 TopicPartition: TypeAlias = tuple[str, int]
 GroupOffsets: TypeAlias = Map[TopicPartition, "CommittedOffset"]
@@ -40,25 +51,66 @@ class CommittedOffset(NamedTuple):
         return ZERO_UUID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
-# What Kafka 4 writes; version 1 is the only one that can say when the offset expires.
-_VERSION = 4
-_VERSION_EXPIRING = 1
+class NewOffsets(NamedTuple):
+    """The offsets of one topic that are about to be committed, as the request has them."""
+
+    topic: str
+    topic_id: Uuid
+    partitions: Sequence[NewOffset]
 
 
-def offset_record(group: str, at: TopicPartition, found: CommittedOffset) -> CoordinatorRecord:
-    """Return the record that commits an offset."""
-    topic, partition = at
-    value = OffsetCommitValue(
-        offset=found.offset,
-        leader_epoch=found.leader_epoch,
-        metadata=found.metadata,
-        commit_timestamp=found.committed_at,
-        expire_timestamp=found.expires,
-        topic_id=found.topic_id,
-    )
-    version = _VERSION if found.expires == NO_TIMESTAMP else _VERSION_EXPIRING
-    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
-    return CoordinatorRecord(key, Versioned(value, version))
+class OffsetCommits(msgspec.Struct, frozen=True):
+    """The offsets of one commit, to be written and replayed together (a `Packed`).
+
+    ``take`` is the machine's: it gets them once they are in the log, with where the first of them
+    stands and by whose transaction. There is at least one.
+    """
+
+    group: str
+    topics: list[NewOffsets]
+    committed_at: Millis
+    expires: Millis
+    take: "Callable[[OffsetCommits, Offset, int], None]"
+
+    def pairs(self) -> list[tuple[bytes, bytes | None]]:
+        """Return the records, each as its key and value."""
+        times = (self.committed_at, self.expires)
+        found: list[tuple[bytes, bytes | None]] = []
+        for topic, topic_id, partitions in self.topics:
+            key = key_of_topic(self.group, topic)
+            found.extend(pairs_of_topic(key, topic_id, partitions, times))
+        return found
+
+    def replay(self, first: Offset, producer: Producer | None) -> None:
+        """Take them into the state."""
+        self.take(self, first, NO_PRODUCER_ID if producer is None else producer.id)
+
+    def committed(self, first: Offset) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        """Yield what a reader of the log finds, from offset ``first`` on.
+
+        Where the commit said how long to keep an offset, its record has neither the leader epoch
+        nor the id of the topic.
+        """
+        at, expires, record_offset = self.committed_at, self.expires, first
+        is_short = expires != NO_TIMESTAMP
+        # As `CommittedOffset(...)` makes it, in half the time.
+        make = tuple.__new__
+        for topic, topic_id, partitions in self.topics:
+            kept_id = ZERO_UUID if is_short else topic_id
+            for each in partitions:
+                epoch = NO_EPOCH if is_short else each.committed_leader_epoch
+                metadata = each.committed_metadata or ""
+                fields = (
+                    each.committed_offset,
+                    epoch,
+                    metadata,
+                    at,
+                    expires,
+                    kept_id,
+                    record_offset,
+                )
+                yield (topic, each.partition_index), make(CommittedOffset, fields)
+                record_offset = Offset(record_offset + 1)
 
 
 def offset_tombstone(group: str, at: TopicPartition) -> CoordinatorRecord:
@@ -98,6 +150,18 @@ class Offsets:
             self._put(key.group, place, found)
         else:
             self.pending.setdefault(producer, {}).setdefault(key.group, {})[place] = found
+
+    def take(self, commits: OffsetCommits, first: Offset, producer: int) -> None:
+        """Take the offsets of one commit, just as `replay` takes each of them."""
+        group = commits.group
+        if producer >= 0:
+            pending = self.pending.setdefault(producer, {}).setdefault(group, {})
+            pending.update(commits.committed(first))
+            return
+        changed = self.committed.get(group, _NONE).mutate()
+        for place, found in commits.committed(first):
+            changed[place] = found
+        self.committed = self.committed.set(group, changed.finish())
 
     def end_transaction(self, producer: int, *, is_commit: bool) -> None:
         """Let the offsets of a producer's transaction count, or forget them."""

@@ -121,12 +121,19 @@ def decide_offset_commit(
         if verdict is not ErrorCode.NONE:
             return Decision(reply=commit_refused(request, verdict))
         verdict = allow_all
-    effects = Effects(machine.settings, now)
-    if isinstance(group, ClassicGroup):
-        note_commit(group, request.member_id, effects)
     commit = commit_offsets(request, verdict, machine.settings, now)
-    effects.records.extend(commit.records)
-    return effects.decision(commit.reply)
+    packed = machine.commits(request.group_id, commit, now)
+    if not isinstance(group, ClassicGroup):
+        return Decision(reply=commit.reply, packed=packed)
+    effects = Effects(machine.settings, now)
+    note_commit(group, request.member_id, effects)
+    return Decision(
+        reply=commit.reply,
+        timers=effects.timers,
+        # It is a sign of life whether or not the log takes it.
+        refused=lambda fault: Decision(timers=effects.timers),
+        packed=packed,
+    )
 
 
 def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -162,9 +169,10 @@ def decide_txn_offset_commit(
         if verdict is not ErrorCode.NONE:
             return Decision(reply=txn_commit_refused(request, verdict))
         verdict = allow_all
-    commit = commit_transactional(request, verdict, machine.settings, now)
+    commit = commit_transactional(request, verdict, machine.settings)
     producer = Producer(request.producer_id, request.producer_epoch)
-    return Decision(commit.records, commit.reply, producer=producer)
+    packed = machine.commits(request.group_id, commit, now)
+    return Decision(reply=commit.reply, producer=producer, packed=packed)
 
 
 def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:

