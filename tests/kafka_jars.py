@@ -17,7 +17,7 @@ def classpath() -> str:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed; Apache Kafka's own classes cannot run")
-    if not list(JARS.glob("kafka_2.13-*.jar")):
+    if not list(JARS.glob("kafka-streams-*.jar")):
         command = ["mvn", "-q", "-B", "-f", str(POM)]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
         done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))

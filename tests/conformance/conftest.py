@@ -148,7 +148,7 @@ def kafka() -> Kafka:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed; Apache Kafka's own tools cannot run")
-    if not list(JARS.glob("kafka_2.13-*.jar")):
+    if not list(JARS.glob("kafka-streams-*.jar")):
         command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml")]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
         done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
