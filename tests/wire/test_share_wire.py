@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
@@ -23,7 +23,11 @@ from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -236,24 +240,31 @@ def wire(node: Cluster) -> Iterator[Wire]:
 def group(wire: Wire) -> str:
     """A group that begins at the earliest record, and holds records for long."""
     name = f"group-{next(NUMBERS)}"
-    configs = [
-        AlterableConfig("share.auto.offset.reset", 0, "earliest"),
-        AlterableConfig("share.record.lock.duration.ms", 0, "60000"),
-    ]
-    resource = AlterConfigsResource(GROUP_RESOURCE, name, configs)
+    configure(wire, name, share_auto_offset_reset="earliest", share_record_lock_duration_ms="60000")
+    return name
+
+
+def configure(wire: Wire, group: str, **configs: str) -> None:
+    given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
+    resource = AlterConfigsResource(GROUP_RESOURCE, group, given)
     (altered,) = wire.ask(IncrementalAlterConfigsRequest([resource])).responses
     assert altered.error_code == ErrorCode.NONE, altered.error_message
-    return name
 
 
 @pytest.fixture
 def topic(wire: Wire, node: Cluster) -> str:
     """A topic of one partition with ten records."""
     name = f"topic-{next(NUMBERS)}"
-    (made,) = wire.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1)], 10_000)).topics
-    assert made.error_code == ErrorCode.NONE
+    create(wire, name)
     produce(node, name, range(10))
     return name
+
+
+def create(wire: Wire, name: str, **configs: str) -> None:
+    """Create a topic of one partition, once the broker is not fenced."""
+    given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+    request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=given)], 10_000)
+    until(lambda: wire.ask(request).topics[0].error_code == ErrorCode.NONE)
 
 
 def produce(node: Cluster, topic: str, numbers: range) -> None:
@@ -314,10 +325,7 @@ def test_a_waiting_fetch_is_woken_by_what_comes(
 def test_a_lock_that_expires_gives_the_records_to_another(
     wire: Wire, node: Cluster, group: str, topic: str
 ) -> None:
-    resource = AlterConfigsResource(
-        GROUP_RESOURCE, group, [AlterableConfig("share.record.lock.duration.ms", 0, "1000")]
-    )
-    wire.ask(IncrementalAlterConfigsRequest([resource]))
+    configure(wire, group, share_record_lock_duration_ms="1000")
     first, second = (Member(wire, group, topic).join() for _ in range(2))
     reply = first.fetch()
     assert acquired(reply) == [(0, 9, 1)]
@@ -469,8 +477,7 @@ def test_what_is_kept_of_a_deleted_topic_goes_with_it(wire: Wire, group: str, to
     assert deleted.error_code == ErrorCode.NONE
 
     until(lambda: offsets(wire, group) == [])
-    (made,) = wire.ask(CreateTopicsRequest([CreatableTopic(topic, 1, 1)], 10_000)).topics
-    assert made.error_code == ErrorCode.NONE
+    create(wire, topic)
     until(lambda: member.beat().error_code == 0 and set(member.assigned) - before != set())
     assert offsets(wire, group) == [(0, -1, -1)], "begun anew, under another id"
 
@@ -521,3 +528,81 @@ def test_a_member_that_comes_again_on_another_connection_keeps_its_session(
 
     assert member.got(records=1, share_acquire_mode=1) == [(2, 2, 1)]
     assert rows(member.acknowledge((0, 2, ACCEPT)))[0].error_code == ErrorCode.NONE
+
+
+# -- dead letters ------------------------------------------------------------------------
+
+
+def letters(node: Cluster, topic: str, count: int) -> list[tuple[bytes | None, dict[str, str]]]:
+    """Return what is in a dead-letter topic, once there are so many."""
+    reader = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "reader"})
+    reader.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[bytes | None, dict[str, str]]] = []
+
+    def is_enough() -> bool:
+        message = reader.poll(0.2)
+        if message is not None and message.error() is None:
+            headers = {name: value.decode() for name, value in message.headers() or ()}
+            found.append((message.value(), headers))
+        return len(found) >= count
+
+    try:
+        until(is_enough)
+    finally:
+        reader.close()
+    return found
+
+
+def test_what_nobody_could_use_goes_to_the_dead_letter_topic(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    create(wire, f"dlq.{topic}", ottla_errors_deadletterqueue_group_enable="true")
+    configure(
+        wire,
+        group,
+        ottla_errors_deadletterqueue_topic_name=f"dlq.{topic}",
+        ottla_errors_deadletterqueue_copy_record_enable="true",
+    )
+    member = Member(wire, group, topic).join()
+    assert member.got() == [(0, 9, 1)]
+    member.acknowledge((0, 2, ACCEPT), (3, 3, REJECT), (4, 8, ACCEPT), (9, 9, RELEASE))
+    for delivery in range(2, 6):
+        assert member.got() == [(9, 9, delivery)]
+        member.acknowledge((9, 9, RELEASE))
+
+    found = letters(node, f"dlq.{topic}", 2)
+
+    assert [value for value, _ in found] == [b"3", b"9"]
+    assert [headers["_dlq.errors.reason"] for _, headers in found] == [
+        "rejected",
+        "delivery count limit reached",
+    ]
+    assert found[1][1] == {
+        "_dlq.errors.group": group,
+        "_dlq.errors.topic": topic,
+        "_dlq.errors.partition": "0",
+        "_dlq.errors.offset": "9",
+        "_dlq.errors.delivery.count": "5",
+        "_dlq.errors.reason": "delivery count limit reached",
+    }
+    until(lambda: summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10))
+    assert member.got(wait_ms=10) == [], "and it is delivered no more"
+
+
+@pytest.mark.parametrize("name", ["orders", "dlq.closed"])
+def test_a_topic_that_does_not_allow_it_gets_no_dead_letters(
+    wire: Wire, node: Cluster, group: str, topic: str, name: str
+) -> None:
+    dead = f"{name}-{topic}"
+    enabled = {} if name == "dlq.closed" else {"ottla_errors_deadletterqueue_group_enable": "true"}
+    create(wire, dead, **enabled)
+    configure(wire, group, ottla_errors_deadletterqueue_topic_name=dead)
+    member = Member(wire, group, topic).join()
+    member.fetch()
+
+    member.acknowledge((0, 9, REJECT))
+
+    until(lambda: summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10))
+    reader = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "reader"})
+    assert reader.get_watermark_offsets(TopicPartition(dead, 0), timeout=SECONDS_MAX) == (0, 0)
+    reader.close()

@@ -1173,6 +1173,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.oauthbearer.idp.truststore.location``: PEM file of certificates trusted for the
     identity provider; the system's when not set."""
 
+    ottla_errors_deadletterqueue_topic_name_prefix: str = "dlq."
+    """``ottla.errors.deadletterqueue.topic.name.prefix``: What the name of a topic for records
+    that cannot be delivered has to begin with."""
+
     ottla_group_share_max_groups: int = 10
     """``ottla.group.share.max.groups``: The most share groups of this cluster."""
 
@@ -1348,6 +1352,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``unclean.leader.election.enable``: Let a replica out of sync lead when no other is left,
     losing records."""
 
+    ottla_errors_deadletterqueue_group_enable: bool = False
+    """``ottla.errors.deadletterqueue.group.enable``: Whether groups may name this topic for
+    records that cannot be delivered."""
+
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one group, with what its broker gives it."""
@@ -1358,6 +1366,14 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     consumer_session_timeout_ms: int = 45000
     """``consumer.session.timeout.ms``: A consumer silent for this long leaves this group."""
+
+    ottla_errors_deadletterqueue_topic_name: str = ""
+    """``ottla.errors.deadletterqueue.topic.name``: The topic for records that members reject or
+    that run out of deliveries; empty for none."""
+
+    ottla_errors_deadletterqueue_copy_record_enable: bool = False
+    """``ottla.errors.deadletterqueue.copy.record.enable``: Whether key, value and headers of such
+    a record go along, or only where it was."""
 
     share_auto_offset_reset: str = "latest"
     """``share.auto.offset.reset``: Where a new share partition starts: latest, earliest, or

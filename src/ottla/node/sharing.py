@@ -26,8 +26,10 @@ from ottla.coordinators.share_state.service import ShareCoordinator
 from ottla.coordinators.share_state.state import Run
 from ottla.coordinators.share_state.state import ShareKey as StateKey
 from ottla.coordinators.topics import SHARE_GROUP_STATE
+from ottla.metadata.image import Image
 from ottla.metadata.publishing import Publisher
 from ottla.metadata.watch import ImageWatch
+from ottla.node.dead_letters import DeadLetterTopics
 from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.errors import ErrorCode
@@ -36,7 +38,7 @@ from ottla.protocol.records.batch import Compression
 from ottla.protocol.types import Offset, Uuid
 from ottla.runtime.supervisor import Service
 from ottla.sharing.acquisition import Limits, StateBatch, Write
-from ottla.sharing.ports import Persisted, ShareKey, Terms
+from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
 from ottla.sharing.service import SharePartitions, ShareParts
 from ottla.sharing.sessions import Sessions
 from ottla.storage.partition_names import TopicPartition
@@ -93,6 +95,12 @@ def build_sharing(
             Limits(
                 config.group_share_delivery_count_limit,
                 config.group_share_partition_max_record_locks,
+            ),
+            DeadLetterTopics(
+                lambda: watch.image,
+                ways.links,
+                config.ottla_errors_deadletterqueue_topic_name_prefix,
+                config.request_timeout_ms,
             ),
         )
     )
@@ -192,9 +200,16 @@ def _terms_of(config: BrokerConfig, watch: ImageWatch) -> Callable[[str], Terms]
             number_of_group(image, group_id, "share.record.lock.duration.ms", default_ms),
             of_group(image, group_id, "share.isolation.level", "") == "read_committed",
             of_group(image, group_id, "share.auto.offset.reset", "latest"),
+            _dead_letters_of(image, group_id),
         )
 
     return terms_of
+
+
+def _dead_letters_of(image: Image, group_id: str) -> DeadLetterTerms | None:
+    topic = of_group(image, group_id, "ottla.errors.deadletterqueue.topic.name", "")
+    copies = of_group(image, group_id, "ottla.errors.deadletterqueue.copy.record.enable", "")
+    return DeadLetterTerms(topic, copies == "true") if topic else None
 
 
 class KeptByCoordinator(msgspec.Struct, frozen=True):

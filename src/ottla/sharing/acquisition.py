@@ -4,6 +4,9 @@
         ^                    |   \\--reject, a gap, or deliveries used up--> ARCHIVED
         +--release, or the lock expired
 
+With dead letters a record that is rejected, or whose deliveries are used up, is ARCHIVING before:
+until `Acquisition.bury` says that it has been written elsewhere.
+
 Pure: the clock, the log and whoever keeps the state are the driver's. Offsets from ``start`` to
 ``end`` are in flight: each is in one of these states. Behind ``end`` nothing was delivered yet.
 
@@ -76,6 +79,15 @@ class Ack(NamedTuple):
     types: Sequence[int]
 
 
+class Dead(NamedTuple):
+    """Records that nobody could use, both included; ``is_used_up``, or else rejected."""
+
+    first: Offset
+    last: Offset
+    deliveries: int
+    is_used_up: bool
+
+
 class StateBatch(NamedTuple):
     """A run of records as it is persisted."""
 
@@ -104,7 +116,6 @@ _BECOMES: Final = {
     AckType.GAP: RecordState.ARCHIVED,
     AckType.ACCEPT: RecordState.ACKNOWLEDGED,
     AckType.RELEASE: RecordState.AVAILABLE,
-    AckType.REJECT: RecordState.ARCHIVED,
 }
 
 
@@ -148,7 +159,7 @@ class _Taken:
 class Acquisition:
     """One share partition in one reign of its leader."""
 
-    __slots__ = ("_is_start_dirty", "_limits", "_row")
+    __slots__ = ("_is_start_dirty", "_limits", "_row", "has_dead_letters")
 
     def __init__(
         self, start: Offset, limits: Limits | None = None, *, is_chosen: bool = False
@@ -157,6 +168,7 @@ class Acquisition:
         self._row = Row(start)
         self._limits = limits if limits is not None else Limits()
         self._is_start_dirty = is_chosen
+        self.has_dead_letters = False
 
     @classmethod
     def load(
@@ -320,16 +332,43 @@ class Acquisition:
                 if kind is AckType.RENEW:
                     span.deadline = deadline
                 else:
-                    self._set(span, _BECOMES[kind])
+                    is_rejected = kind is AckType.REJECT
+                    self._set(span, self._dead_state() if is_rejected else _BECOMES[kind])
+
+    def _dead_state(self) -> RecordState:
+        return RecordState.ARCHIVING if self.has_dead_letters else RecordState.ARCHIVED
 
     def _set(self, span: Span, state: RecordState) -> None:
         """Let go of records; those delivered as often as they may be are not available again."""
         if state is RecordState.AVAILABLE and span.deliveries >= self._limits.deliveries_max:
-            state = RecordState.ARCHIVED
+            state = self._dead_state()
         span.state = state
         span.member = NOBODY
         span.deadline = NO_DEADLINE
         span.is_dirty = True
+
+    # -- dead letters ------------------------------------------------------------
+
+    def dead(self) -> list[Dead]:
+        """Return what waits to be written elsewhere, in order."""
+        return [
+            Dead(
+                span.first,
+                span.last,
+                span.deliveries,
+                span.deliveries >= self._limits.deliveries_max,
+            )
+            for span in self._row
+            if span.state is RecordState.ARCHIVING
+        ]
+
+    def bury(self, first: Offset, last: Offset) -> None:
+        """Note that what waited from ``first`` to ``last`` waits no longer."""
+        for span in self._row.cut(first, last):
+            if span.state is RecordState.ARCHIVING:
+                self._set(span, RecordState.ARCHIVED)
+        self._advance()
+        self._row.join()
 
     # -- time, members and the log ----------------------------------------------
 

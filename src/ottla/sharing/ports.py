@@ -1,10 +1,12 @@
 """What the leaders of share partitions need of the rest of a broker."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.reader import Record
 from ottla.sharing.acquisition import StateBatch, Write
 from ottla.sharing.sessions import Place
 
@@ -39,9 +41,28 @@ class Persister(Protocol):
         ...
 
 
+class DeadLetterTerms(msgspec.Struct, frozen=True):
+    """Where a group has records written that nobody could use, and whether whole."""
+
+    topic: str
+    copies_record: bool = False
+
+
+class DeadLetters(Protocol):
+    """Writes what could not be delivered to another topic."""
+
+    async def write(self, topic: str, origin: int, records: Sequence[Record]) -> ErrorCode:
+        """Write records that come from partition ``origin``; durable when NONE is returned.
+
+        Raises a `Fault` where nobody answers.
+        """
+        ...
+
+
 class Terms(msgspec.Struct, frozen=True):
     """What a group has set for itself. ``reset`` as ``share.auto.offset.reset`` has it."""
 
     lock_ms: int = 30_000
     is_read_committed: bool = False
     reset: str = "latest"
+    dead_letters: DeadLetterTerms | None = None

@@ -14,14 +14,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import Fault, NotLeader, UnknownTopicOrPartition
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Clock
 from ottla.sharing.acquisition import Ack, Acquire, Acquired, AcquireMode, Acquisition, Limits
-from ottla.sharing.ports import Persister, ShareKey, Terms
+from ottla.sharing.dead_letters import Origin, dead_letters
+from ottla.sharing.ports import DeadLetters, Persister, ShareKey, Terms
 from ottla.sharing.sessions import Place
 from ottla.sharing.share_partition import SharePartition, start_for
 
@@ -29,6 +30,13 @@ log = logging.getLogger(__name__)
 
 TICK_MS: Final = 200
 """How late a lock may expire, and how soon a failed write is tried again."""
+
+DEAD_BYTES_MAX: Final = 1 << 20
+DEAD_RUNS_MAX: Final = 256
+"""How much of what nobody could use one window has written at a time."""
+
+BURIALS_MAX: Final = 150
+"""Tries to write it, some `TICK_MS` apart: half a minute, as a leader may take to be elected."""
 
 # The write of a leader, or of a time, that is over.
 _OVER: Final = frozenset(
@@ -70,6 +78,7 @@ class ShareParts(msgspec.Struct, frozen=True):
     clock: Clock
     terms_of: Callable[[str], Terms]
     limits: Limits
+    dead_letters: DeadLetters
 
 
 class _Cell(msgspec.Struct, eq=False):
@@ -77,6 +86,7 @@ class _Cell(msgspec.Struct, eq=False):
 
     window: SharePartition
     writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    burials_failed: int = 0
     waiting: set[asyncio.Event] = msgspec.field(default_factory=set)
 
     def wake(self) -> None:
@@ -174,7 +184,13 @@ class SharePartitions:
                 acquisition = Acquisition.load(Offset(found.start), found.batches, parts.limits)
             window = SharePartition(key, partition, acquisition, found.state_epoch)
             cell = self._cells[key] = _Cell(window)
+            self._note_terms(cell)
         return cell
+
+    def _note_terms(self, cell: _Cell) -> None:
+        """Look whether records that nobody could use are to be written elsewhere, at present."""
+        terms = self._parts.terms_of(cell.window.key.group_id)
+        cell.window.acquisition.has_dead_letters = terms.dead_letters is not None
 
     def _present(self, key: ShareKey) -> _Cell | None:
         cell = self._cells.get(key)
@@ -225,6 +241,7 @@ class SharePartitions:
         cell = self._present(key)
         if cell is None:
             return ErrorCode.INVALID_RECORD_STATE  # nobody holds anything
+        self._note_terms(cell)
         deadline = self._deadline(key.group_id)
         code = cell.window.acquisition.acknowledge(member_id, acks, deadline)
         if code is not ErrorCode.NONE:
@@ -314,6 +331,51 @@ class SharePartitions:
                 records_left -= sum(each.last - each.first + 1 for each in got.acquired)
         return fetched
 
+    # -- dead letters ------------------------------------------------------------
+
+    async def _keep_burying(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            await self.bury_dead()
+
+    async def bury_dead(self) -> None:
+        """Write what nobody could use elsewhere, a piece of every window."""
+        dead = [cell for cell in self._cells.values() if cell.window.acquisition.dead()]
+        await asyncio.gather(*map(self._bury, dead))
+
+    async def _bury(self, cell: _Cell) -> None:
+        """Write a piece of it and let it go. What cannot be written for long is given up."""
+        window, dead = cell.window, cell.window.acquisition.dead()[:DEAD_RUNS_MAX]
+        terms = self._parts.terms_of(window.key.group_id).dead_letters
+        until, code = dead[-1].last, ErrorCode.NONE
+        if terms is not None:
+            try:
+                found = window.read_dead(dead, DEAD_BYTES_MAX)
+                until = found.until
+                origin = Origin(window.key.group_id, window.partition.topic, window.partition.index)
+                letters = dead_letters(origin, found.records, dead, terms)
+                if letters:
+                    code = await self._parts.dead_letters.write(terms.topic, origin[2], letters)
+            except Fault as fault:
+                code = fault.code
+        if code is not ErrorCode.NONE and not self._gives_up(cell, code):
+            return
+        cell.burials_failed = 0
+        if self._present(window.key) is cell:
+            window.acquisition.bury(dead[0].first, until)
+            await self._persist(cell)
+
+    def _gives_up(self, cell: _Cell, code: ErrorCode) -> bool:
+        """Whether trying again would not help: the window must not stand still for it."""
+        cell.burials_failed += 1
+        is_over = not is_retriable(code) or cell.burials_failed >= BURIALS_MAX
+        if is_over:
+            log.error(
+                "dead letters lost partition=%s group=%s code=%s",
+                *(cell.window.partition, cell.window.key.group_id, code.name),
+            )
+        return is_over
+
     # -- time --------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
@@ -322,6 +384,7 @@ class SharePartitions:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_expiring())
             group.create_task(self._keep_writing())
+            group.create_task(self._keep_burying())
 
     async def _keep_expiring(self) -> None:
         while True:
@@ -339,6 +402,7 @@ class SharePartitions:
         """Take back what members have held for too long, in every window."""
         now = self._parts.clock.monotonic()
         for cell in list(self._cells.values()):
+            self._note_terms(cell)
             if cell.window.acquisition.expire(now):
                 cell.wake()
 

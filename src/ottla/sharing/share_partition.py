@@ -4,20 +4,23 @@ A read begins at the first record that is free, and what it finds is acquired in
 so that no two fetches get the same record.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.config.rules import duration_ms
 from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange
 from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import Millis, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.reading import Isolation, ReadFound, ReadWant
 from ottla.runtime.ports import File
-from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch
+from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch, Dead
 from ottla.sharing.ports import ShareKey, Terms
 from ottla.storage.transaction_index import AbortedTxn
 
 _TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
 
 
 class Got(NamedTuple):
@@ -25,6 +28,13 @@ class Got(NamedTuple):
 
     records: bytes
     acquired: list[Acquired]
+
+
+class DeadFound(NamedTuple):
+    """Records, and the offset up to which the log was looked through for them."""
+
+    records: list[Record]
+    until: Offset
 
 
 class SharePartition:
@@ -64,6 +74,26 @@ class SharePartition:
         if found.aborted:
             acquired = self._without_aborted(acquired, [h for _, h in read], found.aborted)
         return Got(_covering(data, read, acquired), acquired) if acquired else None
+
+    def read_dead(self, dead: Sequence[Dead], bytes_max: int) -> DeadFound:
+        """Return records that are to be written elsewhere, as many as one read gives.
+
+        Raises what `Partition.read` does. What the log does not have any more is not found.
+        """
+        first, last = dead[0].first, dead[-1].last
+        try:
+            found = self.partition.read(ReadWant(first, bytes_max))
+        except OffsetOutOfRange:
+            return DeadFound([], last)
+        file: File = found.slice.file
+        data = file.pread(found.slice.length, found.slice.position)
+        records: list[Record] = []
+        until = first - 1
+        for position, header in batches(data):
+            until = header.last_offset
+            if not header.attributes & _CONTROL:
+                records += [each for each in read_records(data, position) if each.offset >= first]
+        return DeadFound(records, Offset(min(until, last) if until >= first else last))
 
     def _read(self, offset: Offset, terms: Terms, bytes_max: int) -> ReadFound | None:
         committed = terms.is_read_committed

@@ -26,12 +26,13 @@ class RecordState(enum.IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is never delivered again."""
-        return self >= RecordState.ACKNOWLEDGED
+        """Whether nothing is left to be done about it."""
+        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
 class Span(msgspec.Struct):

@@ -52,6 +52,8 @@ BROKER_OTTLA: tuple[Key, ...] = (
         "Also verify with published keys that are not marked for signatures."),
     Key("ottla.oauthbearer.idp.truststore.location", STRING, None, NonEmpty(), LOW, READ_ONLY,
         "PEM file of certificates trusted for the identity provider; the system's when not set."),
+    Key("ottla.errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", None, MEDIUM, READ_ONLY,
+        "What the name of a topic for records that cannot be delivered has to begin with."),
     Key("ottla.group.share.max.groups", INT, 10, at_least(1), MEDIUM, READ_ONLY,
         "The most share groups of this cluster."),
     Key("ottla.remote.storage.backend", STRING, "none", one_of("none", "local", "s3"),

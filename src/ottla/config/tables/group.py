@@ -7,6 +7,7 @@ from ottla.config.key import Importance, Key, Update
 from ottla.config.rules import OffsetReset, at_least, one_of
 from ottla.config.values import Type
 
+BOOLEAN = Type.BOOLEAN
 STRING = Type.STRING
 INT = Type.INT
 MEDIUM = Importance.MEDIUM
@@ -18,6 +19,11 @@ GROUP: tuple[Key, ...] = (
         "How often a consumer of this group is told to send heartbeats."),
     Key("consumer.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM, CLUSTER_WIDE,
         "A consumer silent for this long leaves this group."),
+    Key("ottla.errors.deadletterqueue.topic.name", STRING, "", None, MEDIUM, CLUSTER_WIDE,
+        "The topic for records that members reject or that run out of deliveries; empty for none."),
+    Key("ottla.errors.deadletterqueue.copy.record.enable",
+        BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+        "Whether key, value and headers of such a record go along, or only where it was."),
     Key("share.auto.offset.reset", STRING, "latest", OffsetReset(), MEDIUM, CLUSTER_WIDE,
         "Where a new share partition starts: latest, earliest, or by_duration and an ISO 8601 "
         "duration back."),

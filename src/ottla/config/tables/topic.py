@@ -92,5 +92,7 @@ TOPIC: tuple[Key, ...] = (
         "Roll a segment at this age."),
     Key("unclean.leader.election.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
         "Let a replica out of sync lead when no other is left, losing records."),
+    Key("ottla.errors.deadletterqueue.group.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+        "Whether groups may name this topic for records that cannot be delivered."),
 )
 # fmt: on

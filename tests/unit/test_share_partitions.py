@@ -1,0 +1,458 @@
+"""Share partitions led here: loading, waiting, writing, and what goes wrong with each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from replication_world import NOW, ORDERS, TOPIC_ID, Machine, append, registration
+
+from ottla.metadata.image import EMPTY
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import CoordinatorNotAvailable, Fault, NotLeader
+from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
+from ottla.protocol.records.reader import Header, Record, read_records
+from ottla.protocol.records.writer import Producer, build_batch
+from ottla.protocol.types import Millis, Offset
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
+from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
+from ottla.sharing.service import BURIALS_MAX, Fetched, FetchTerms, SharePartitions, ShareParts
+from ottla.sharing.sessions import Place
+
+PLACE = Place(TOPIC_ID, 0)
+KEY = ShareKey("g", PLACE)
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+NONE = ErrorCode.NONE
+
+
+class FakePersister:
+    """Keeps what was written last; faults come first, one for each call."""
+
+    def __init__(self) -> None:
+        self.found = Persisted(NONE, 0, 0)
+        self.faults: list[Fault | ErrorCode] = []
+        self.writes: list[Write] = []
+        self.reads = 0
+
+    def _fault(self) -> ErrorCode:
+        fault = self.faults.pop(0) if self.faults else NONE
+        if isinstance(fault, Fault):
+            raise fault
+        return fault
+
+    async def read(self, key: ShareKey, leader_epoch: int) -> Persisted:
+        self.reads += 1
+        await asyncio.sleep(0)
+        return self.found._replace(code=self._fault())
+
+    async def write(
+        self, key: ShareKey, state_epoch: int, leader_epoch: int, write: Write
+    ) -> ErrorCode:
+        await asyncio.sleep(0)
+        code = self._fault()
+        if code is NONE:
+            self.writes.append(write)
+        return code
+
+
+class FakeLetters:
+    def __init__(self) -> None:
+        self.codes: list[ErrorCode] = []
+        self.written: list[Record] = []
+
+    async def write(self, topic: str, origin: int, records: Any) -> ErrorCode:
+        await asyncio.sleep(0)
+        code = self.codes.pop(0) if self.codes else NONE
+        if code is NONE:
+            self.written += records
+        return code
+
+
+class World:
+    def __init__(self, terms: Terms | None = None, **limits: int) -> None:
+        machine = Machine()
+        self.partition: Partition = machine.host(ORDERS)
+        self.partition.apply(registration())
+        self.clock = machine.clock
+        self.partitions = Partitions(lambda: EMPTY)
+        self.partitions.add(self.partition)
+        self.terms = terms or Terms(reset="earliest")
+        self.persister, self.letters = FakePersister(), FakeLetters()
+        self.shares = SharePartitions(
+            ShareParts(
+                self.partitions,
+                self.persister,
+                self.clock,
+                lambda group_id: self.terms,
+                Limits(**limits),
+                self.letters,
+            )
+        )
+
+    async def fetch(self, member: str = "m1", wait_ms: int = 0, records: int = 500) -> Fetched:
+        terms = FetchTerms("g", member, records, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, wait_ms)
+        found = await self.shares.fetch(terms, [PLACE])
+        return found[0] if found else Fetched(PLACE)
+
+    async def ack(self, first: int, last: int, kind: int, member: str = "m1") -> ErrorCode:
+        return await self.shares.acknowledge(
+            KEY, member, [Ack(Offset(first), Offset(last), [kind])]
+        )
+
+    def start(self) -> int:
+        return self.persister.writes[-1].start
+
+
+def got(fetched: Fetched) -> list[tuple[int, int, int]]:
+    assert fetched.code is NONE
+    return [tuple(each) for each in fetched.acquired]  # type: ignore[misc]
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+# -- loading -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        CoordinatorNotAvailable("nobody"),
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    ],
+)
+def test_a_load_that_fails_is_retried_and_never_an_empty_window(fault: Fault | ErrorCode) -> None:
+    async def scenario() -> None:
+        world = World()
+        append(world.partition, *[b"v"] * 10)
+        world.persister.found = Persisted(NONE, 0, 4, (StateBatch(Offset(4), Offset(5), 2, 1),))
+        world.persister.faults = [fault]
+
+        failed = await world.fetch()
+
+        assert failed.code is ErrorCode.NOT_LEADER_OR_FOLLOWER, "which a client retries"
+        assert got(await world.fetch()) == [(6, 9, 1)], "and finds what is persisted"
+
+    run(scenario)
+
+
+def test_two_fetches_that_load_at_once_share_one_window() -> None:
+    async def scenario() -> None:
+        world = World()
+        append(world.partition, b"v", b"v")
+
+        both = await asyncio.gather(world.fetch("m1"), world.fetch("m2"))
+
+        assert sorted(map(got, both)) == [[], [(0, 1, 1)]]
+
+    run(scenario)
+
+
+def test_a_leader_of_another_epoch_loads_anew() -> None:
+    async def scenario() -> None:
+        world = World()
+        append(world.partition, b"v", b"v")
+        await world.fetch()
+        world.partition.apply(registration(epoch=1, partition_epoch=1))
+
+        assert await world.ack(0, 1, ACCEPT) is ErrorCode.INVALID_RECORD_STATE
+        assert got(await world.fetch("m2")) == [(0, 1, 1)]
+        assert world.persister.reads == 2
+
+    run(scenario)
+
+
+# -- waiting -----------------------------------------------------------------------------
+
+
+def test_a_fetch_that_waits_on_a_window_that_is_loaded_anew_gets_nothing_from_it() -> None:
+    async def scenario() -> None:
+        world = World()
+        waiting = asyncio.ensure_future(world.fetch("m1", wait_ms=10_000))
+        await asyncio.sleep(0.01)
+        world.shares.forget(KEY)
+        append(world.partition, b"v", b"v")
+        assert got(await world.fetch("m2")) == [(0, 1, 1)]
+
+        late = await waiting
+
+        assert late.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert late.acquired == ()
+
+    run(scenario)
+
+
+def test_what_a_gone_member_held_is_free_at_once_and_an_idle_window_goes() -> None:
+    async def scenario() -> None:
+        world = World()
+        append(world.partition, b"v", b"v")
+        await world.fetch("m1")
+        waiting = asyncio.ensure_future(world.fetch("m2", wait_ms=10_000))
+        await asyncio.sleep(0.01)
+
+        world.shares.let_go("g", "m1", is_last=False)
+        assert got(await waiting) == [(0, 1, 2)]
+
+        await world.ack(0, 1, ACCEPT, member="m2")
+        await world.shares.refresh("g")
+        await world.fetch("m3")
+        assert world.persister.reads == 2, "a window that nobody uses is loaded when one does"
+
+    run(scenario)
+
+
+# -- writing -----------------------------------------------------------------------------
+
+
+def test_a_write_that_fails_is_written_by_the_next_round() -> None:
+    async def scenario() -> None:
+        world = World()
+        append(world.partition, *[b"v"] * 4)
+        await world.fetch()
+        world.persister.faults = [CoordinatorNotAvailable("moving")]
+
+        assert await world.ack(0, 1, ACCEPT) is NONE
+        assert world.persister.writes == []
+        await world.shares.write_dirty()
+
+        assert world.start() == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH])
+def test_a_fenced_write_ends_the_window(code: ErrorCode) -> None:
+    async def scenario() -> None:
+        world = World()
+        append(world.partition, *[b"v"] * 4)
+        await world.fetch()
+        world.persister.faults = [code]
+
+        assert await world.ack(0, 1, ACCEPT) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert got(await world.fetch("m2")) == [(0, 3, 1)], "as persisted"
+
+    run(scenario)
+
+
+# -- where a group begins, and what it may see ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reset", "start"),
+    [("earliest", 0), ("latest", 4), ("by_duration:PT30S", 2), ("by_duration:PT1H", 0)],
+)
+def test_a_group_begins_where_it_is_set_to(reset: str, start: int) -> None:
+    async def scenario() -> None:
+        world = World(Terms(reset=reset))
+        for age_s in (60, 59, 20, 1):
+            records = [Record(Offset(0), Millis(NOW - age_s * 1000), None, b"v")]
+            world.partition.append(build_batch(records), now=NOW)
+        world.persister.found = Persisted(NONE, 0, -1)
+
+        fetched = await world.fetch()
+
+        found = [first for first, _, _ in got(fetched)] or [4]
+        assert found[0] == start
+
+    run(scenario)
+
+
+def transactional(world: World, *values: bytes, sequence: int = 0) -> None:
+    records = [Record(Offset(at), NOW, None, each) for at, each in enumerate(values)]
+    producer = Producer(7, 0, sequence)
+    batch = build_batch(records, producer=producer, is_transactional=True)
+    world.partition.append(batch, now=NOW)
+
+
+def end(world: World, *, is_commit: bool) -> None:
+    marker = EndTxnMarker(is_commit, 0)
+    world.partition.append(
+        build_end_txn_marker(marker, Producer(7, 0), NOW), now=NOW, from_client=False
+    )
+
+
+def test_a_group_that_reads_committed_sees_neither_open_nor_aborted_records() -> None:
+    async def scenario() -> None:
+        world = World(Terms(reset="earliest", is_read_committed=True))
+        append(world.partition, b"plain")
+        transactional(world, b"aborted", b"too")
+        assert got(await world.fetch()) == [(0, 0, 1)], "what is open is not seen"
+        end(world, is_commit=False)
+        transactional(world, b"committed", sequence=2)
+        end(world, is_commit=True)
+
+        fetched = await world.fetch()
+
+        seen = [offset for first, last, _ in got(fetched) for offset in range(first, last + 1)]
+        assert 4 in seen
+        assert not {1, 2} & set(seen), "an aborted record is nobody's"
+        assert await world.ack(0, 0, ACCEPT) is NONE
+        assert await world.ack(seen[0], seen[-1], ACCEPT) is NONE
+        assert world.start() >= 5, "and holds nobody up"
+
+    run(scenario)
+
+
+# -- dead letters ---------------------------------------------------------------------------
+
+
+DEAD = DeadLetterTerms("dlq.t", copies_record=True)
+
+
+def dead_world(**limits: int) -> World:
+    world = World(Terms(reset="earliest", dead_letters=DEAD), **limits)
+    append(world.partition, *[str(number).encode() for number in range(6)])
+    return world
+
+
+def test_dead_letters_are_written_before_the_record_is_let_go() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        await world.fetch()
+        await world.ack(0, 2, REJECT)
+        assert [batch.state for batch in world.persister.writes[-1].batches] == [3]
+        assert world.start() == 0, "a leader that takes over finds it"
+
+        await world.shares.bury_dead()
+
+        assert [record.value for record in world.letters.written] == [b"0", b"1", b"2"]
+        reasons = {Header("_dlq.errors.reason", b"rejected")}
+        assert all(reasons <= set(record.headers) for record in world.letters.written)
+        assert world.start() == 3
+        await world.shares.bury_dead()
+        assert len(world.letters.written) == 3
+
+    run(scenario)
+
+
+def test_dead_letters_that_a_leader_did_not_get_to_are_written_by_the_next() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        batches = (StateBatch(Offset(1), Offset(1), 3, 2), StateBatch(Offset(4), Offset(4), 3, 5))
+        world.persister.found = Persisted(NONE, 0, 1, batches)
+        assert got(await world.fetch()) == [(2, 3, 1), (5, 5, 1)]
+
+        await world.shares.bury_dead()
+
+        assert [record.value for record in world.letters.written] == [b"1", b"4"]
+        told = [dict(record.headers)["_dlq.errors.reason"] for record in world.letters.written]
+        assert told == [b"rejected", b"delivery count limit reached"]
+
+    run(scenario)
+
+
+def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
+    async def scenario() -> None:
+        world = dead_world(deliveries_max=1)
+        await world.fetch()
+        world.clock.pass_ms(30_001)
+        world.shares.expire_locks()
+        await world.shares.bury_dead()
+        assert len(world.letters.written) == 6
+        assert world.start() == 6
+
+    run(scenario)
+
+
+def test_a_dead_letter_topic_that_is_away_is_tried_again_for_a_while() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        await world.fetch()
+        await world.ack(0, 0, REJECT)
+        world.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+        for _ in range(3):
+            await world.shares.bury_dead()
+            assert world.start() == 0
+        await world.shares.bury_dead()
+        assert [record.value for record in world.letters.written] == [b"0"]
+
+        await world.ack(1, 1, REJECT)
+        world.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BURIALS_MAX
+        for _ in range(BURIALS_MAX):
+            await world.shares.bury_dead()
+        assert world.start() == 2, "the window does not stand still for ever"
+        assert len(world.letters.written) == 1
+
+    run(scenario)
+
+
+def test_a_dead_letter_topic_that_refuses_is_given_up_at_once() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        await world.fetch()
+        await world.ack(0, 0, REJECT)
+        world.letters.codes = [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        await world.shares.bury_dead()
+        assert world.start() == 1
+
+    run(scenario)
+
+
+def test_dead_letters_that_are_turned_off_meanwhile_are_let_go() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        await world.fetch()
+        await world.ack(0, 0, REJECT)
+        world.terms = Terms(reset="earliest")
+        await world.shares.bury_dead()
+        assert world.letters.written == []
+        assert world.start() == 1
+        await world.ack(1, 1, REJECT)
+        assert world.start() == 2, "and later ones at once"
+
+    run(scenario)
+
+
+def test_a_leader_that_lost_the_partition_buries_nothing() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        await world.fetch()
+        await world.ack(0, 0, REJECT)
+        writes = len(world.persister.writes)
+        world.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
+        await world.shares.bury_dead()
+        assert len(world.persister.writes) == writes
+
+    run(scenario)
+
+
+def test_letters_without_copies_say_only_where_the_record_was() -> None:
+    async def scenario() -> None:
+        world = dead_world()
+        world.terms = Terms(reset="earliest", dead_letters=DeadLetterTerms("dlq.t"))
+        await world.fetch()
+        await world.ack(5, 5, REJECT)
+        await world.shares.bury_dead()
+        (letter,) = world.letters.written
+        assert (letter.key, letter.value, letter.offset) == (None, None, 0)
+        assert dict(letter.headers) == {
+            "_dlq.errors.group": b"g",
+            "_dlq.errors.topic": b"orders",
+            "_dlq.errors.partition": b"0",
+            "_dlq.errors.offset": b"5",
+            "_dlq.errors.delivery.count": b"1",
+            "_dlq.errors.reason": b"rejected",
+        }
+
+    run(scenario)
+
+
+def test_the_batch_of_letters_can_be_read() -> None:
+    letters = [Record(Offset(0), NOW, None, None, (Header("k", b"v"),))]
+    (found,) = read_records(bytes(build_batch(letters)))
+    assert found.headers == (Header("k", b"v"),)
+
+
+def test_asking_a_broker_that_does_not_lead() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
+        assert (await world.fetch()).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await world.ack(0, 0, ACCEPT) is NotLeader.code
+
+    run(scenario)
