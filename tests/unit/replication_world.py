@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from ottla.config.generated import TopicConfig
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration
+from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record, read_records
@@ -59,6 +60,7 @@ class Around:
     failed: list[str] = field(default_factory=list)
     hosted: list[Partition] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
+    events: TopicMeter = field(default_factory=TopicMeter)
 
     def is_alive(self, broker: int) -> bool:
         return broker not in self.dead

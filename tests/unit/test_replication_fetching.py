@@ -16,6 +16,7 @@ from replication_world import (
 )
 
 from ottla.config.generated import TopicConfig
+from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, RequestTimedOut, code_of
 from ottla.protocol.messages import assign_replicas_to_dirs as dirs
@@ -219,6 +220,14 @@ def test_a_log_start_within_a_batch_is_followed_from_the_batch() -> None:
     assert values_in(world.mine.log) == [b"b", b"c", b"d"]
 
 
+def test_what_comes_from_leaders_is_counted() -> None:
+    world = World()
+    world.broker.host.events = meter = TopicMeter()
+    append(world.leader.partition, b"a", b"b")
+    world.until(lambda: world.mine.log.log_end_offset == 2)
+    assert meter.of("orders").replicationbytesin == world.mine.log.size
+
+
 def test_a_leader_that_knows_less_does_not_lower_the_high_watermark() -> None:
     world = World()
     append(world.leader.partition, b"a")
@@ -371,6 +380,7 @@ def test_a_proposal_is_sent_until_the_controller_agrees() -> None:
         (2, 20),
     ]
     assert partition.partition_epoch == 1
+    assert broker.host.isr.changes == (0, 1)
 
 
 def test_laggards_are_proposed_to_leave() -> None:
@@ -383,6 +393,7 @@ def test_laggards_are_proposed_to_leave() -> None:
     asyncio.run(drop_laggards(broker.host))
     run_until(broker.host.isr, lambda: partition.isr == (1,))
     assert partition.log.high_watermark == 1
+    assert broker.host.isr.changes == (1, 0)
 
 
 def took(request: dirs.AssignReplicasToDirsRequest) -> dirs.AssignReplicasToDirsResponse:

@@ -9,6 +9,7 @@ from replication_world import append, batch_of, values_in
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
 from ottla.replication.cleaner_loop import Cleaning
+from ottla.replication.disk_scan import DiskScan
 from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
 from ottla.storage.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
 from ottla.storage.partition_names import TopicPartition
@@ -220,3 +221,17 @@ def test_work_is_repeated() -> None:
         asyncio.run(Every("work", 0, work).run(lambda: done.append(0)))
     except OSError:
         assert done == [0, 1, 1]
+
+
+def test_the_disk_use_of_a_partition_is_that_of_all_its_files() -> None:
+    broker, partition, _ = hosted()
+    fill(partition)
+    scan = DiskScan(broker.host)
+    asyncio.run(scan.scan())
+    names = broker.disk.list("/d1/orders-0")
+    assert any(name.endswith(".index") for name in names)
+    assert scan.sizes == {NAME: sum(broker.disk.size(f"/d1/orders-0/{name}") for name in names)}
+    assert scan.sizes[NAME] > partition.log.size
+    broker.disk.remove_tree("/d1/orders-0")
+    asyncio.run(scan.scan())
+    assert scan.sizes == {NAME: 0}

@@ -240,7 +240,7 @@ def build_node(ground: Ground) -> NodeParts:
         metrics=build_metrics(
             ground,
             meters,
-            _view(ground, quorum, watch, controller, lifecycle, hosting),
+            _view(ground, quorum, watch, (controller, recovery), lifecycle, hosting),
             None if keeping is None else keeping.coordinators.group_page,
         ),
     )
@@ -260,11 +260,12 @@ def _view(
     ground: Ground,
     quorum: NodeQuorum,
     watch: ImageWatch,
-    controller: Controller | None,
+    deciding: tuple[Controller | None, UncleanRecovery | None],
     lifecycle: BrokerLifecycle | None,
     hosting: Hosting | None,
 ) -> NodeView:
     """Return where the gauges look."""
+    controller, recovery = deciding
     return NodeView(
         node_id=ground.node_id,
         image=lambda: watch.image,
@@ -273,6 +274,9 @@ def _view(
         hosted=None if hosting is None else lambda: _logs(hosting),
         is_unfenced=None if lifecycle is None else lambda: not lifecycle.is_fenced,
         has_failed_disk=lambda: ground.metadata_directory.is_failed,
+        isr_changes=lambda: (0, 0) if hosting is None else hosting.isr.changes,
+        disk_sizes=lambda: {} if hosting is None else hosting.disk_scan.sizes,
+        unclean_elections=lambda: 0 if recovery is None else recovery.elected,
     )
 
 

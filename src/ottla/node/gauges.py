@@ -5,7 +5,7 @@ what is told together was true together. Partitions are walked once however many
 them, and the cluster's only where this node is the active controller.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from ottla.observability.exposition import Family, Kind, Labels, Sample, counter
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NO_LEADER, NodeId
 from ottla.raft.core.view import QuorumView
+from ottla.storage.partition_names import TopicPartition
 
 
 class HostedLog(Protocol):
@@ -145,6 +146,23 @@ def log_families(logs: Iterable[tuple[Hosted, HostedLog]]) -> Iterable[Family]:
     yield family("logendoffset", "The offset of the next record.", ends)
 
 
+def isr_families(shrinks: int, expands: int) -> Iterable[Family]:
+    """Yield how often ISRs of partitions led here have changed."""
+    name = "kafka_server_replicamanager_isr"
+    yield counter(f"{name}shrinks_total", "Replicas that fell out of sync.", shrinks)
+    yield counter(f"{name}expands_total", "Replicas that were in sync again.", expands)
+
+
+def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
+    """Yield what each partition takes on disk, all of its files; nothing before the first scan."""
+    samples = tuple(
+        Sample((("topic", name.topic), ("partition", str(name.partition))), size)
+        for name, size in sorted(sizes.items())
+    )
+    if samples:
+        yield Family("partition_disk_bytes", Kind.GAUGE, "Bytes of all its files.", samples)
+
+
 def _at(partition: Hosted) -> Labels:
     return (("topic", partition.topic), ("partition", str(partition.index)))
 
@@ -152,8 +170,15 @@ def _at(partition: Hosted) -> Labels:
 # -- controller and quorum ---------------------------------------------------------
 
 
-def controller_families(image: Image, *, is_active: bool) -> Iterable[Family]:
+def controller_families(
+    image: Image, *, is_active: bool, unclean_elections: int = 0
+) -> Iterable[Family]:
     """Yield what controllers tell of the cluster; counts of partitions only the active one."""
+    yield counter(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "Leaders elected here that lacked records.",
+        unclean_elections,
+    )
     name = "kafka_controller_kafkacontroller_"
     yield gauge(f"{name}activecontrollercount", "1 on the active controller.", int(is_active))
     brokers = list(image.cluster.brokers.values())

@@ -13,6 +13,7 @@ from ottla.node.controller_channel import ControllerChannel
 from ottla.node.directories import log_directories
 from ottla.replication.cleaner_loop import Cleaning
 from ottla.replication.directory_reports import DirectoryReports
+from ottla.replication.disk_scan import DiskScan
 from ottla.replication.fetcher_loop import Fetchers, FetchSettings
 from ottla.replication.hosting import Host, HostPorts, HostSettings
 from ottla.replication.isr_loop import IsrChanges, drop_laggards
@@ -35,6 +36,8 @@ class Hosting(msgspec.Struct, frozen=True):
     host: Host
     replicas: Replicas
     moves: LogDirMoves
+    isr: IsrChanges
+    disk_scan: DiskScan
     services: tuple[Service, ...]
 
     @property
@@ -57,7 +60,7 @@ def build_hosting(
     host = Host(settings, ground.log_directories, _ports(ground), lambda: lifecycle.epoch)
     host.on_failure(lambda _: lifecycle.report_soon())
     isr, reports = IsrChanges(host, channel), DirectoryReports(host, channel)
-    host.isr, host.reports = isr, reports
+    host.isr, host.reports, host.events = isr, reports, ground.meters.topics
     dial = broker_dial(ground, lambda: host.image, FETCHER_ID.format(ground.node_id))
     fetchers = Fetchers(host, dial, _fetch_settings(config))
     replicas = Replicas(host, fetchers)
@@ -72,7 +75,11 @@ def build_hosting(
     services += upkeep_services(upkeep, config)
     if config.log_cleaner_enable:
         services.append(Cleaning(host, config, upkeep.now))
-    return Hosting(host, replicas, moves, tuple(services))
+    disk_scan = DiskScan(host)
+    scan_ms = config.ottla_partition_disk_scan_interval_seconds * 1000
+    if scan_ms:
+        services.append(Every("disk-scan", scan_ms, disk_scan.scan))
+    return Hosting(host, replicas, moves, isr, disk_scan, tuple(services))
 
 
 def _move_settings(config: BrokerConfig) -> MoveSettings:

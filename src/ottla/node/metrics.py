@@ -20,6 +20,8 @@ from ottla.node.gauges import (
     broker_families,
     controller_families,
     count_hosted,
+    disk_families,
+    isr_families,
     log_families,
     partition_families,
     quorum_families,
@@ -35,6 +37,7 @@ from ottla.protocol.types import NodeId
 from ottla.raft.core.effects import RoleChanged
 from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
+from ottla.storage.partition_names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground
@@ -76,6 +79,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     hosted: Callable[[], Iterable[tuple[Hosted, HostedLog]]] | None
     is_unfenced: Callable[[], bool] | None
     has_failed_disk: Callable[[], bool]
+    isr_changes: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    disk_sizes: Callable[[], Mapping[TopicPartition, int]] = dict
+    unclean_elections: Callable[[], int] = lambda: 0
 
 
 class NodeMetrics(msgspec.Struct, frozen=True):
@@ -119,7 +125,10 @@ class NodeMetrics(msgspec.Struct, frozen=True):
     def _controller(self) -> Iterable[Family]:
         assert self.view.is_active_controller is not None
         is_active = self.view.is_active_controller()
-        return controller_families(self.view.image(), is_active=is_active)
+        unclean = self.view.unclean_elections()
+        return controller_families(
+            self.view.image(), is_active=is_active, unclean_elections=unclean
+        )
 
     def _broker(self) -> Iterable[Family]:
         assert self.view.hosted is not None
@@ -129,6 +138,8 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         yield from broker_families(counts)
         yield from partition_families(hosted)
         yield from log_families(logs)
+        yield from isr_families(*self.view.isr_changes())
+        yield from disk_families(self.view.disk_sizes())
         is_running = self.view.is_unfenced is not None and self.view.is_unfenced()
         yield gauge(
             "kafka_server_kafkaserver_brokerstate",

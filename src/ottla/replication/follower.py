@@ -54,6 +54,7 @@ class Follower:
             self._host.storage_failed(self.partition.directory, fault.reason)
             raise
         self.partition.flush_if_due()
+        self._host.events.replicated_in(self.partition.topic, len(data))
         return len(data)
 
     def _may_begin_earlier(self, data: Buffer) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import EMPTY, Image
+from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NodeId, Uuid
 from ottla.replication.isr import Proposal
@@ -69,8 +70,8 @@ class Host:
     """`Surroundings` of every partition here.
 
     ``directories`` are those that were online at start, ``broker_epoch`` says by which
-    registration the broker runs. ``isr`` and ``reports`` may be given later, before the first
-    partition.
+    registration the broker runs. ``isr``, ``reports`` and ``events`` may be given later, before
+    the first partition.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Host:
         self.partitions = Partitions(lambda: self.image)
         self.isr: IsrProposals | None = None
         self.reports: DirectoryReports | None = None
+        self.events: TopicEvents = NoTopicEvents()
         self._broker_epoch = broker_epoch
         self._lost: dict[str, str] = {}
         self._all_failed = asyncio.Event()

@@ -6,7 +6,7 @@ that cannot be reached, or does not know yet what we know, is asked again.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ottla.protocol.errors import ErrorCode
@@ -50,6 +50,7 @@ class IsrChanges:
         self._controller = controller
         self._pending: dict[Partition, Proposal] = {}
         self._changed = asyncio.Event()
+        self._shrinks = self._expands = 0
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
         """Ask soon; a newer proposal takes the place of an older one."""
@@ -134,11 +135,21 @@ class IsrChanges:
                     retried[partition] = proposal
             else:
                 log.info("isr changed partition=%s isr=%s", partition, answer.isr)
+                self._count(partition.isr, answer.isr)
                 partition.isr_accepted(
                     proposal, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch
                 )
         self._again(retried)
         return not retried
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """How often an ISR shrank, and grew, since the start, as the controller agreed to."""
+        return self._shrinks, self._expands
+
+    def _count(self, before: Sequence[int], after: Sequence[int]) -> None:
+        self._shrinks += not set(before) <= set(after)
+        self._expands += not set(after) <= set(before)
 
 
 async def drop_laggards(host: Host) -> None:
