@@ -40,6 +40,7 @@ HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 PURE = [
     "protocol",
     "raft/core",
+    "api/fetch_followed.py",
     "api/fetch_reply.py",
     "api/fetch_request.py",
     "api/fetch_sessions.py",

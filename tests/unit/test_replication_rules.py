@@ -6,7 +6,7 @@ from replication_world import LAG_MS, Machine, append, registration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition
 from ottla.protocol.types import Uuid
-from ottla.replication.fetch_session import EPOCH_MAX, FetchSession
+from ottla.replication.fetch_session import EPOCH_MAX, FetchSession, NextFetch
 from ottla.replication.follower_progress import FollowerProgress
 from ottla.replication.following import (
     AfterError,
@@ -65,16 +65,32 @@ def ask(offset: int) -> FetchPartition:
     return FetchPartition(partition=0, fetch_offset=offset)
 
 
+def following(session: FetchSession, wanted: dict) -> NextFetch:
+    """Ask where anything may have changed."""
+    return session.next(wanted, [(TOPIC, 0), (TOPIC, 1)])
+
+
+def test_only_what_was_touched_is_compared() -> None:
+    session = FetchSession()
+    session.next({(TOPIC, 0): ask(0), (TOPIC, 1): ask(0)}, [])
+    session.answered(ErrorCode.NONE, 77)
+    moved = {(TOPIC, 0): ask(1), (TOPIC, 1): ask(1)}
+    assert list(session.next(moved, [(TOPIC, 1)]).partitions) == [(TOPIC, 1)]
+    assert list(session.next(moved, [(TOPIC, 0), (TOPIC, 1)]).partitions) == [(TOPIC, 0)]
+    assert session.next({(TOPIC, 1): ask(1)}, [(TOPIC, 0), (TOPIC, 2)]).forgotten == [(TOPIC, 0)]
+    assert session.next({(TOPIC, 1): ask(1)}, [(TOPIC, 0)]).forgotten == []
+
+
 def test_a_session_tells_only_what_changed() -> None:
     session = FetchSession()
-    first = session.next({(TOPIC, 0): ask(0), (TOPIC, 1): ask(5)})
+    first = following(session, {(TOPIC, 0): ask(0), (TOPIC, 1): ask(5)})
     assert (first.session_id, first.session_epoch, len(first.partitions)) == (0, 0, 2)
     session.answered(ErrorCode.NONE, 77)
-    second = session.next({(TOPIC, 0): ask(3), (TOPIC, 1): ask(5)})
+    second = following(session, {(TOPIC, 0): ask(3), (TOPIC, 1): ask(5)})
     assert (second.session_id, second.session_epoch) == (77, 1)
     assert list(second.partitions) == [(TOPIC, 0)]
     session.answered(ErrorCode.NONE, 77)
-    third = session.next({(TOPIC, 0): ask(3)})
+    third = following(session, {(TOPIC, 0): ask(3)})
     assert third.session_epoch == 2
     assert third.partitions == {}
     assert third.forgotten == [(TOPIC, 1)]
@@ -90,11 +106,11 @@ def test_a_session_tells_only_what_changed() -> None:
 )
 def test_a_session_that_went_wrong_is_told_everything(error: ErrorCode, session_id: int) -> None:
     session = FetchSession()
-    session.next({(TOPIC, 0): ask(0)})
+    following(session, {(TOPIC, 0): ask(0)})
     session.answered(ErrorCode.NONE, 77)
-    session.next({(TOPIC, 0): ask(1)})
+    following(session, {(TOPIC, 0): ask(1)})
     session.answered(error, 0)
-    anew = session.next({(TOPIC, 0): ask(1)})
+    anew = following(session, {(TOPIC, 0): ask(1)})
     assert (anew.session_id, anew.session_epoch) == (session_id, 0)
     assert len(anew.partitions) == 1
 
@@ -102,7 +118,7 @@ def test_a_session_that_went_wrong_is_told_everything(error: ErrorCode, session_
 def test_a_leader_without_room_for_a_session_is_told_everything_every_time() -> None:
     session = FetchSession()
     for _ in range(2):
-        assert len(session.next({(TOPIC, 0): ask(0)}).partitions) == 1
+        assert len(following(session, {(TOPIC, 0): ask(0)}).partitions) == 1
         session.answered(ErrorCode.NONE, 0)
 
 
@@ -110,10 +126,22 @@ def test_the_epoch_of_a_session_wraps_to_one() -> None:
     session = FetchSession()
     session._epoch = EPOCH_MAX
     session.answered(ErrorCode.NONE, 77)
-    assert session.next({}).session_epoch == 1
+    assert following(session, {}).session_epoch == 1
 
 
 # -- followers and the ISR ---------------------------------------------------------
+
+
+def test_a_follower_that_rested_had_caught_up_until_it_was_heard_last() -> None:
+    follower = FollowerProgress()
+    follower.fetched(10, 0, 10, 1000)
+    follower.rested(50_000)
+    assert follower.is_caught_up(11, 50_000 + LAG_MS, LAG_MS)
+    assert not follower.is_caught_up(11, 50_001 + LAG_MS, LAG_MS)
+    follower.rested(40_000)
+    assert follower.is_caught_up(11, 50_000 + LAG_MS, LAG_MS)
+    follower.fetched(10, 0, 11, 60_000)
+    assert (follower.log_end, follower.caught_up_at) == (10, 50_000)
 
 
 def test_a_follower_that_always_has_what_there_was_before_has_caught_up() -> None:

@@ -3,6 +3,8 @@
     parse -> session -> one pass over the partitions -> enough? -> reply
                                                    `-> wait -> a second pass -> reply
 
+A session's partitions that have nothing new rest, and no pass looks at them (`fetch_followed.py`).
+
 A reply is numbers packed by hand and slices of segment files, which the connection sends from
 the page cache. The request is read into values before the handler returns, so nothing holds on
 to the receive buffer while it waits.
@@ -13,10 +15,11 @@ from itertools import groupby
 
 import msgspec
 
+from ottla.api.fetch_followed import Followed
 from ottla.api.fetch_read import Pass, Reading, ReadSources
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import FetchAsk, Topic, parse_fetch
-from ottla.api.fetch_sessions import Context, Followed, Sessions, Told
+from ottla.api.fetch_sessions import Context, Incremental, Session, Sessions, Told
 from ottla.api.fetch_wait import FetchWait
 from ottla.api.replies import Chunk, Reply
 from ottla.api.routes import Caller, Route
@@ -24,6 +27,7 @@ from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import Request
+from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock
 
 
@@ -54,7 +58,7 @@ class FetchHandlers(msgspec.Struct, frozen=True):
 class _Fetch:
     """One request under way."""
 
-    __slots__ = ("_ask", "_bytes_max", "_context", "_followed", "_handlers", "_reading")
+    __slots__ = ("_ask", "_bytes_max", "_context", "_handlers", "_reading", "_session")
 
     def __init__(
         self, handlers: FetchHandlers, caller: Caller, ask: FetchAsk, context: Context
@@ -63,43 +67,76 @@ class _Fetch:
         self._ask = ask
         self._context = context
         self._reading = Reading(handlers.sources, caller, ask)
-        self._followed: list[Followed] = list(context.followed)
+        self._session = context.session if isinstance(context, Incremental) else None
         self._bytes_max = min(ask.bytes_max, handlers.bytes_max)
 
     def start(self) -> Reply:
         """Read once; answer, or wait for more."""
-        ask = self._ask
-        done = self._reading.read(self._followed, self._bytes_max, is_first=True)
+        ask, session = self._ask, self._session
+        if session is not None:
+            self._look_at_all_anew(session)
+        done = self._reading.read(list(self._context.followed), self._bytes_max, is_first=True)
+        rows = dict(done.told)
+        watched = done.watched
+        if session is not None:
+            watched = [each for each in watched if not self._rests(session, *each, rows)]
         bytes_min = min(ask.bytes_min, self._bytes_max)
-        if done.is_due or not done.watched or done.size >= bytes_min or ask.wait_ms_max <= 0:
+        is_hopeless = not done.watched and (session is None or not session.partitions.resting)
+        if done.is_due or is_hopeless or done.size >= bytes_min or ask.wait_ms_max <= 0:
             return self._answer(done)
         waiting = FetchWait(bytes_min, self._reading.look_again, self._read_again)
-        waiting.start(done.watched, dict(done.told), ask.wait_ms_max)
+        partitions = None if session is None else session.partitions
+        waiting.start(watched, rows, ask.wait_ms_max, partitions)
         return waiting.future
 
+    def _look_at_all_anew(self, session: Session) -> None:
+        """Wake everything if what it was read upon has changed."""
+        ground = self._reading.ground()
+        if session.ground != ground:
+            session.ground = ground
+            session.partitions.wake_all()
+
+    def _rests(
+        self, session: Session, followed: Followed, partition: Partition, rows: dict[Followed, Row]
+    ) -> bool:
+        """Let a partition rest if it may."""
+        if not self._reading.may_rest(followed, partition, rows[followed]):
+            return False
+        replica_id = self._ask.replica_id
+
+        def woken(partition: Partition) -> None:
+            if replica_id >= 0:
+                partition.follower_rested(replica_id, session.used)
+
+        return session.partitions.rest(followed, partition, woken)
+
     def _read_again(self) -> list[Chunk]:
-        return self._answer(self._reading.read(self._followed, self._bytes_max, is_first=False))
+        followed = list(self._context.followed)
+        return self._answer(self._reading.read(followed, self._bytes_max, is_first=False))
 
     def _answer(self, done: Pass) -> list[Chunk]:
         finished = self._context.finish(done.told, self._handlers.clock.monotonic())
-        _count(self._handlers.events, done.told, self._ask.replica_id >= 0)
+        self._count(done.told)
         nodes = self._reading.name_leaders(finished.told)
         reply = FetchReply(finished.error, finished.session_id, _by_topic(finished.told), nodes)
         return pack_fetch(reply, self._ask.version)
 
-
-def _count(events: TopicEvents, told: Sequence[Told], is_follower: bool) -> None:
-    """Count what every partition came to, also those that a session has nothing new to say of."""
-    for followed, row in told:
-        name = followed.name or ""
-        size = 0 if row.records is None else row.records.length
-        if row.error:
-            if not is_follower:
-                events.fetch_failed(name)
-        elif is_follower:
-            events.replicated_out(name, size)
-        else:
-            events.fetched(name, size)
+    def _count(self, told: Sequence[Told]) -> None:
+        """Count what every partition came to, also those that a session has nothing to say of."""
+        events, is_follower = self._handlers.events, self._ask.replica_id >= 0
+        for followed, row in told:
+            name = followed.name or ""
+            size = 0 if row.records is None else row.records.length
+            if row.error:
+                if not is_follower:
+                    events.fetch_failed(name)
+            elif is_follower:
+                events.replicated_out(name, size)
+            else:
+                events.fetched(name, size)
+        if self._session is not None and not is_follower:
+            for followed in self._session.partitions.resting:
+                events.fetched(followed.name or "", 0)
 
 
 def _by_topic(told: Sequence[Told]) -> list[tuple[Topic, list[Row]]]:

@@ -15,9 +15,10 @@ from typing import Final
 import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint, current_leader, endpoint_of
+from ottla.api.fetch_followed import Followed
 from ottla.api.fetch_reply import Row
 from ottla.api.fetch_request import FetchAsk
-from ottla.api.fetch_sessions import Followed, Told
+from ottla.api.fetch_sessions import Told
 from ottla.api.read_replica import Candidate, decide_read_replica
 from ottla.api.routes import Caller
 from ottla.metadata.cluster import BrokerRegistration
@@ -183,6 +184,35 @@ class Reading:
             found.aborted,
             diverging=found.diverging,
         )
+
+    def may_rest(self, followed: Followed, partition: Partition, row: Row) -> bool:
+        """Say whether looking again is of no use before the partition changes.
+
+        A follower that is not in sync is looked at each time, since it may join by that; and so
+        is everything a consumer might be sent elsewhere for. A follower's own fetch may have moved
+        the high watermark behind its row: that is still to be told.
+        """
+        log = partition.log
+        has_moved = row.high_watermark != log.high_watermark
+        has_moved |= row.log_start_offset != log.log_start_offset
+        if has_moved or followed.is_news(row):
+            return False
+        if self._ask.is_from_follower:
+            is_settled = self._ask.replica_id in partition.isr and partition.proposal is None
+        else:
+            is_settled = not self._sources.is_rack_aware
+        return is_settled and partition.readable_end(self._isolation) <= followed.asked.offset
+
+    def ground(self) -> tuple[object, ...]:
+        """Return what rows depend on beside the logs: the image, and who asks how.
+
+        Compared by identity first: parts of the image are large, and kept, so that no other can
+        have their place in memory.
+        """
+        image, ask = self._sources.image(), self._ask
+        known = (image.features, image.cluster, image.topics, image.configs, image.acls)
+        asks = (ask.replica_id, ask.replica_epoch, ask.is_read_committed, ask.version)
+        return (*map(id, known), known, *asks, self._caller.principal)
 
     def look_again(self, followed: Followed, partition: Partition) -> ReadFound:
         """Find what one partition has by now.

@@ -30,10 +30,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ottla.api.fetch_reply import NO_REPLICA, NO_SESSION, Row
-from ottla.api.fetch_request import IDS_SINCE, Asked, FetchAsk, Topic
+from ottla.api.fetch_followed import Followed, FollowedPartitions, Key, Rest
+from ottla.api.fetch_reply import NO_SESSION, Row
+from ottla.api.fetch_request import IDS_SINCE, FetchAsk
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis
 
 EPOCH_INITIAL: Final = 0
 EPOCH_FINAL: Final = -1
@@ -42,38 +43,6 @@ EVICTION_MS: Final = 120_000
 """A session keeps its slot for so long against others of its rank, as Kafka has it."""
 PARTITIONS_MAX: Final = 1_000_000
 """Partitions of all sessions: a stranger may name as many as fit in a frame, at no cost."""
-
-_UNKNOWN: Final = Offset(-1)
-Key = tuple[Topic, int]
-
-
-class Followed(msgspec.Struct, eq=False):
-    """A partition that is fetched, with what its fetcher was told last.
-
-    ``name`` is None for a topic id that nobody knew so far.
-    """
-
-    topic: Topic
-    asked: Asked
-    name: str | None = None
-    high_watermark: Offset = _UNKNOWN
-    log_start_offset: Offset = _UNKNOWN
-
-    def learn(self, row: Row) -> bool:
-        """Take note of what is about to be told; say whether it has to be."""
-        is_news = (
-            row.size > 0
-            or row.preferred_replica != NO_REPLICA
-            or row.diverging is not None
-            or self.high_watermark != row.high_watermark
-            or self.log_start_offset != row.log_start_offset
-        )
-        self.high_watermark = row.high_watermark
-        self.log_start_offset = row.log_start_offset
-        if row.error:
-            # So that the end of the error is told as well.
-            self.high_watermark = _UNKNOWN
-        return is_news or row.error != 0
 
 
 class _Value(NamedTuple):
@@ -85,7 +54,7 @@ class _Value(NamedTuple):
 
 
 class Session(msgspec.Struct, eq=False):
-    """One session. ``partitions`` are in the order in which they are read."""
+    """One session. ``ground`` is what its partitions were last read upon, whatever that is."""
 
     id: int
     is_follower: bool
@@ -93,21 +62,18 @@ class Session(msgspec.Struct, eq=False):
     created: Millis
     used: Millis
     epoch: int
-    partitions: dict[Key, Followed] = msgspec.field(default_factory=dict)
+    partitions: FollowedPartitions
     value: _Value | None = None  # as of the last use; None before the first
+    ground: object = None
 
     def update(self, ask: FetchAsk) -> None:
         """Take in what a request changes."""
         for topic, partitions in ask.topics:
             for asked in partitions:
-                followed = self.partitions.get((topic, asked.partition))
-                if followed is None:
-                    self.partitions[topic, asked.partition] = Followed(topic, asked)
-                else:
-                    followed.asked = asked
+                self.partitions.put(Followed(topic, asked))
         for topic, numbers in ask.forgotten:
             for number in numbers:
-                self.partitions.pop((topic, number), None)
+                self.partitions.drop((topic, number))
 
 
 def next_epoch(epoch: int) -> int:
@@ -159,8 +125,8 @@ class Incremental(msgspec.Struct, frozen=True):
 
     @property
     def followed(self) -> Iterable[Followed]:
-        """All partitions of the session."""
-        return self.session.partitions.values()
+        """Those partitions of the session that may have something new."""
+        return self.session.partitions.awake
 
     def finish(self, told: Sequence[Told], now: Millis) -> Finished:
         """Tell what is new. Who got records goes to the end: the others come first next time."""
@@ -172,9 +138,8 @@ class Incremental(msgspec.Struct, frozen=True):
             if not followed.learn(row):
                 continue
             news.append((followed, row))
-            key = (followed.topic, followed.asked.partition)
-            if row.size and session.partitions.pop(key, None) is not None:
-                session.partitions[key] = followed
+            if row.size:
+                session.partitions.to_end(followed)
         return Finished(ErrorCode.NONE, session.id, news)
 
 
@@ -218,6 +183,7 @@ class Sessions:
         self._pick_id = pick_id
         self._eviction_ms = eviction_ms
         self._partitions_max = partitions_max
+        self._rest = Rest()
         self._by_use: dict[int, Session] = {}
         self._evictable = _Ranking()
         self._by_followers = _Ranking()
@@ -251,7 +217,7 @@ class Sessions:
     def _go_on(self, session: Session, ask: FetchAsk, now: Millis) -> Context | ErrorCode:
         if ask.topics or ask.forgotten:
             session.update(ask)
-        if not session.partitions:
+        if not len(session.partitions):
             self.remove(session.id)
             return Sessionless(())
         self._touch(session, now)
@@ -272,11 +238,12 @@ class Sessions:
             session_id = self._pick_id()
         epoch = next_epoch(EPOCH_INITIAL)
         uses_ids = ask.version >= IDS_SINCE
-        session = Session(session_id, is_follower, uses_ids, now, now, epoch)
+        partitions = FollowedPartitions(self._rest)
+        session = Session(session_id, is_follower, uses_ids, now, now, epoch, partitions)
         for followed, row in told:
             followed.high_watermark = row.high_watermark
             followed.log_start_offset = row.log_start_offset
-            session.partitions[followed.topic, followed.asked.partition] = followed
+            partitions.put(followed)
         self._touch(session, now)
         return session_id
 
@@ -304,6 +271,7 @@ class Sessions:
         """End a session, if there is such."""
         session = self._by_use.pop(session_id, None)
         if session is not None and session.value is not None:
+            session.partitions.wake_all()
             self._unrank(session.value)
             self.partition_count -= session.value.size
 

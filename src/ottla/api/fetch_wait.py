@@ -1,15 +1,16 @@
 """A fetch that waits: until enough has come, or it will not get better, or its time is over.
 
-No polling. Each partition that was read wakes the waiter when it grows or changes hands; what
-woke in one turn of the loop is looked at together, so that a write to many partitions makes one
-reply. Only those partitions are looked at: what the others have is remembered.
+No polling. Each partition that was read wakes the waiter when it grows or changes hands, and so
+does one that rests in the session (`fetch_followed.py`); what woke in one turn of the loop is
+looked at together, so that a write to many partitions makes one reply. Only those partitions are
+looked at: what the others have is remembered.
 """
 
 import asyncio
 from collections.abc import Callable
 
+from ottla.api.fetch_followed import Followed, FollowedPartitions
 from ottla.api.fetch_reply import Row
-from ottla.api.fetch_sessions import Followed
 from ottla.api.replies import Result
 from ottla.protocol.faults import Fault
 from ottla.replication.partition import Partition
@@ -36,14 +37,25 @@ class FetchWait:
         self._size = 0
         self._woken: dict[Followed, Partition] = {}
         self._unsubscribes: list[Unsubscribe] = []
+        self._session: FollowedPartitions | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.future.add_done_callback(self._end)
 
     def start(
-        self, watched: list[tuple[Followed, Partition]], rows: dict[Followed, Row], wait_ms: int
+        self,
+        watched: list[tuple[Followed, Partition]],
+        rows: dict[Followed, Row],
+        wait_ms: int,
+        session: FollowedPartitions | None,
     ) -> None:
-        """Wait for these partitions, of which ``rows`` says what they have."""
+        """Wait for these partitions, of which ``rows`` says what they have, and for the session's.
+
+        A session has one request under way: a later one takes over what wakes from now on.
+        """
         self._timer = self._loop.call_later(wait_ms / 1000, self._finish)
+        if session is not None:
+            self._session = session
+            session.on_roused = self._wake
         for followed, partition in watched:
             size = rows[followed].size
             self._sizes[followed] = size
@@ -51,12 +63,12 @@ class FetchWait:
             self._unsubscribes.append(partition.on_appended(self._waker(followed, partition)))
 
     def _waker(self, followed: Followed, partition: Partition) -> Callable[[], None]:
-        def wake() -> None:
-            if not self._woken:
-                self._loop.call_soon(self._consider)
-            self._woken[followed] = partition
+        return lambda: self._wake(followed, partition)
 
-        return wake
+    def _wake(self, followed: Followed, partition: Partition) -> None:
+        if not self._woken:
+            self._loop.call_soon(self._consider)
+        self._woken[followed] = partition
 
     def _consider(self) -> None:
         """Look at what woke; answer if that is enough."""
@@ -72,7 +84,7 @@ class FetchWait:
             if found.diverging is not None:
                 self._finish()
                 return
-            self._size += found.slice.length - self._sizes[followed]
+            self._size += found.slice.length - self._sizes.get(followed, 0)
             self._sizes[followed] = found.slice.length
         if self._size >= self._bytes_min:
             self._finish()
@@ -91,3 +103,5 @@ class FetchWait:
         for unsubscribe in self._unsubscribes:
             unsubscribe()
         self._unsubscribes.clear()
+        if self._session is not None and self._session.on_roused == self._wake:
+            self._session.on_roused = None

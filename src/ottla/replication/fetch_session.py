@@ -9,7 +9,7 @@ or mistaken the session is told everything anew.
     (id, 0)  <---- any other error or a lost connection ----------|   closes the old, begins anew
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.protocol.errors import ErrorCode
@@ -41,14 +41,23 @@ class FetchSession:
         self._epoch = FULL_EPOCH
         self._told: dict[Key, FetchPartition] = {}
 
-    def next(self, wanted: Wanted) -> NextFetch:
-        """Return the next request; what it says counts as told once it is answered."""
+    def next(self, wanted: Wanted, touched: Iterable[Key]) -> NextFetch:
+        """Return the next request; what it says counts as told once it is answered.
+
+        ``touched`` are the keys that may be wanted otherwise than at the last call, or no longer.
+        """
         if self._epoch == FULL_EPOCH:
             self._told = dict(wanted)
             return NextFetch(self.session_id, FULL_EPOCH, dict(wanted), [])
-        changed = {key: each for key, each in wanted.items() if self._told.get(key) != each}
-        forgotten = [key for key in self._told if key not in wanted]
-        self._told = dict(wanted)
+        changed: dict[Key, FetchPartition] = {}
+        forgotten: list[Key] = []
+        for key in touched:
+            each, told = wanted.get(key), self._told.get(key)
+            if each is None:
+                if self._told.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif each != told:
+                changed[key] = self._told[key] = each
         return NextFetch(self.session_id, self._epoch, changed, forgotten)
 
     def answered(self, error: ErrorCode, session_id: int) -> None:

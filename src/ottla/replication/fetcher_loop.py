@@ -4,6 +4,9 @@
     Fetch (waits at the leader until there is something) -> append, cut back, or reset
     then the next one: its offsets tell the leader how far we are
 
+Of thousands of partitions most are quiet. Only those are looked at again that an answer named,
+or that changed here (`_stale`); all others are wanted as before, and no request names them.
+
 A connection that is lost, or a leader that cannot be reached, is tried again after
 ``replica.fetch.backoff.ms``; so is a partition that the leader refuses. A task per leader, all
 within `Fetchers`, which ends with them.
@@ -40,6 +43,7 @@ from ottla.replication.follower import Follower
 from ottla.replication.following import AfterError, Diverging, Range, decide_after_error
 from ottla.replication.hosting import Host
 from ottla.replication.partition import Partition
+from ottla.replication.waiters import Unsubscribe
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +90,12 @@ class Fetcher:
         self._dial = dial
         self._settings = settings
         self._followed: dict[Key, Follower] = {}
+        # What the leader was asked for last, and for whom.
+        self._wanted: dict[Key, FetchPartition] = {}
+        self._asked: dict[Key, Follower] = {}
+        # What has to be looked at before the next request; a dict, since order reaches the wire.
+        self._stale: dict[Key, None] = {}
+        self._unsubscribes: dict[Key, Unsubscribe] = {}
         self._session = FetchSession()
         self._line: Line | None = None
         self._changed = asyncio.Event()
@@ -93,13 +103,24 @@ class Fetcher:
     def add(self, partition: Partition) -> None:
         """Follow a partition in its present leader epoch."""
         key = (partition.topic_id, partition.index)
+        self._stop_listening(key)
         self._followed[key] = Follower(self._host, partition)
+        self._stale[key] = None
+        self._unsubscribes[key] = partition.on_appended(lambda: self._stale.setdefault(key))
         self._changed.set()
 
     def remove(self, partition: Partition) -> None:
         """Follow it no longer."""
-        self._followed.pop((partition.topic_id, partition.index), None)
+        key = (partition.topic_id, partition.index)
+        self._stop_listening(key)
+        self._followed.pop(key, None)
+        self._stale[key] = None
         self._changed.set()
+
+    def _stop_listening(self, key: Key) -> None:
+        unsubscribe = self._unsubscribes.pop(key, None)
+        if unsubscribe is not None:
+            unsubscribe()
 
     async def run(self) -> None:
         """Fetch until there is nothing left to follow."""
@@ -114,6 +135,8 @@ class Fetcher:
         finally:
             # From here on there is no way back: who follows anew makes another fetcher.
             self.is_over = True
+            for key in list(self._unsubscribes):
+                self._stop_listening(key)
             await self._hang_up()
 
     async def _hang_up(self) -> None:
@@ -123,22 +146,14 @@ class Fetcher:
             await line.close()
 
     async def _round(self) -> None:
-        now = self._host.clock.monotonic()
-        wanted = {
-            key: self._ask_for(follower)
-            for key, follower in self._followed.items()
-            if follower.delayed_until <= now
-            and follower.is_current
-            and not self._host.throttles.holds_back(follower.partition)
-        }
-        if not wanted:
+        touched = self._look_at_stale()
+        if not self._wanted:
             await self._rest()
             return
-        asked = {key: self._followed[key] for key in wanted}
         if self._line is None:
             self._session = FetchSession()
             self._line = await self._dial(self.leader_id)
-        request = self._request(self._session.next(wanted))
+        request = self._request(self._session.next(self._wanted, touched))
         response = await self._line.send(request, timeout_ms=self._settings.timeout_ms)
         assert isinstance(response, FetchResponse)
         error = ErrorCode(response.error_code)
@@ -151,7 +166,7 @@ class Fetcher:
             ):
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
             return
-        await self._take_in(response, asked, wanted)
+        await self._take_in(response)
 
     async def _rest(self) -> None:
         """Wait until a refused partition may be asked for again, or others come."""
@@ -163,6 +178,33 @@ class Fetcher:
             return
 
     # -- asking ----------------------------------------------------------------
+
+    def _look_at_stale(self) -> list[Key]:
+        """Bring what is wanted up to date; return what may have changed.
+
+        What may not be asked for now is looked at again each time.
+        """
+        throttles = self._host.throttles
+        if throttles.follower.is_limited:
+            # Who is held back, and for how long, is known only by asking.
+            self._stale.update(dict.fromkeys(self._followed))
+        touched, now = list(self._stale), self._host.clock.monotonic()
+        for key in touched:
+            follower = self._followed.get(key)
+            if follower is None:
+                del self._stale[key]
+            elif (
+                follower.delayed_until <= now
+                and follower.is_current
+                and not throttles.holds_back(follower.partition)
+            ):
+                del self._stale[key]
+                self._wanted[key] = self._ask_for(follower)
+                self._asked[key] = follower
+                continue
+            self._wanted.pop(key, None)
+            self._asked.pop(key, None)
+        return touched
 
     def _ask_for(self, follower: Follower) -> FetchPartition:
         local = follower.partition.log
@@ -199,20 +241,18 @@ class Fetcher:
 
     # -- what came back --------------------------------------------------------
 
-    async def _take_in(
-        self,
-        response: FetchResponse,
-        asked: dict[Key, Follower],
-        wanted: dict[Key, FetchPartition],
-    ) -> None:
+    async def _take_in(self, response: FetchResponse) -> None:
         taken = 0
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                follower = asked.get(key)
-                if follower is None or not follower.is_current:
+                follower = self._asked.get(key)
+                if follower is None:
                     continue
-                if follower.partition.log.log_end_offset != wanted[key].fetch_offset:
+                self._stale[key] = None
+                if not follower.is_current:
+                    continue
+                if follower.partition.log.log_end_offset != self._wanted[key].fetch_offset:
                     continue
                 try:
                     taken += await self._take_in_one(follower, data)

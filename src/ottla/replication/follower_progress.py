@@ -54,6 +54,14 @@ class FollowerProgress(msgspec.Struct):
         self.leader_end_at_fetch = leader_end
         self.fetched_at = max(self.fetched_at, now)
 
+    def rested(self, since: Millis) -> None:
+        """Take note that it went on asking for the leader's end, at ``since`` for the last time.
+
+        The end was still the one of the fetch before.
+        """
+        self.caught_up_at = max(self.caught_up_at, since)
+        self.fetched_at = max(self.fetched_at, since)
+
     def is_caught_up(self, leader_end: Offset, now: Millis, lag_ms_max: int) -> bool:
         """Say whether it has all, or had all there was within ``replica.lag.time.max.ms``."""
         return self.log_end == leader_end or now - self.caught_up_at <= lag_ms_max

@@ -329,6 +329,7 @@ class Partition(AppendingPartition):
         except StorageFailed as fault:
             self._around.storage_failed(self.directory, fault.reason)
             raise
+        self._wakers.wake()
         return wanted
 
     def when_deleted(self, offset: Offset, done: Done) -> Unsubscribe:
@@ -343,8 +344,13 @@ class Partition(AppendingPartition):
             done(None)
         return _nothing
 
-    def log_start_moved(self) -> None:
-        """Tell those who wait for a deletion that the log begins further up."""
+    def log_trimmed(self) -> None:
+        """Tell readers, and those who wait for a deletion, that the log begins further up."""
+        self._log_start_moved()
+        self._wakers.wake()
+
+    def _log_start_moved(self) -> None:
+        """Tell those who wait for a deletion that a replica's log begins further up."""
         if self.is_leader and self._trimmed:
             self._trimmed.reached(self.low_watermark)
 
@@ -391,7 +397,16 @@ class Partition(AppendingPartition):
         if follower.log_end != before and self._advance():
             self._wakers.wake()
         if follower.log_start != before_start:
-            self.log_start_moved()
+            self._log_start_moved()
+
+    def follower_rested(self, replica_id: int, since: Millis) -> None:
+        """Take note that a follower asked for the log's end, at ``since`` for the last time.
+
+        Until something is appended such a fetch says nothing new, and is not told one by one.
+        """
+        follower = self._leading.followers.get(replica_id)
+        if follower is not None and replica_id in self.isr:
+            follower.rested(since)
 
     def _consider_joining(self, broker: int) -> None:
         log, start = self.log, self._leading.epoch_start

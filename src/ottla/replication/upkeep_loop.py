@@ -136,7 +136,7 @@ class Upkeep:
 
 def _delete_old(partition: Partition, now: Millis) -> None:
     if not delete_old_segments(partition.log, now).is_empty:
-        partition.log_start_moved()
+        partition.log_trimmed()
 
 
 def _purge(partition: Partition) -> None:

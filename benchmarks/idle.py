@@ -1,0 +1,166 @@
+"""What a broker costs while nobody does anything: a core's share, with thousands of partitions.
+
+One node with all of them, and three nodes that replicate each other's: every broker hosts every
+partition, leads a third and follows two thirds. Nobody produces or consumes. The processor's time
+is taken from the kernel over some seconds, after all partitions have settled.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.nodes import NodeProcess, free_ports
+from benchmarks.report import Row, render
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+PARTITIONS = 2_000
+SHARE_MAX = 0.05
+SETTLE_S = 8.0
+MEASURED_S = 15.0
+WAIT_S_MAX = 120.0
+POLL_S = 0.2
+# On a busy machine the reply may be late, and the request was sent again.
+MAYBE_MADE = (
+    ErrorCode.NONE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+)
+TICKS = os.sysconf("SC_CLK_TCK")
+TOPIC = "idle"
+# Making a partition waits for the disk several times; what an idle one costs has no part in that.
+MEMORY = Path("/dev/shm")
+
+
+def combined(folder: Path, count: int) -> list[NodeProcess]:
+    """Return so many brokers that are controllers, too, not formatted yet."""
+    ports = free_ports(2 * count)
+    clients, controllers = ports[:count], ports[count:]
+    voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(controllers, 1))
+    return [
+        NodeProcess(
+            i,
+            folder / f"node-{i}",
+            "\n".join(
+                [
+                    "process.roles=broker,controller",
+                    f"node.id={i}",
+                    f"listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
+                    "controller.listener.names=CONTROLLER",
+                    f"controller.quorum.voters={voters}",
+                    "broker.session.timeout.ms=60000",
+                    f"log.dirs={folder / f'node-{i}' / 'data'}",
+                ]
+            ),
+            client,
+        )
+        for i, (client, controller) in enumerate(zip(clients, controllers, strict=True), 1)
+    ]
+
+
+async def wait_brokers(node: NodeProcess, count: int) -> None:
+    """Wait until so many brokers take partitions."""
+    async with asyncio.timeout(WAIT_S_MAX):
+        while True:
+            try:
+                told = await node.ask(DescribeClusterRequest())
+                assert isinstance(told, DescribeClusterResponse)
+                if len(told.brokers) == count:
+                    return
+            except (OSError, Fault):
+                pass
+            await asyncio.sleep(POLL_S)
+
+
+async def create(node: NodeProcess, replicas: int) -> None:
+    """Make the partitions, and wait until all are led and in sync."""
+    connection = await node.connect()
+    try:
+        made = await connection.send(
+            CreateTopicsRequest([CreatableTopic(TOPIC, PARTITIONS, replicas)], 60_000),
+            timeout_ms=60_000,
+        )
+        assert isinstance(made, CreateTopicsResponse)
+        assert made.topics[0].error_code in MAYBE_MADE, made
+        async with asyncio.timeout(WAIT_S_MAX):
+            while True:
+                asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+                told = await connection.send(asked, timeout_ms=30_000)
+                assert isinstance(told, MetadataResponse)
+                partitions = told.topics[0].partitions
+                in_sync = [each for each in partitions if len(each.isr_nodes) == replicas]
+                if len(in_sync) == PARTITIONS:
+                    return
+                await asyncio.sleep(POLL_S)
+    finally:
+        await connection.close()
+
+
+def cpu_seconds(node: NodeProcess) -> float:
+    """Return the processor's time that a node has used since its start."""
+    assert node.process is not None
+    fields = Path(f"/proc/{node.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+async def shares(nodes: Sequence[NodeProcess]) -> list[float]:
+    """Return what part of a core each node used while nobody asked for anything."""
+    await asyncio.sleep(SETTLE_S)
+    before = [cpu_seconds(node) for node in nodes]
+    await asyncio.sleep(MEASURED_S)
+    after = [cpu_seconds(node) for node in nodes]
+    return [(later - earlier) / MEASURED_S for earlier, later in zip(before, after, strict=True)]
+
+
+async def measure(folder: Path, count: int) -> Row:
+    """Measure the most that one of ``count`` nodes uses."""
+    nodes = combined(folder, count)
+    with ExitStack() as stack:
+        for node in nodes:
+            node.format()
+            node.start()
+            stack.callback(node.kill)
+        await wait_brokers(nodes[0], count)
+        await create(nodes[0], count)
+        used = await shares(nodes)
+    most = max(used)
+    return Row(
+        "idle",
+        f"{PARTITIONS:,} partitions on each of {count} node{'s' if count > 1 else ''}, quiet",
+        f"{most:.1%} of a core ({', '.join(f'{share:.1%}' for share in used)})",
+        f"{SHARE_MAX:.0%} allowed",
+        most / SHARE_MAX,
+        "<= 1.0",
+        most <= SHARE_MAX,
+    )
+
+
+def run() -> list[Row]:
+    """Measure one node, then three."""
+    rows = []
+    for count in (1, 3):
+        where = MEMORY if MEMORY.is_dir() else None
+        with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=where) as folder:
+            rows.append(asyncio.run(measure(Path(folder), count)))
+    return rows
+
+
+if __name__ == "__main__":
+    print(render(run()))

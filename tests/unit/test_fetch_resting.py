@@ -1,0 +1,353 @@
+"""Partitions of a session that rest: nobody looks at them, and nobody hears anything else."""
+
+import asyncio
+from random import Random
+
+import pytest
+from fetch_world import Broker, only, part, rows, values_of, want
+from msgspec.structs import replace
+from replication_world import LAG_MS, append, registration
+
+from ottla.protocol.messages import fetch
+from ottla.protocol.types import Offset
+from ottla.replication.partition import Partition
+
+THREE = (0, 1, 2)
+SOON = 30_000
+
+
+class Fetcher:
+    """A consumer, or follower 1, that fetches in a session and keeps up with what it gets."""
+
+    def __init__(self, broker: Broker, count: int, replica: int = -1) -> None:
+        self.broker, self.replica = broker, replica
+        self.epoch, self.broker_epoch = 1, 101
+        self.offsets = dict.fromkeys(range(count), 0)
+        self.told: dict[int, int] = dict(self.offsets)
+        parts = [self._part(index) for index in self.offsets]
+        response = broker.get(self._want(*parts, session_epoch=0), 16)
+        self.session_id = response.session_id
+        self.take(response)
+
+    def _part(self, index: int) -> fetch.FetchPartition:
+        return part(index, self.offsets[index], log_start_offset=0, current_leader_epoch=-1)
+
+    def _want(self, *parts: fetch.FetchPartition, **more) -> fetch.FetchRequest:
+        request = want(*parts, replica_id=self.replica, **more)
+        request.replica_state = fetch.ReplicaState(self.replica, self.broker_epoch)
+        if not parts:
+            request.topics = []
+        return request
+
+    def request(self, **more) -> fetch.FetchRequest:
+        moved = [i for i, offset in self.offsets.items() if self.told[i] != offset]
+        self.told = dict(self.offsets)
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        parts = [self._part(index) for index in moved]
+        return self._want(*parts, session_id=self.session_id, session_epoch=epoch, **more)
+
+    def poll(self) -> dict[int, tuple]:
+        response = self.broker.get(self.request(), 16)
+        self.take(response)
+        assert response.error_code == 0
+        return {
+            row.partition_index: (
+                row.error_code,
+                row.high_watermark,
+                row.log_start_offset,
+                bytes(row.records or b""),
+            )
+            for row in rows(response)
+        }
+
+    def take(self, response: fetch.FetchResponse) -> None:
+        for row in rows(response):
+            if row.records:
+                self.offsets[row.partition_index] += len(values_of(row))
+            if row.log_start_offset > self.offsets[row.partition_index]:
+                self.offsets[row.partition_index] = row.log_start_offset
+
+    def resting(self) -> list[int]:
+        session = self.broker.sessions.get(self.session_id)
+        assert session is not None
+        return sorted(each.asked.partition for each in session.partitions.resting)
+
+    def looked_at(self) -> list[int]:
+        session = self.broker.sessions.get(self.session_id)
+        assert session is not None
+        return sorted(each.asked.partition for each in session.partitions.awake)
+
+
+def hosted(broker: Broker, count: int = 3) -> list[Partition]:
+    return [broker.host(index=index, replicas=THREE, isr=THREE) for index in range(count)]
+
+
+def settled(broker: Broker, replica: int = -1, count: int = 3) -> Fetcher:
+    """A fetcher that has heard of everything, and polled once more."""
+    fetcher = Fetcher(broker, count, replica)
+    fetcher.poll()
+    return fetcher
+
+
+# -- who rests ----------------------------------------------------------------------
+
+
+def test_a_partition_without_news_rests_and_wakes_by_an_append() -> None:
+    broker = Broker()
+    partitions = hosted(broker)
+    follower = settled(broker, replica=1)
+    assert follower.resting() == [0, 1, 2]
+    append(partitions[1], b"a")
+    assert follower.resting() == [0, 2]
+    assert list(follower.poll()) == [1]
+    follower.poll()
+    assert follower.resting() == [0, 1, 2]
+
+
+def test_a_partition_that_was_read_in_part_does_not_rest() -> None:
+    broker = Broker()
+    (partition,) = hosted(broker, 1)
+    append(partition, b"a")
+    append(partition, b"b")
+    follower = Fetcher(broker, 1, replica=1)
+    follower.offsets[0] = 0
+    assert follower.resting() == []
+    follower.offsets[0] = 1
+    follower.poll()
+    assert follower.resting() == []
+
+
+def test_a_partition_asked_for_otherwise_is_looked_at() -> None:
+    broker = Broker()
+    (partition,) = hosted(broker, 1)
+    append(partition, b"a")
+    follower = settled(broker, replica=1, count=1)
+    assert follower.resting() == [0]
+    follower.offsets[0] = 0
+    assert follower.poll()[0][3]
+
+
+def test_a_follower_out_of_sync_is_looked_at_each_time() -> None:
+    broker = Broker()
+    (partition,) = hosted(broker, 1)
+    follower = settled(broker, replica=1, count=1)
+    assert follower.resting() == [0]
+    at = registration(replicas=THREE, isr=(0, 2), partition_epoch=5)
+    broker.know("orders", 0, at)
+    partition.apply(at)
+    follower.poll()
+    assert follower.resting() == []
+    assert partition.proposal is not None and 1 in partition.proposal.isr
+
+
+def test_a_changed_image_wakes_all_and_its_position_in_the_log_nobody() -> None:
+    broker = Broker()
+    hosted(broker)
+    consumer = settled(broker)
+    assert consumer.resting() == [0, 1, 2]
+    broker.image = replace(broker.image, provenance=replace(broker.image.provenance, offset=99))
+    consumer.poll()
+    assert consumer.resting() == [0, 1, 2]
+    seen: list[str] = []
+    allowed = replace(
+        broker.handlers.sources, may_read=lambda caller, topic: bool(seen.append(topic)) or True
+    )
+    broker.handlers = replace(broker.handlers, sources=allowed)
+    consumer.poll()
+    assert seen == []
+    broker.know("others", 0, registration())
+    consumer.poll()
+    assert seen == ["orders"] * 3
+
+
+def test_consumers_that_may_be_sent_elsewhere_are_looked_after() -> None:
+    broker = Broker(sources={"is_rack_aware": True})
+    hosted(broker)
+    assert settled(broker).resting() == []
+
+
+def test_too_many_do_not_rest() -> None:
+    broker = Broker()
+    hosted(broker)
+    broker.sessions._rest.count_max = 2
+    first = settled(broker)
+    assert first.resting() == [0, 1]
+    assert settled(broker).resting() == []
+    broker.sessions.remove(first.session_id)
+    assert broker.sessions._rest.count == 0
+    assert settled(broker).resting() == [0, 1]
+
+
+def test_nobody_listens_for_a_session_that_is_gone() -> None:
+    broker = Broker()
+    partitions = hosted(broker)
+    consumer = settled(broker)
+    assert [len(each._wakers) for each in partitions] == [1, 1, 1]
+    broker.sessions.remove(consumer.session_id)
+    assert [len(each._wakers) for each in partitions] == [0, 0, 0]
+
+
+def test_forgotten_partitions_neither_rest_nor_listen() -> None:
+    broker = Broker()
+    partitions = hosted(broker)
+    consumer = settled(broker)
+    request = consumer.request()
+    request.forgotten_topics_data = [
+        fetch.ForgottenTopic(topic_id=partitions[0].topic_id, partitions=[0, 2])
+    ]
+    broker.get(request, 16)
+    assert (consumer.resting(), consumer.looked_at()) == ([1], [])
+    assert [len(each._wakers) for each in partitions] == [0, 1, 0]
+
+
+# -- waiting ------------------------------------------------------------------------
+
+
+def test_a_fetch_whose_partitions_all_rest_waits_and_is_woken() -> None:
+    async def main() -> None:
+        broker = Broker()
+        partitions = hosted(broker)
+        consumer = settled(broker)
+        reply = broker.ask(consumer.request(max_wait_ms=SOON), 16)
+        assert isinstance(reply, asyncio.Future)
+        append(partitions[2], b"late")
+        for replica in (1, 2):
+            partitions[2].follower_fetched(replica, Offset(1), log_start=Offset(0))
+        response = await broker.wait(reply, 16)
+        assert values_of(only(response)) == [b"late"]
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_one_that_begins_to_rest_while_its_fetch_waits_wakes_it() -> None:
+    async def main() -> None:
+        broker = Broker()
+        partitions = hosted(broker)
+        follower = Fetcher(broker, 3, replica=1)
+        reply = broker.ask(follower.request(max_wait_ms=SOON), 16)
+        assert follower.resting() == [0, 1, 2]
+        append(partitions[0], b"late")
+        assert values_of(only(await broker.wait(reply, 16))) == [b"late"]
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_fetch_that_is_given_up_wakes_nobody_later() -> None:
+    async def main() -> None:
+        broker = Broker()
+        partitions = hosted(broker)
+        consumer = settled(broker)
+        reply = broker.ask(consumer.request(max_wait_ms=SOON), 16)
+        assert isinstance(reply, asyncio.Future)
+        reply.cancel()
+        await asyncio.sleep(0)
+        session = broker.sessions.get(consumer.session_id)
+        assert session is not None and session.partitions.on_roused is None
+        append(partitions[0], b"a")
+
+    asyncio.run(main())
+
+
+# -- followers' progress ------------------------------------------------------------
+
+
+def test_a_follower_that_rests_stays_in_sync_as_long_as_it_fetches() -> None:
+    broker = Broker()
+    (partition,) = hosted(broker, 1)
+    follower = settled(broker, replica=1, count=1)
+    other = settled(broker, replica=2, count=1)
+    for _ in range(10):
+        broker.clock.pass_ms(LAG_MS // 2)
+        follower.poll()
+    assert follower.resting() == [0]
+    append(partition, b"a")
+    assert partition.drop_laggards() == (2,)
+    assert other.resting() == []
+
+
+def test_what_every_consumer_reads_is_counted_though_it_rests() -> None:
+    broker = Broker()
+    hosted(broker)
+    counted: list[tuple[str, int]] = []
+
+    class Events:
+        def fetched(self, topic: str, size: int) -> None:
+            counted.append((topic, size))
+
+    broker.handlers = replace(broker.handlers, events=Events())
+    consumer = settled(broker)
+    counted.clear()
+    consumer.poll()
+    assert counted == [("orders", 0)] * 3
+
+
+# -- nothing is told otherwise --------------------------------------------------------
+
+
+class Pair:
+    """A broker whose partitions rest beside one that looks at all of them each time."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.brokers = (Broker(), Broker())
+        self.brokers[1].sessions._rest.count_max = 0
+        self.partitions = [hosted(broker) for broker in self.brokers]
+        self.fetchers = [
+            [Fetcher(broker, 3, replica) for replica in (1, 2, -1)] for broker in self.brokers
+        ]
+        self.rested = 0
+
+    def step(self) -> None:
+        kinds = (self.append, self.delete, self.wait, self.expire, self.agree)
+        self.chance.choices((self.poll, *kinds), (8, 2, 1, 1, 1, 1))[0]()
+
+    def append(self) -> None:
+        index = self.chance.randrange(3)
+        for partitions in self.partitions:
+            append(partitions[index], b"x")
+
+    def delete(self) -> None:
+        index = self.chance.randrange(3)
+        for partitions in self.partitions:
+            partitions[index].delete_records(Offset(-1))
+
+    def poll(self) -> None:
+        at = self.chance.randrange(3)
+        resting, walking = (fetchers[at].poll() for fetchers in self.fetchers)
+        assert resting == walking
+        self.rested += len(self.fetchers[0][at].resting())
+        assert self.fetchers[1][at].resting() == []
+
+    def wait(self) -> None:
+        ms = self.chance.randrange(1, LAG_MS)
+        for broker in self.brokers:
+            broker.clock.pass_ms(ms)
+
+    def expire(self) -> None:
+        resting, walking = (
+            [partition.drop_laggards() for partition in partitions]
+            for partitions in self.partitions
+        )
+        assert resting == walking
+
+    def agree(self) -> None:
+        """The controller agrees to a proposal, and the image says so."""
+        index = self.chance.randrange(3)
+        for broker, partitions in zip(self.brokers, self.partitions, strict=True):
+            partition = partitions[index]
+            if partition.proposal is not None:
+                at = registration(
+                    replicas=THREE,
+                    isr=partition.proposal.isr,
+                    partition_epoch=partition.partition_epoch + 1,
+                )
+                broker.know("orders", index, at)
+                partition.apply(at)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nobody_hears_anything_else_than_if_none_rested(seed: int) -> None:
+    pair = Pair(Random(seed))
+    for _ in range(150):
+        pair.step()
+    assert pair.rested > 0
