@@ -26,7 +26,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
-def test_work_is_done_exactly_once_by_one_owner(block: int) -> None:
+def test_b1_b13_work_is_done_exactly_once_by_one_owner(block: int) -> None:
     for seed in range(block, min(block + BLOCK, LAST)):
         outcome = play("coordinators", seed)
         if outcome.error is not None:
