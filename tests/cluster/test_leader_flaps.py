@@ -1,4 +1,4 @@
-"""Leadership that goes to and fro under librdkafka: nobody hangs, nothing is skipped or repeated."""
+"""Leadership that goes to and fro under librdkafka: nobody hangs, nothing is lost or repeated."""
 
 import asyncio
 import time
