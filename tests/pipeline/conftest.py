@@ -4,15 +4,12 @@ A session takes seconds to start, and the first Python source in it as many agai
 takes the fixture ``spark`` runs in the same xdist worker (``--dist loadgroup``) and shares it.
 """
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spark_session import build_session, java_missing
 
 from ottla.testing import Cluster, run_node
 
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from source_world import World
 
 HERE = Path(__file__).parent
-JAVA_MIN = 17
 
 # pyspark's own words about itself, which would be errors here.
 QUIET = (
@@ -38,35 +34,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(each))
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-def java_missing() -> str | None:
-    """Say why Spark cannot start, and what would help; None where it can."""
-    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
-    if java is None:
-        return f"Spark needs Java {JAVA_MIN} or newer: apt-get install openjdk-17-jre-headless"
-    done = subprocess.run([java, "-version"], capture_output=True, text=True)
-    return None if done.returncode == 0 else f"{java} does not run: {done.stderr[:200]}"
-
-
-def build_session(warehouse: Path) -> "SparkSession":
-    """Start a session as all tests of the pipeline have it: two threads, nothing to look at."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("ottla-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(warehouse))
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.metricsEnabled", "false")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
 
 
 @pytest.fixture(scope="session")

@@ -30,11 +30,16 @@ PLACE = ("topic", "partition", "offset")
 ROWS = StructType([StructField(each, COLUMNS[each]) for each in ("value", *PLACE)])
 
 
-def wait_until(condition: Callable[[], object], what: str = "it") -> None:
-    deadline = time.monotonic() + WAIT_S
+def wait_until(condition: Callable[[], object], what: str = "it", seconds: float = WAIT_S) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(0.02)
+
+
+def recently() -> int:
+    """A time in ms, a minute ago and not whole seconds: what is older than retention may go."""
+    return int(time.time()) * 1000 - 60_000 + 123
 
 
 class World:

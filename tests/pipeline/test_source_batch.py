@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
 )
-from source_world import World, read_all
+from source_world import World, read_all, recently
 
 from ottla.pipeline.columns import BadSchema, chosen_columns, full_schema
 from ottla.pipeline.option_values import OptionError
@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 def test_every_column_of_a_record(world: World) -> None:
     topic = world.create(partitions=2)
-    stamp = 1_700_000_000_123
+    stamp = recently()
     world.produce(topic, ["a"], partition=1, key=b"k", timestamp=stamp, headers=[("h", b"x")])
     world.produce(topic, ["b"], partition=1, timestamp=stamp + 1, headers=[("n", None)])
     rows = world.rows(subscribe=topic, includeHeaders="true")
@@ -96,7 +96,7 @@ def test_offsets_say_where_to_begin_and_end(world: World) -> None:
 
 def test_times_say_where_to_begin_and_end(world: World) -> None:
     topic = world.create(partitions=2)
-    base = 1_700_000_000_000
+    base = recently()
     for number in range(2):
         for step in range(4):
             world.produce(topic, [f"{number}{step}"], number, timestamp=base + step * 1000)

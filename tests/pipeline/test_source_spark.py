@@ -1,10 +1,16 @@
 """The source in Spark itself: what a user writes, and what Spark makes of it."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from source_world import World, wait_until
+from source_table import Table
+from source_world import World, recently, wait_until
 
 from ottla.pipeline.progress import GroupOffsets
 
@@ -13,40 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = pytest.mark.timeout(240)
-
-
-class Table:
-    """A parquet table fed by a stream, with its checkpoint."""
-
-    def __init__(self, spark: "SparkSession", root: Path) -> None:
-        self._spark = spark
-        self.rows = root / "rows"
-        self.checkpoint = root / "checkpoint"
-
-    def stream(self, options: dict[str, str], **trigger: Any) -> "StreamingQuery":
-        """Start the stream, or go on with it."""
-        frame = self._spark.readStream.format("ottla").options(**options).load()
-        writer = frame.selectExpr("cast(value as string) value", "partition", "offset").writeStream
-        writer = writer.format("parquet").option("path", str(self.rows))
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return writer.trigger(**(trigger or {"availableNow": True})).start()
-
-    def run(self, options: dict[str, str]) -> list[Any]:
-        """Run until all that is there is read; return the progress of each batch."""
-        query = self.stream(options)
-        assert query.awaitTermination(120), "the query did not end"
-        assert query.exception() is None
-        return query.recentProgress
-
-    @property
-    def values(self) -> list[str]:
-        rows = self._spark.read.parquet(str(self.rows)).collect()
-        return [each["value"] for each in sorted(rows, key=lambda row: row[1:])]
-
-    def batches(self, log: str) -> list[int]:
-        """The batches in the offset log or the commit log."""
-        found = (self.checkpoint / log).glob("[0-9]*")
-        return sorted(int(each.name) for each in found)
 
 
 @pytest.fixture
@@ -64,7 +36,7 @@ def numbers(table: Table) -> list[int]:
 
 def test_a_batch(spark: "SparkSession", world: World) -> None:
     topic = world.create(partitions=2)
-    stamp = 1_700_000_000_123
+    stamp = recently()
     world.produce(topic, ["a"], 0, key=b"k", timestamp=stamp, headers=[("h", b"x"), ("n", None)])
     world.produce(topic, range(20), 1, timestamp=stamp + 1)
     frame = read(spark, world, subscribe=topic, includeHeaders="true", minPartitions=3)
@@ -174,3 +146,23 @@ def test_a_group_shows_the_last_batch_too(
         wait_until(lambda: world.committed(group, topic) == 6, "the last commit")
     finally:
         spark.streams.removeListener(listener)
+
+
+def test_a_driver_that_is_killed_costs_no_row(table: Table, world: World, tmp_path: Path) -> None:
+    topic = world.create(partitions=2)
+    world.produce(topic, range(40), 0)
+    world.produce(topic, range(40, 60), 1)
+    options = world.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    command = [sys.executable, str(Path(__file__).with_name("driver_process.py")), str(tmp_path)]
+    driver = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        # A driver takes long to start where others are busy too.
+        has_begun = lambda: len(table.batches("offsets")) >= 3 or driver.poll() is not None  # noqa: E731
+        wait_until(has_begun, "three batches", seconds=180)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
+        driver.wait()
+    assert len(table.batches("offsets")) < 15, "it was killed too late"
+    table.run(options)
+    assert numbers(table) == list(range(60))

@@ -1,0 +1,45 @@
+"""A Spark session as all tests of the pipeline have it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+
+
+def java_missing() -> str | None:
+    """Say why Spark cannot start, and what would help; None where it can."""
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
+    if java is None:
+        return f"Spark needs Java {JAVA_MIN} or newer: apt-get install openjdk-17-jre-headless"
+    done = subprocess.run([java, "-version"], capture_output=True, text=True)
+    return None if done.returncode == 0 else f"{java} does not run: {done.stderr[:200]}"
+
+
+def build_session(warehouse: Path) -> "SparkSession":
+    """Start a session as all tests of the pipeline have it: two threads, nothing to look at."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("ottla-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
