@@ -257,6 +257,9 @@ def test_topics_are_made_once_and_failures_are_kept_for_a_while() -> None:
         assert controller.asked[:2] == [["a", "b"], ["c"]]
         assert creation.failures(["a", "b", "c"]) == {"b": "INVALID_REPLICATION_FACTOR"}
         creation.want(CALLER, topics("b"), 5000)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(controller.asked) == 2, "it failed a moment ago"
         clock.advance(5000)
         assert not creation.failures(["b"])
         controller.refuses, controller.is_gone = {}, True
