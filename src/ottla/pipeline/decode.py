@@ -173,7 +173,7 @@ class Columns:
         spans = self.spans
         spans.count = header.records_count
         walk_into(spans, region)
-        first, stop = _rows_between(
+        first, stop = rows_between(
             spans, header.last_offset_delta, start - header.base_offset, end - header.base_offset
         )
         row = self.rows
@@ -204,7 +204,7 @@ class Columns:
     previous=cython.longlong,
     delta=cython.longlong,
 )
-def _rows_between(spans: Spans, last_delta: int, start: int, end: int) -> tuple[int, int]:
+def rows_between(spans: Spans, last_delta: int, start: int, end: int) -> tuple[int, int]:
     """Return which rows have a delta in ``[start, end)``.
 
     Raises:

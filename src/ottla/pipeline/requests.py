@@ -9,6 +9,11 @@ from typing import Final
 
 from ottla.client.cluster import Refused
 from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -44,6 +49,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import ZERO_UUID, Uuid
 
 _CONSUMER: Final = -1
+_TOPIC: Final = 2  # a kind of resource
 _FETCH_WAIT_MS: Final = 500  # Kafka's fetch.max.wait.ms
 
 
@@ -166,6 +172,29 @@ def read_sizes(reply: Message) -> Iterator[tuple[TopicPartition, int]]:
             for each in topic.partitions:
                 if not each.is_future_key:
                     yield TopicPartition(topic.name, each.partition_index), each.partition_size
+
+
+def describe_cleanup(topics: Iterable[str]) -> DescribeConfigsRequest:
+    """Ask how topics are cleaned."""
+    return DescribeConfigsRequest(
+        [DescribeConfigsResource(_TOPIC, name, ["cleanup.policy"]) for name in topics]
+    )
+
+
+def read_compacted(reply: Message) -> set[str]:
+    """Return the topics that are compacted.
+
+    Raises:
+        Refused: the settings of a topic may not be read.
+    """
+    assert isinstance(reply, DescribeConfigsResponse)
+    found: set[str] = set()
+    for result in reply.results:
+        if result.error_code:
+            raise Refused(result.error_code, result.resource_name, result.error_message)
+        if any("compact" in (each.value or "") for each in result.configs):
+            found.add(result.resource_name)
+    return found
 
 
 # -- the offsets of groups ---------------------------------------------------

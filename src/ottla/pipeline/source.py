@@ -10,8 +10,7 @@ lag; nothing reads them back.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -34,12 +33,12 @@ from ottla.pipeline.arrow import record_batches
 from ottla.pipeline.broker import client_for
 from ottla.pipeline.columns import chosen_columns
 from ottla.pipeline.decode import Chunk
-from ottla.pipeline.fetch import DataLost, OutOfRange, TopicRecreated, fetch_batches
+from ottla.pipeline.fetch import DataLost, OutOfRange, TopicRecreated
 from ottla.pipeline.offsets import Positions, from_json, stream_offset, to_json
-from ottla.pipeline.options import Limits, SourceOptions, Tier
+from ottla.pipeline.options import Limits, SourceOptions
 from ottla.pipeline.plan import Cause, Loss, Range, View
 from ottla.pipeline.survey import Survey, report
-from ottla.pipeline.tier import TierReader
+from ottla.pipeline.tier import batch_reader
 from ottla.protocol.uuids import parse_uuid
 from ottla.runtime.clock import SystemClock
 
@@ -109,12 +108,7 @@ class _Stretch:
     def _batches(self) -> Iterator[Chunk]:
         """Read from the files of sealed segments where the options say so, or from the leader."""
         options, whole = self._options, self._whole
-        client = client_for(options.client)
-        read: Callable[..., Iterator[Chunk]] = partial(fetch_batches, client)
-        if options.tier_path is not None and options.tier is not Tier.NEVER:
-            tier = TierReader(client, options.tier_path)
-            if options.tier is Tier.DIRECT or tier.holds(whole.partition):
-                read = tier.batches
+        read = batch_reader(client_for(options.client), options, whole.partition)
         return read(
             whole.partition,
             whole.start,

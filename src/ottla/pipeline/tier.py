@@ -15,13 +15,15 @@ the leader. The rows are those a fetch would bring, because the same files say s
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import EARLIEST, BrokerClient
 from ottla.pipeline.decode import Chunk
 from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
+from ottla.pipeline.options import SourceOptions, Tier
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, batches, read_header
 from ottla.protocol.types import Offset, Uuid
@@ -121,6 +123,17 @@ class TierReader:
             except (CorruptPartitionMetadata, OSError):
                 continue
         raise TierMissing(f"{partition} is in none of {', '.join(self._paths) or 'no directories'}")
+
+
+def batch_reader(
+    client: BrokerClient, options: SourceOptions, partition: TopicPartition
+) -> Callable[..., Iterator[Chunk]]:
+    """Return what reads a partition: its files where the options say so, else its leader."""
+    if options.tier_path is not None and options.tier is not Tier.NEVER:
+        tier = TierReader(client, options.tier_path)
+        if options.tier is Tier.DIRECT or tier.holds(partition):
+            return tier.batches
+    return partial(fetch_batches, client)
 
 
 def read_sealed(

@@ -5,12 +5,15 @@ or ``abort`` in the driver. What a task does is in `ottla.pipeline.sink`.
 
 A stream's identity is its query's, which the checkpoint keeps: a restart replays the same batch
 numbers under the same id. A batch write has an id of its own, so that a task that is tried again
-finds what its first attempt has committed; when the write is over, its markers are removed.
+finds what its first attempt has committed; when the write is over, its markers are removed. A batch
+write inside ``foreachBatch`` that has a ``sinkId`` belongs to the stream and has its identity: a
+replay of the micro-batch writes nothing twice. Without the name it could not be told from another
+write of the same micro-batch.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -82,7 +85,11 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows."""
-        return _write(self._options, Task(self._sink_id, _task_number(), 0), iterator)
+        place = _place()
+        sink_id, batch = self._sink_id, 0
+        if self._options.sink_id is not None and place.query is not None:
+            sink_id, batch = _named(self._options, place.query), place.batch
+        return _write(self._options, Task(sink_id, place.task, batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the write: every task is through."""
@@ -90,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
             return
         if self._options.atomic_batches:
             _commit_gathered(self._options, messages)
-        else:
+        elif any(isinstance(each, Written) and each.sink_id == self._sink_id for each in messages):
             forget(self._options, self._sink_id, len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -107,15 +114,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows of a micro-batch."""
-        context = TaskContext.get()
-        assert context is not None, "write is called in a task"
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        if query is None or batch is None:
+        place = _place()
+        if place.query is None:
             raise RuntimeError(
                 "this Spark does not tell a task its query and batch; "
                 "exactly-once needs both: use Spark 4.3, or delivery=at-least-once"
             )
-        task = Task(_named(self._options, query), context.partitionId(), int(batch))
+        task = Task(_named(self._options, place.query), place.task, place.batch)
         return _write(self._options, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -147,10 +152,21 @@ def _named(options: SinkOptions, unique: str) -> str:
     return unique if options.sink_id is None else f"{options.sink_id}-{unique}"
 
 
-def _task_number() -> int:
+class _Place(NamedTuple):
+    """Where a task stands: ``query`` is None outside of a stream."""
+
+    task: int
+    query: str | None
+    batch: int
+
+
+def _place() -> _Place:
     context = TaskContext.get()
     assert context is not None, "write is called in a task"
-    return context.partitionId()
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        return _Place(context.partitionId(), None, 0)
+    return _Place(context.partitionId(), query, int(batch))
 
 
 # -- the schema --------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""Values that are one Avro datum each, and the columns that its schema gives.
+
+A datum has no schema with it: the writer's schema is in a file. Where a schema registry is used,
+five bytes stand before the datum (0, then the schema's number, big endian); they are cut off, and
+the file's schema has to be the one they name.
+
+========================  =====================================
+Avro                      column
+========================  =====================================
+int, long                 int, bigint
+float, double             float, double
+string, enum, uuid        string
+bytes, fixed              binary
+record                    struct (the outermost: columns)
+array, map                array, map
+union of null and one     that one, or null
+date, timestamp-*         date, timestamp
+local-timestamp-*         timestamp without a time zone
+decimal                   decimal
+========================  =====================================
+"""
+
+import io
+import json
+from typing import Any, Final, TypeAlias
+
+import fastavro
+import pyarrow as pa
+
+Json: TypeAlias = Any
+
+_PRIMITIVE: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Final = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+# Read as what they are stored in: a text, a number.
+_PLAIN: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
+FRAME_BYTES: Final = 5
+
+
+class BadSchema(ValueError):
+    """A schema that cannot become columns, and where in it."""
+
+
+class AvroValues:
+    """Reads values of one schema."""
+
+    def __init__(self, text: str, *, framed: bool = False) -> None:
+        try:
+            declared = _without_plain(json.loads(text))
+            self._schema = fastavro.parse_schema(declared)
+        except Exception as error:  # a wrong schema makes it raise nearly anything
+            raise BadSchema(f"not an Avro schema: {error!r}") from error
+        self._framed = framed
+        kind = _column(declared, {}, ())
+        if not pa.types.is_struct(kind):
+            raise BadSchema("the outermost type of an Avro schema must be a record")
+        self.columns = pa.schema(list(kind))
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Return one value's columns.
+
+        Raises:
+            ValueError: these bytes are none of this schema, or more than one.
+        """
+        start = 0
+        if self._framed:
+            if len(value) < FRAME_BYTES or value[0] != 0:
+                raise ValueError("no schema number stands before the value")
+            start = FRAME_BYTES
+        stream = io.BytesIO(value)
+        stream.seek(start)
+        try:
+            found = fastavro.schemaless_reader(stream, self._schema, None)
+        except Exception as error:
+            raise ValueError(f"not Avro of this schema: {error!r}") from error
+        if stream.tell() != len(value):
+            raise ValueError(f"{len(value) - stream.tell()} bytes are left over behind the value")
+        assert isinstance(found, dict)
+        return found
+
+
+def _without_plain(declared: Json) -> Json:
+    """Take out the logical types that stay what they are stored in."""
+    if isinstance(declared, list):
+        return [_without_plain(each) for each in declared]
+    if not isinstance(declared, dict):
+        return declared
+    return {
+        key: _without_plain(value)
+        for key, value in declared.items()
+        if not (key == "logicalType" and value in _PLAIN)
+    }
+
+
+def _column(declared: Json, named: dict[str, pa.DataType], path: tuple[str, ...]) -> pa.DataType:
+    if isinstance(declared, list):
+        return _union(declared, named, path)
+    if isinstance(declared, str):
+        found = _PRIMITIVE.get(declared) or named.get(declared)
+        if found is None:
+            raise BadSchema(f"{_where(path)}: type {declared!r} is unknown or holds itself")
+        return found
+    return _complex(declared, named, path)
+
+
+def _complex(
+    declared: dict[str, Any], named: dict[str, pa.DataType], path: tuple[str, ...]
+) -> pa.DataType:
+    kind = declared["type"]
+    if declared.get("logicalType") == "decimal":
+        return pa.decimal128(declared["precision"], declared.get("scale", 0))
+    if (logical := _LOGICAL.get(declared.get("logicalType", ""))) is not None:
+        return logical
+    if kind == "array":
+        return pa.list_(_column(declared["items"], named, (*path, "[]")))
+    if kind == "map":
+        return pa.map_(pa.string(), _column(declared["values"], named, (*path, "{}")))
+    if kind in ("enum", "fixed"):
+        found = pa.string() if kind == "enum" else pa.binary()
+    elif kind == "record":
+        found = pa.struct(
+            [
+                pa.field(each["name"], _column(each["type"], named, (*path, each["name"])))
+                for each in declared["fields"]
+            ]
+        )
+    else:
+        return _column(kind, named, path)
+    for name in (declared["name"], f"{declared.get('namespace', '')}.{declared['name']}"):
+        named[name] = found
+    return found
+
+
+def _union(
+    declared: list[Any], named: dict[str, pa.DataType], path: tuple[str, ...]
+) -> pa.DataType:
+    others = [each for each in declared if each != "null"]
+    if len(others) != 1:
+        raise BadSchema(f"{_where(path)}: a column is null or of one type, not of {len(others)}")
+    return _column(others[0], named, path)
+
+
+def _where(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "the schema"

@@ -1,0 +1,154 @@
+"""The columns of a table out of a topic's rows, and why a row has none.
+
+Rows come as the source has them and leave with the columns of their values, the source's own
+behind them (``key``, ``topic``, ``partition``, ``offset``, ``timestamp``), and ``ottla_reason``:
+null for a row that is fine, else a sentence. Nothing is dropped here.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ottla.pipeline.avro_values import AvroValues, BadSchema
+from ottla.pipeline.protobuf_values import ProtobufValues
+from ottla.pipeline.table_job import REASON_COLUMN, BadJob, TableJob, ValueFormat, ValueSpec
+
+SOURCE_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+_VALUE: Final = "ottla_value"
+_CORRUPT: Final = "ottla_corrupt"
+_NULL: Final = "the value is null"
+
+
+class Values(Protocol):
+    """Reads values that Spark does not know itself."""
+
+    columns: pa.Schema
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Return the columns of a value. Raises ValueError."""
+        ...
+
+
+def decode(rows: DataFrame, job: TableJob) -> DataFrame:
+    """Return the table's columns, the source's, and the reason of a row that is bad.
+
+    Raises:
+        BadJob: the schema cannot be read or used.
+    """
+    if job.value.format is ValueFormat.RAW:
+        found = rows.withColumn(REASON_COLUMN, F.lit(None).cast("string"))
+    elif job.value.format is ValueFormat.JSON:
+        found = _decode_json(rows, job.value)
+    else:
+        found = _decode_here(rows, _values_of(job.value))
+    for name, sql in job.columns.items():
+        found = found.withColumn(name, F.expr(sql))
+    return found.withColumn(REASON_COLUMN, _with_required(job.required))
+
+
+def _with_required(required: Iterable[str]) -> Column:
+    reasons = [F.col(REASON_COLUMN)]
+    reasons += [
+        F.when(F.col(name).isNull(), F.lit(f"column {name} is missing")) for name in required
+    ]
+    return F.coalesce(*reasons)
+
+
+# -- JSON, which Spark reads itself ------------------------------------------
+
+
+def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
+    assert value.schema is not None
+    try:
+        declared = StructType.fromDDL(value.schema)
+    except Exception as error:
+        raise BadJob(f"value.schema: {error}") from error
+    if not isinstance(declared, StructType):
+        raise BadJob(f"value.schema: {value.schema!r} is one type, not columns")
+    _check_names(declared.names)
+    schema = StructType([*declared.fields, StructField(_CORRUPT, StringType())])
+    text = F.col("value").cast("string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = rows.withColumn(_VALUE, F.from_json(text, schema, options))
+    corrupt = F.col(f"{_VALUE}.{_CORRUPT}").isNotNull() | F.col(_VALUE).isNull()
+    reason = (
+        F.when(F.col("value").isNull(), F.lit(_NULL))
+        .when(F.get_json_object(text, "$").isNull(), F.lit("the value is not JSON"))
+        .when(corrupt, F.lit(f"the value does not fit the schema: {value.schema}"))
+    )
+    return parsed.select(
+        *(F.col(f"{_VALUE}.{each}").alias(each) for each in declared.names),
+        *SOURCE_COLUMNS,
+        "value",
+        reason.alias(REASON_COLUMN),
+    )
+
+
+# -- what is read in Python --------------------------------------------------
+
+
+def _values_of(value: ValueSpec) -> Values:
+    assert value.schema_file is not None
+    try:
+        content = Path(value.schema_file).read_bytes()
+        if value.format is ValueFormat.AVRO:
+            return AvroValues(content.decode(), framed=value.framed)
+        assert value.message is not None
+        return ProtobufValues(content, value.message, framed=value.framed)
+    except OSError as error:
+        raise BadJob(f"value.schema_file {value.schema_file}: {error.strerror}") from error
+    except (BadSchema, UnicodeDecodeError) as error:
+        raise BadJob(f"value.schema_file {value.schema_file}: {error}") from error
+
+
+def _decode_here(rows: DataFrame, values: Values) -> DataFrame:
+    _check_names(values.columns.names)
+    kept = rows.select(*SOURCE_COLUMNS, "value")
+    fields = from_arrow_schema(values.columns).fields
+    reason = StructField(REASON_COLUMN, StringType())
+    schema = StructType([*fields, *kept.schema.fields, reason])
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield decode_batch(batch, values)
+
+    return kept.mapInArrow(run, schema)
+
+
+def decode_batch(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
+    """Put the columns of ``value`` before those that are there, and the reasons behind them."""
+    kind = pa.struct(list(values.columns))
+    found: list[dict[str, Any] | None] = []
+    reasons: list[str | None] = []
+    for value in batch.column("value").to_pylist():
+        columns, reason = None, None
+        if value is None:
+            reason = _NULL
+        else:
+            try:
+                columns = values.decode(value)
+                pa.scalar(columns, kind)  # a value that fits its schema may not fit its column
+            except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+                columns, reason = None, str(error)
+        found.append(columns)
+        reasons.append(reason)
+    decoded = pa.array(found, kind)
+    return pa.RecordBatch.from_arrays(
+        [*decoded.flatten(), *batch.columns, pa.array(reasons, pa.string())],
+        names=[*values.columns.names, *batch.schema.names, REASON_COLUMN],
+    )
+
+
+def _check_names(names: Iterable[str]) -> None:
+    taken = sorted({*SOURCE_COLUMNS, "value"} & {each.lower() for each in names})
+    if taken:
+        raise BadJob(
+            f"the schema has a column {taken[0]!r}, and so has every record of the source; "
+            "rename it in the schema"
+        )

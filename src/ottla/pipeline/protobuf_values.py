@@ -1,0 +1,182 @@
+"""Values that are one Protobuf message each, and the columns that its descriptor gives.
+
+The schema file is what ``protoc --include_imports --descriptor_set_out=FILE`` writes. Where a
+schema registry is used, five bytes and a list of indexes stand before the message (0, the schema's
+number, then zigzag varints: how many, and each); they are cut off.
+
+==========================  ================================
+Protobuf                    column
+==========================  ================================
+int32, sint32, sfixed32     int
+the other 32 and 64 bits    bigint
+float, double, bool         float, double, boolean
+string, enum                string
+bytes                       binary
+message, map, repeated      struct, map, array
+google.protobuf.Timestamp   timestamp
+==========================  ================================
+
+A field that can tell that it was not set (a message, ``optional``) is null then; any other has its
+default, which is what Protobuf's own readers see.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from ottla.pipeline.avro_values import FRAME_BYTES, BadSchema
+
+Datum: TypeAlias = Any
+"""What a field holds: as many types as Protobuf has."""
+
+_INT32: Final = frozenset(
+    {FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32}
+)
+_SCALAR: Final = {
+    FieldDescriptor.CPPTYPE_INT32: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+}
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_INT64_MAX: Final = 2**63 - 1
+_INDEXES_MAX: Final = 64
+
+
+class ProtobufValues:
+    """Reads values of one message."""
+
+    def __init__(self, descriptors: bytes, message: str, *, framed: bool = False) -> None:
+        self._made_of = (descriptors, message, framed)
+        pool = descriptor_pool.DescriptorPool()
+        try:
+            files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+            for each in files.file:
+                pool.Add(each)
+            self._descriptor = pool.FindMessageTypeByName(message)
+        except KeyError:
+            raise BadSchema(f"the schema file has no message {message!r}") from None
+        except (DecodeError, TypeError) as error:
+            raise BadSchema(f"not a set of Protobuf descriptors: {error}") from error
+        self._class = message_factory.GetMessageClass(self._descriptor)
+        self._framed = framed
+        self.columns = pa.schema(list(_struct(self._descriptor, ())))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Workers make their own: what Protobuf builds of descriptors does not travel.
+        return _made_of, self._made_of
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        """Return one value's columns.
+
+        Raises:
+            ValueError: these bytes are no such message, or a number is beyond a column.
+        """
+        found = self._class()
+        try:
+            found.ParseFromString(_unframed(value) if self._framed else value)
+        except DecodeError as error:
+            raise ValueError(f"not a {self._descriptor.name}: {error}") from error
+        return _fields(found)
+
+
+def _made_of(descriptors: bytes, message: str, framed: bool) -> ProtobufValues:
+    return ProtobufValues(descriptors, message, framed=framed)
+
+
+def _unframed(value: bytes) -> bytes:
+    if len(value) <= FRAME_BYTES or value[0] != 0:
+        raise ValueError("no schema number stands before the value")
+    count, position = _varint(value, FRAME_BYTES)
+    if count > _INDEXES_MAX:
+        raise ValueError("the list of indexes before the value is too long")
+    for _ in range(count):
+        _, position = _varint(value, position)
+    return value[position:]
+
+
+def _varint(value: bytes, position: int) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, 35, 7):
+        if position >= len(value):
+            break
+        byte = value[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position
+    raise ValueError("the list of indexes before the value is cut")
+
+
+# -- columns -----------------------------------------------------------------
+
+
+def _struct(descriptor: Descriptor, path: tuple[str, ...]) -> pa.StructType:
+    if descriptor.full_name in path:
+        raise BadSchema(f"{descriptor.full_name} holds itself: {' > '.join(path)}")
+    inside = (*path, descriptor.full_name)
+    return pa.struct([pa.field(each.name, _column(each, inside)) for each in descriptor.fields])
+
+
+def _column(field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
+    if _is_map(field):
+        key, value = (field.message_type.fields_by_name[each] for each in ("key", "value"))
+        return pa.map_(_single(key, path), _single(value, path))
+    one = _single(field, path)
+    return pa.list_(one) if field.is_repeated else one
+
+
+def _single(field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
+    if field.message_type is not None:
+        if field.message_type.full_name == _TIMESTAMP:
+            return pa.timestamp("us", "UTC")
+        return _struct(field.message_type, path)
+    if field.type in _INT32:
+        return pa.int32()
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return pa.binary()
+    return _SCALAR.get(field.cpp_type, pa.string())
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    kind = field.message_type
+    return field.is_repeated and kind is not None and kind.GetOptions().map_entry
+
+
+# -- values ------------------------------------------------------------------
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {each.name: _value(message, each) for each in message.DESCRIPTOR.fields}
+
+
+def _value(message: Message, field: FieldDescriptor) -> Datum:
+    found = getattr(message, field.name)
+    if _is_map(field):
+        value = field.message_type.fields_by_name["value"]
+        return [(key, _plain(value, found[key])) for key in found]
+    if field.is_repeated:
+        return [_plain(field, each) for each in found]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return _plain(field, found)
+
+
+def _plain(field: FieldDescriptor, value: Datum) -> Datum:
+    if field.message_type is not None:
+        if field.message_type.full_name == _TIMESTAMP:
+            return value.seconds * 1_000_000 + value.nanos // 1000
+        return _fields(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    if isinstance(value, int) and value > _INT64_MAX:
+        raise ValueError(f"{field.name}: {value} is beyond a bigint")
+    return value

@@ -1,0 +1,59 @@
+"""Declared tables: what makes sense, and what is said of the rest."""
+
+import pytest
+
+from ottla.pipeline.table_job import BadJob, TableFormat, ValueFormat, parse_job
+
+WHOLE = {"topic": "orders", "table": {"path": "tables/orders"}}
+
+
+def test_what_is_left_out_has_a_meaning():
+    job = parse_job(WHOLE)
+    assert job.value.format is ValueFormat.RAW
+    assert job.table.format is TableFormat.PARQUET
+    assert job.checkpoint_path == "tables/_checkpoints/orders"
+    assert job.source_options == {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "subscribe": "orders",
+        "startingOffsets": "earliest",
+    }
+
+
+def test_options_of_the_source_are_texts_and_decide():
+    source = {"maxOffsetsPerTrigger": 500, "failOnDataLoss": False, "startingOffsets": "latest"}
+    job = parse_job({**WHOLE, "source": source})
+    assert job.source_options["maxOffsetsPerTrigger"] == "500"
+    assert job.source_options["failOnDataLoss"] == "false"
+    assert job.source_options["startingOffsets"] == "latest"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"topic": None}, "topic"),
+        ({"tabel": {}}, "tabel"),
+        ({"table": {"path": "x", "partitions": []}}, "partitions"),
+        ({"table": {"path": "x", "format": "orc"}}, "orc"),
+        ({"table": {}}, r"table\.path is missing"),
+        ({"table": {"format": "iceberg", "path": "x"}}, r"table\.name"),
+        ({"table": {"format": "iceberg", "name": "db.t"}}, "checkpoint is missing"),
+        ({"table": {"path": "x", "compact_files": 1}}, "compact_files"),
+        ({"value": {"format": "json"}}, r"needs value\.schema"),
+        ({"value": {"format": "avro"}}, r"avro needs value\.schema_file"),
+        ({"value": {"format": "protobuf", "schema_file": "x"}}, r"needs value\.message"),
+        ({"value": {"format": "raw", "schema": "a int"}}, "means nothing"),
+        ({"value": {"format": "json", "schema": "a int", "framed": True}}, "mean nothing"),
+        ({"value": {"format": "avro", "schema_file": "x", "message": "M"}}, "means nothing"),
+        ({"dead_letters": "orders"}, "come back for ever"),
+        ({"columns": {"ottla_batch": "1"}}, "ottla_batch is kept"),
+        ({"source": {"assign": "{}"}}, r"source\.assign"),
+    ],
+)
+def test_what_makes_no_sense_is_named(changed, said):
+    with pytest.raises(BadJob, match=said):
+        parse_job({**WHOLE, **changed})
+
+
+def test_a_job_is_keys_and_values():
+    with pytest.raises(BadJob, match="keys and values"):
+        parse_job(["orders"])

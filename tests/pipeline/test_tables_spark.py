@@ -1,0 +1,162 @@
+"""Topics that become tables in Spark: once, whatever is replayed; bad records are put aside."""
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from source_world import World
+
+from ottla.pipeline.table_job import BadJob, parse_job
+from ottla.pipeline.tables import load_job, run_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(240)
+
+SCHEMA = "id bigint, amount double"
+
+
+class Table:
+    """A job of this test, and what its table holds."""
+
+    def __init__(self, spark: "SparkSession", world: World) -> None:
+        self._spark = spark
+        self._world = world
+        self.topic = world.create("given", 2)
+        self.dead = world.create("dead", 2)
+        self.path = world.tmp_path / "table"
+
+    def job(self, **changed: Any) -> Any:
+        declared: dict[str, Any] = {
+            "topic": self.topic,
+            "bootstrap": self._world.node.bootstrap,
+            "value": {"format": "json", "schema": SCHEMA},
+            "table": {"path": str(self.path), "partition_by": ["half"]},
+            "columns": {"half": "cast(id % 2 as int)"},
+            "required": ["id"],
+            "dead_letters": self.dead,
+            "source": {"maxOffsetsPerTrigger": 40},
+        }
+        return parse_job({**declared, **changed})
+
+    def run(self, **changed: Any) -> None:
+        run_table(self._spark, self.job(**changed))
+
+    @property
+    def ids(self) -> list[int]:
+        rows = self._spark.read.parquet(str(self.path)).select("id").collect()
+        return sorted(each["id"] for each in rows)
+
+    @property
+    def letters(self) -> dict[str, dict[str, str]]:
+        """What was put aside: value -> what the headers say."""
+        found = {}
+        for row in self._world.rows(subscribe=self.dead, includeHeaders="true"):
+            said = {each["key"]: each["value"].decode() for each in row["headers"]}
+            assert row["value"] not in found, "put aside twice"
+            found[row["value"].decode()] = said
+        return found
+
+    def forget_last_commit(self) -> None:
+        commits = self.path.parent / "_checkpoints" / "table" / "commits"
+        last = max(commits.glob("[0-9]*"), key=lambda each: int(each.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def table(spark: "SparkSession", world: World) -> Table:
+    return Table(spark, world)
+
+
+def orders(numbers: range) -> list[str]:
+    return [json.dumps({"id": each, "amount": each / 2}) for each in numbers]
+
+
+def test_rows_and_dead_letters_are_there_once_whatever_is_replayed(world, table):
+    bad = ["no json", '{"id": "seven"}', '{"amount": 1.5}']
+    world.produce(table.topic, [*orders(range(50)), *bad], partition=0)
+    world.produce(table.topic, orders(range(50, 100)), partition=1)
+    table.run()
+    assert table.ids == list(range(100))
+    letters = table.letters
+    assert letters.keys() == set(bad)
+    assert letters["no json"]["ottla.reason"] == "the value is not JSON"
+    assert "does not fit the schema" in letters['{"id": "seven"}']["ottla.reason"]
+    assert letters['{"amount": 1.5}']["ottla.reason"] == "column id is missing"
+    assert letters["no json"]["ottla.topic"] == table.topic
+    assert letters["no json"]["ottla.offset"] == "50"
+
+    table.forget_last_commit()
+    world.produce(table.topic, orders(range(100, 110)), partition=0)
+    table.run()
+    assert table.ids == list(range(110))
+    assert table.letters.keys() == set(bad)
+
+
+def test_small_files_are_merged_as_the_stream_goes_on(spark, world, table):
+    small = {"path": str(table.path), "partition_by": ["half"], "compact_files": 3}
+    for first in range(0, 60, 10):
+        world.produce(table.topic, orders(range(first, first + 10)))
+        table.run(table=small)
+    assert table.ids == list(range(60))
+    assert len(list(table.path.glob("half=0/*"))) < 5
+    read = spark.read.parquet(str(table.path))
+    assert read.where("half = 1").count() == 30
+
+
+def test_without_dead_letters_a_bad_record_stops_the_job_by_name(world, table):
+    world.produce(table.topic, [*orders(range(5)), "no json"], partition=1)
+    with pytest.raises(PySparkException, match=f"{table.topic}-1 at offset 5: the value is not"):
+        table.run(dead_letters=None)
+
+
+def test_avro_from_a_yaml_file(spark, world, table):
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}],
+    }
+    (world.tmp_path / "order.avsc").write_text(json.dumps(schema))
+    parsed = fastavro.parse_schema(schema)
+    values = []
+    for number in range(20):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, {"id": number, "amount": 0.5})
+        values.append(out.getvalue())
+    producer = Producer({"bootstrap.servers": world.node.bootstrap})
+    for value in values:
+        producer.produce(table.topic, value)
+    assert producer.flush(30) == 0
+    declared = world.tmp_path / "orders.yaml"
+    declared.write_text(
+        f"""
+        topic: {table.topic}
+        bootstrap: {world.node.bootstrap}
+        value: {{format: avro, schema_file: order.avsc}}
+        table: {{path: table}}
+        columns: {{place: offset}}
+        """
+    )
+    run_table(spark, load_job(declared))
+    assert table.ids == list(range(20))
+    assert spark.read.parquet(str(table.path)).columns == ["id", "amount", "place", "ottla_batch"]
+
+
+def test_what_is_wrong_with_a_declaration_is_said_before_anything_runs(spark, table, tmp_path):
+    with pytest.raises(BadJob, match="no column 'day'"):
+        table.run(table={"path": str(table.path), "partition_by": ["day"]})
+    with pytest.raises(BadJob, match=r"value\.schema"):
+        table.run(value={"format": "json", "schema": "id bigintt"})
+    with pytest.raises(BadJob, match="'offset'"):
+        table.run(value={"format": "json", "schema": "offset bigint"})
+    with pytest.raises(BadJob, match=r"nowhere\.avsc"):
+        table.run(value={"format": "avro", "schema_file": str(tmp_path / "nowhere.avsc")})
+    with pytest.raises(BadJob, match=r"nowhere\.yaml"):
+        load_job(Path("nowhere.yaml"))
