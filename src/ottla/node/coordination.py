@@ -21,6 +21,7 @@ from ottla.coordinators.groups.consumer_settings import (
     MigrationPolicy,
     assignor_names,
 )
+from ottla.coordinators.groups.group_values import Bounds
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.notes import Notes
 from ottla.coordinators.groups.service import GroupCoordinator
@@ -147,6 +148,14 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         is_served="consumer" in config.group_coordinator_rebalance_protocols,
+        session_bounds=Bounds(
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        heartbeat_bounds=Bounds(
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
     )
 
 

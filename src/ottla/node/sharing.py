@@ -12,9 +12,10 @@ from ottla.api.share_offsets import ShareOffsetHandlers
 from ottla.api.share_state import ShareStateHandlers
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.broker_links import BrokerLinks
+from ottla.coordinators.groups.group_values import Bounds, number_of_group, of_group
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.share_service import ShareGroups
-from ottla.coordinators.groups.share_settings import ShareSettings, number_of_group, of_group
+from ottla.coordinators.groups.share_settings import ShareSettings
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
@@ -131,6 +132,17 @@ def share_settings(config: BrokerConfig) -> ShareSettings:
         heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
         max_size=config.group_share_max_size,
         record_lock_duration_ms=config.group_share_record_lock_duration_ms,
+        session_bounds=Bounds(
+            config.group_share_min_session_timeout_ms, config.group_share_max_session_timeout_ms
+        ),
+        heartbeat_bounds=Bounds(
+            config.group_share_min_heartbeat_interval_ms,
+            config.group_share_max_heartbeat_interval_ms,
+        ),
+        lock_bounds=Bounds(
+            config.group_share_min_record_lock_duration_ms,
+            config.group_share_max_record_lock_duration_ms,
+        ),
     )
 
 
@@ -194,10 +206,13 @@ def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
 
 
 def _terms_of(config: BrokerConfig, watch: ImageWatch) -> Callable[[str], Terms]:
+    settings = share_settings(config)
+
     def terms_of(group_id: str) -> Terms:
-        image, default_ms = watch.image, config.group_share_record_lock_duration_ms
+        image, default_ms = watch.image, settings.record_lock_duration_ms
+        key = "share.record.lock.duration.ms"
         return Terms(
-            number_of_group(image, group_id, "share.record.lock.duration.ms", default_ms),
+            number_of_group(image, group_id, key, default_ms, settings.lock_bounds),
             of_group(image, group_id, "share.isolation.level", "") == "read_committed",
             of_group(image, group_id, "share.auto.offset.reset", "latest"),
             _dead_letters_of(image, group_id),

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.metadata.configs import ConfigResource, ConfigResourceType
+from ottla.coordinators.groups.group_values import ANY, Bounds, number_of_group
 from ottla.metadata.image import Image
 
 
@@ -41,6 +41,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600_000
     is_served: bool = True
+    session_bounds: Bounds = ANY
+    heartbeat_bounds: Bounds = ANY
 
 
 # By these names clients ask for them; a configuration may name Kafka's classes instead.
@@ -62,17 +64,11 @@ def assignor_names(configured: Iterable[str]) -> tuple[str, ...]:
 
 def session_timeout_ms(settings: ConsumerSettings, image: Image, group_id: str) -> int:
     """Return after which silence a member of a group is let go."""
-    return _of_group(image, group_id, "consumer.session.timeout.ms", settings.session_timeout_ms)
+    default, key = settings.session_timeout_ms, "consumer.session.timeout.ms"
+    return number_of_group(image, group_id, key, default, settings.session_bounds)
 
 
 def heartbeat_interval_ms(settings: ConsumerSettings, image: Image, group_id: str) -> int:
     """Return how often members of a group are told to send heartbeats."""
-    default = settings.heartbeat_interval_ms
-    return _of_group(image, group_id, "consumer.heartbeat.interval.ms", default)
-
-
-def _of_group(image: Image, group_id: str, key: str, default: int) -> int:
-    """Read one number; what the controller let in was checked, and is checked no more here."""
-    configs = image.configs.of(ConfigResource(ConfigResourceType.GROUP, group_id))
-    text = configs.get(key)
-    return int(text) if text is not None and text.strip().isdigit() else default
+    default, key = settings.heartbeat_interval_ms, "consumer.heartbeat.interval.ms"
+    return number_of_group(image, group_id, key, default, settings.heartbeat_bounds)

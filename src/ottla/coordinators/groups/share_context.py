@@ -5,7 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from ottla.coordinators.groups.consumer_topics import TopicHashes
-from ottla.coordinators.groups.share_settings import ShareSettings, number_of_group
+from ottla.coordinators.groups.group_values import number_of_group
+from ottla.coordinators.groups.share_settings import ShareSettings
 from ottla.metadata.image import Image
 
 
@@ -18,10 +19,11 @@ class ShareContext(msgspec.Struct):
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return after which silence a member is let go."""
-        default = self.settings.session_timeout_ms
-        return number_of_group(self.image(), group_id, "share.session.timeout.ms", default)
+        default, bounds = self.settings.session_timeout_ms, self.settings.session_bounds
+        return number_of_group(self.image(), group_id, "share.session.timeout.ms", default, bounds)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often members are told to send heartbeats."""
-        default = self.settings.heartbeat_interval_ms
-        return number_of_group(self.image(), group_id, "share.heartbeat.interval.ms", default)
+        default, bounds = self.settings.heartbeat_interval_ms, self.settings.heartbeat_bounds
+        key = "share.heartbeat.interval.ms"
+        return number_of_group(self.image(), group_id, key, default, bounds)

@@ -1,9 +1,8 @@
-"""The settings of share groups, and what the image says about one group."""
+"""The settings of share groups."""
 
 import msgspec
 
-from ottla.metadata.configs import ConfigResource, ConfigResourceType
-from ottla.metadata.image import Image
+from ottla.coordinators.groups.group_values import ANY, Bounds, number_of_group, of_group
 
 
 class ShareSettings(msgspec.Struct, frozen=True):
@@ -13,15 +12,9 @@ class ShareSettings(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int = 5000
     max_size: int = 200
     record_lock_duration_ms: int = 30_000
+    session_bounds: Bounds = ANY
+    heartbeat_bounds: Bounds = ANY
+    lock_bounds: Bounds = ANY
 
 
-def of_group(image: Image, group_id: str, key: str, default: str) -> str:
-    """Return what a group has set for itself."""
-    configs = image.configs.of(ConfigResource(ConfigResourceType.GROUP, group_id))
-    return configs.get(key) or default
-
-
-def number_of_group(image: Image, group_id: str, key: str, default: int) -> int:
-    """Return a number that a group has set for itself; the controller let in nothing else."""
-    text = of_group(image, group_id, key, "")
-    return int(text) if text.strip().isdigit() else default
+__all__ = ["ShareSettings", "number_of_group", "of_group"]

@@ -1,0 +1,50 @@
+"""What a group has set for itself, within what the broker allows."""
+
+import pytest
+from consumer_world import image_with
+from controller_images import image_of
+
+from ottla.coordinators.groups.consumer_settings import (
+    ConsumerSettings,
+    heartbeat_interval_ms,
+    session_timeout_ms,
+)
+from ottla.coordinators.groups.group_values import ANY, Bounds, number_of_group, of_group
+from ottla.coordinators.groups.share_context import ShareContext
+from ottla.coordinators.groups.share_settings import ShareSettings
+from ottla.metadata.configs import ConfigResourceType
+from ottla.metadata.image import Image
+from ottla.protocol.internal.metadata_topics import ConfigRecord
+
+
+def image_set(key: str, value: str) -> Image:
+    return image_of(ConfigRecord(ConfigResourceType.GROUP, "g", key, value))
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("500", 1000), ("1000", 1000), ("2500", 2500), ("9000", 4000), ("x", 7)]
+)
+def test_a_number_is_brought_within_bounds(value: str, found: int) -> None:
+    image = image_set("k", value)
+    assert number_of_group(image, "g", "k", 7, Bounds(1000, 4000)) == found
+    assert number_of_group(image, "other", "k", 7, Bounds(1000, 4000)) == 7, "the broker's own"
+
+
+def test_without_bounds_a_group_has_what_it_says() -> None:
+    assert number_of_group(image_set("k", "1"), "g", "k", 7, ANY) == 1
+    assert of_group(image_set("k", "word"), "g", "k", "") == "word"
+    assert of_group(image_with(), "g", "k", "none") == "none"
+
+
+def test_both_kinds_of_groups_go_by_the_brokers_bounds() -> None:
+    bounds = Bounds(40_000, 60_000)
+    consumer = ConsumerSettings(session_bounds=bounds, heartbeat_bounds=Bounds(3000, 9000))
+    low = image_set("consumer.session.timeout.ms", "10")
+    assert session_timeout_ms(consumer, low, "g") == 40_000
+    high = image_set("consumer.heartbeat.interval.ms", "99999")
+    assert heartbeat_interval_ms(consumer, high, "g") == 9000
+    settings = ShareSettings(session_bounds=bounds, heartbeat_bounds=Bounds(3000, 9000))
+    share = ShareContext(settings, lambda: image_set("share.session.timeout.ms", "99999"))
+    assert share.session_timeout_ms("g") == 60_000
+    share = ShareContext(settings, lambda: image_set("share.heartbeat.interval.ms", "1"))
+    assert share.heartbeat_interval_ms("g") == 3000
