@@ -135,6 +135,7 @@ PURE = [
     "pipeline/option_values.py",
     "pipeline/options.py",
     "pipeline/plan.py",
+    "pipeline/audit.py",
     "pipeline/decode.py",
     "pipeline/requests.py",
     "replication/fetch_session.py",
