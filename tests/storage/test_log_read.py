@@ -22,6 +22,7 @@ from ottla.protocol.records.writer import build_batch
 from ottla.sim.disk import SimDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.read import TRIMMED_BYTES_MIN
 from ottla.storage.recovery import Remembered
 
 ALL = 1 << 30
@@ -70,6 +71,53 @@ def test_nothing_at_or_behind_the_bound_is_given(sizes, data) -> None:
             break
     wanted = [end for end in ends if offset < end <= upto] if offset < upto else []
     assert [last + 1 for _, last in got] == wanted
+
+
+def test_a_large_batch_that_does_not_fit_is_not_sent_in_part() -> None:
+    """Its reader would throw the part away and ask for all of it again."""
+    log = open_log(SimDisk(), LogConfig())
+    for _ in range(5):
+        append(log, b"x" * 100_000)
+    size = log.segments[0].size // 5
+    for whole in range(1, 5):
+        for more in (0, 1, TRIMMED_BYTES_MIN, size - 1):
+            assert log.read(0, whole * size + more, upto=5).length == whole * size
+    assert log.read(0, 5 * size + 50_000, upto=5).length == 5 * size
+    assert log.read(1, size + 50_000, upto=5) == log.read(1, size, upto=5)
+    assert log.read(0, 1, upto=5).length == size
+
+
+@given(st.lists(st.integers(1, 60_000), min_size=1, max_size=12), st.data())
+def test_whatever_the_sizes_a_reader_gets_all_and_little_that_is_useless(sizes, data) -> None:
+    log = open_log(SimDisk(), LogConfig())
+    for size in sizes:
+        append(log, b"x" * size)
+    bytes_max = data.draw(st.integers(1, 200_000))
+    at, got = 0, []
+    while part := fetched(log, at, bytes_max):
+        found = log.read(at, bytes_max, upto=log.log_end_offset)
+        whole = sum(_size(log, last) for _, last in part)
+        assert found.length == whole or found.length < TRIMMED_BYTES_MIN
+        got += part
+        at = part[-1][1] + 1
+    assert got == [(i, i) for i in range(len(sizes))]
+
+
+def _size(log: Log, offset: int) -> int:
+    found = log.segments[0].find(offset)
+    assert found is not None
+    return found.header.size
+
+
+def test_a_damaged_index_never_cuts_the_first_batch() -> None:
+    log = open_log(SimDisk(), LogConfig())
+    for _ in range(4):
+        append(log, b"x" * 100_000)
+    segment = log.segments[0]
+    size = segment.size // 4
+    for wrong in (10, size - 1, size + 1, 2 * size - 7):
+        segment.offset_index._tail[:] = [(1, wrong)]
+        assert log.read(0, 2 * size + 50_000, upto=4).length == 2 * size + 50_000
 
 
 def test_a_slice_is_cut_at_bytes_max_but_never_inside_its_first_batch() -> None:

@@ -38,6 +38,11 @@ class OffsetIndex(SparseIndex):
             return self.base_offset, 0
         return Offset(self.base_offset + entry[0]), entry[1]
 
+    def last_position_below(self, limit: int) -> int:
+        """Return where the last noted batch begins that begins below ``limit``; 0 for none."""
+        entry = self._find(1, limit)[1]
+        return 0 if entry is None else entry[1]
+
     def truncate_to(self, offset: Offset) -> None:
         """Forget entries at or above ``offset``."""
         self.keep(self.count_below(0, offset - self.base_offset))
