@@ -51,6 +51,7 @@ class Broker:
     format_command: list[str]
     command: list[str]
     process: "subprocess.Popen[bytes] | None" = None
+    core: int | None = BROKER_CORE
 
     @property
     def bootstrap(self) -> str:
@@ -64,16 +65,24 @@ class Broker:
     def start(self) -> float:
         """Start it; return the seconds until it gave its first reply."""
         began = perf_counter()
+        self.begin()
+        self.wait()
+        return perf_counter() - began
+
+    def begin(self) -> None:
+        """Start it; returns before it replies."""
+        pins = [] if self.core is None else pinned(self.core)
         with (self.root / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                [*pinned(BROKER_CORE), *self.command], stdout=output, stderr=output
-            )
+            self.process = subprocess.Popen([*pins, *self.command], stdout=output, stderr=output)
+
+    def wait(self) -> None:
+        """Wait until it replies. Raises RuntimeError."""
+        assert self.process is not None
         deadline = monotonic() + WAIT_S_MAX
         while not self._replies():
             if self.process.poll() is not None or monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not start: {self.said()[-2000:]}")
             sleep(0.001)
-        return perf_counter() - began
 
     def _replies(self) -> bool:
         try:
@@ -134,9 +143,15 @@ def ottla(root: Path) -> Broker:
     root.mkdir(parents=True)
     port, controller_port = free_ports(2)
     settings = str(_settings(root, port, controller_port))
-    command = [sys.executable, "-m", "ottla.cli.main"]
+    command, running = ottla_command()
     formatting = [*command, "format", "-t", CLUSTER_ID, "-c", settings]
-    return Broker("Ottla", root, port, formatting, [*command, "server", settings])
+    return Broker("Ottla", root, port, formatting, [*running, settings])
+
+
+def ottla_command() -> tuple[list[str], list[str]]:
+    """Return what formats, and what runs a node of ours, up to the settings."""
+    command = [sys.executable, "-m", "ottla.cli.main"]
+    return command, [*command, "server"]
 
 
 def kafka(root: Path) -> Broker:
@@ -145,18 +160,24 @@ def kafka(root: Path) -> Broker:
     root.mkdir(parents=True)
     port, controller_port = free_ports(2)
     settings = str(_settings(root, port, controller_port))
-    (root / "log4j2.properties").write_text(
+    command, running = kafka_java(root)
+    formatting = [*command, "format", "-t", CLUSTER_ID, "-c", settings]
+    return Broker("Kafka", root, port, formatting, [*running, settings])
+
+
+def kafka_java(root: Path) -> tuple[list[str], list[str]]:
+    """Return what formats, and what runs an Apache Kafka, up to the settings. Raises Missing."""
+    fetch_jars()
+    logging = root / "log4j2.properties"
+    logging.write_text(
         "status=error\nrootLogger.level=warn\nappender.c.type=Console\nappender.c.name=c\n"
         "appender.c.layout.type=PatternLayout\nrootLogger.appenderRef.c.ref=c\n"
     )
-    log = f"-Dlog4j2.configurationFile={root / 'log4j2.properties'}"
-    java = ["java", log, "-cp", f"{JARS}/*"]
+    java = ["java", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{JARS}/*"]
     # The options of Kafka's own start script.
     heap = ["-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
     heap += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
-    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", settings]
-    running = [java[0], *heap, *java[1:], "kafka.Kafka", settings]
-    return Broker("Kafka", root, port, formatting, running)
+    return [*java, "kafka.tools.StorageTool"], [java[0], *heap, *java[1:], "kafka.Kafka"]
 
 
 def fetch_jars() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
 from ottla.sim.cluster import cluster
+from ottla.sim.cluster_directed import joining, minimum
 from ottla.sim.cluster_unclean import unclean
 from ottla.sim.controllers import controllers
 from ottla.sim.coordinators import coordinators
@@ -187,5 +188,7 @@ SCENARIOS: dict[str, Scenario] = {
     "controllers": controllers,
     "cluster": cluster,
     "unclean": unclean,
+    "joining": joining,
+    "minimum": minimum,
     "coordinators": coordinators,
 }
