@@ -192,11 +192,7 @@ def build_node(ground: Ground) -> NodeParts:
     liveness = Liveness(ground.loaded.broker.broker_session_timeout_ms)
     is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")
     controller = _controller(ground, quorum, loader, liveness) if is_controller else None
-    recovery = (
-        None
-        if controller is None
-        else build_recovery(ground, watch, controller, _config_context(ground, quorum))
-    )
+    recovery = None if controller is None else _recovery(ground, quorum, watch, controller)
     on_role = [meters.on_role] if controller is None else [controller.on_role, meters.on_role]
     on_applied = [] if controller is None else [controller.on_applied]
     lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
@@ -209,6 +205,7 @@ def build_node(ground: Ground) -> NodeParts:
     if recovery is not None:
         publishers.append(recovery)
     loader.follow_with(Followers(publishers, on_role, on_applied, snapshotter))
+    view = _view(ground, quorum, watch, (controller, recovery), lifecycle, hosting)
     return NodeParts(
         quorum=quorum,
         watch=watch,
@@ -237,12 +234,7 @@ def build_node(ground: Ground) -> NodeParts:
         ),
         topic_creation=None if keeping is None else keeping.creation,
         meters=meters,
-        metrics=build_metrics(
-            ground,
-            meters,
-            _view(ground, quorum, watch, (controller, recovery), lifecycle, hosting),
-            None if keeping is None else keeping.coordinators.group_page,
-        ),
+        metrics=_metrics(ground, keeping, view),
     )
 
 
@@ -278,6 +270,18 @@ def _view(
         disk_sizes=lambda: {} if hosting is None else hosting.disk_scan.sizes,
         unclean_elections=lambda: 0 if recovery is None else recovery.elected,
     )
+
+
+def _recovery(
+    ground: Ground, quorum: NodeQuorum, watch: ImageWatch, controller: Controller
+) -> UncleanRecovery:
+    return build_recovery(ground, watch, controller, _config_context(ground, quorum))
+
+
+def _metrics(ground: Ground, keeping: "Keeping | None", view: NodeView) -> HttpService | None:
+    """Return what serves the node's pages, those about groups where it is a broker."""
+    group_page = None if keeping is None else keeping.coordinators.group_page
+    return build_metrics(ground, ground.meters, view, group_page)
 
 
 def _shared(ground: Ground, meters: Meters) -> Shared:
