@@ -204,6 +204,17 @@ def test_b8_refusals_are_never_an_offset() -> None:
         assert (row.error_code, row.offset, row.timestamp) == (code, -1, -1)
 
 
+@pytest.mark.parametrize("timestamp", [5, MAX])
+def test_a_disk_that_fails_a_search_takes_the_directory_offline(timestamp: int) -> None:
+    broker = Broker()
+    partition = broker.host()
+    append_at(partition, 1, 7)
+    broker.machine.disk.fail("read")
+    assert listed(broker, timestamp).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.machine.around.failed == [broker.machine.directory.path]
+    assert partition.offline is not None
+
+
 def test_only_the_leader_answers_but_to_who_debugs() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE, leader=2)

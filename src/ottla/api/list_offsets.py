@@ -146,10 +146,10 @@ def _earliest(partition: Partition) -> TimestampedOffset:
 
 def _search(partition: Partition, timestamp: int) -> TimestampedOffset | None:
     if timestamp == MAX_TIMESTAMP:
-        return partition.log.max_timestamp()
+        return partition.find_timestamp(None)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
-    return partition.log.offset_for_timestamp(Millis(timestamp))
+    return partition.find_timestamp(Millis(timestamp))
 
 
 def _code(fault: Fault, version: int) -> ErrorCode:

@@ -44,7 +44,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.partition_names import TopicPartition
-from ottla.storage.read import Slice
+from ottla.storage.read import Slice, TimestampedOffset
 
 HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 """DeleteRecords: everything below the high watermark."""
@@ -331,6 +331,21 @@ class Partition(AppendingPartition):
             raise
         self._wakers.wake()
         return wanted
+
+    def find_timestamp(self, timestamp: Millis | None) -> TimestampedOffset | None:
+        """Find the first record at or after a time, or for None that with the largest time.
+
+        Raises:
+            StorageFailed, CorruptBatch: it cannot be read.
+        """
+        self.check_online()
+        try:
+            if timestamp is None:
+                return self.log.max_timestamp()
+            return self.log.offset_for_timestamp(timestamp)
+        except StorageFailed as fault:
+            self._around.storage_failed(self.directory, fault.reason)
+            raise
 
     def when_deleted(self, offset: Offset, done: Done) -> Unsubscribe:
         """Call ``done`` once no replica that is alive starts below ``offset``, maybe at once."""
