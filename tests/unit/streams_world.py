@@ -1,5 +1,6 @@
 """A shard of groups with topics to read, and members that speak the streams protocol to it."""
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -26,6 +27,7 @@ from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.metadata.image import Image
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
+from ottla.protocol.messages.streams_group_describe import TaskIds
 from ottla.protocol.messages.streams_group_heartbeat import (
     CopartitionGroup,
     RequestTaskIds,
@@ -205,7 +207,7 @@ def _named(tasks: frozenset[tuple[str, int]]) -> Tasks:
     return found
 
 
-def told(listed: list[ResponseTaskIds] | None) -> Tasks | None:
+def told(listed: Iterable[ResponseTaskIds | TaskIds] | None) -> Tasks | None:
     """Tasks as a reply has them."""
     return None if listed is None else {each.subtopology_id: each.partitions for each in listed}
 

@@ -184,8 +184,9 @@ def test_a_protocol_that_is_off_is_not_answered() -> None:
 def test_members_need_the_group_and_every_topic_of_their_topology() -> None:
     nobody = GroupAccess(read_group=lambda caller, name: False)
     assert Broker(nobody).beat().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    for hidden in ("t", *INTERNAL):
-        access = GroupAccess(describe_topic=lambda caller, name, hidden=hidden: name != hidden)
+    for each in ("t", *INTERNAL):
+        hidden = {each}
+        access = GroupAccess(describe_topic=lambda caller, name, hidden=hidden: name not in hidden)
         assert Broker(access).beat().error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

@@ -226,8 +226,9 @@ def test_a_new_group_waits_for_more_members() -> None:
     assert statuses(world.enter("b")) == [Status.ASSIGNMENT_DELAYED]
     assert statuses(world.beat("a", 1)) == [Status.ASSIGNMENT_DELAYED]
     world.pass_ms(1)
-    assert len(told(world.beat("a", 1, {}).active_tasks)["0"]) == 2
-    assert len(told(world.beat("b", 1, {}).active_tasks)["0"]) == 2
+    for member_id in ("a", "b"):
+        world.beat(member_id, 1, {})
+        assert len(world.active(member_id)) == 2
     assert world.app().state_name() == "Stable"
 
 
@@ -345,8 +346,9 @@ def test_another_topology_is_refused_and_an_older_one_is_told_so() -> None:
     assert joining_refused(world, "b", topology=sums(2)) is ErrorCode.INVALID_REQUEST
     reply = world.enter("b", topology=counting_at(0))
     assert statuses(reply) == [Status.STALE_TOPOLOGY]
-    assert world.app().topology is not None
-    assert world.app().topology.epoch == 1
+    topology = world.app().topology
+    assert topology is not None
+    assert topology.epoch == 1
     assert statuses(world.beat("a", 2, {"0": [0, 1, 2, 3]})) == []
 
 
@@ -598,6 +600,16 @@ def test_an_endpoint_that_is_gone_is_told_of() -> None:
     assert reply.endpoint_information_epoch > epoch
 
 
+def test_a_new_coordinator_does_not_take_an_old_number_for_its_own() -> None:
+    world = StreamsWorld()
+    known = world.enter("a", user_endpoint=RequestEndpoint("one", 1)).endpoint_information_epoch
+    world.enter("b")
+    world = world.reload()
+    world.beat("a", 2, {"0": [0, 1, 2, 3]}, user_endpoint=RequestEndpoint("two", 2))
+    reply = world.beat("b", 3, {}, endpoint_information_epoch=known)
+    assert list(endpoints(reply) or ()) == ["two:2"]
+
+
 def test_a_shorter_topic_has_only_its_own_partitions() -> None:
     topology = Topology(0, [Subtopology("0", ["t", "u"])])
     world = StreamsWorld(image=image_with_topics({"t": 4, "u": 2}))
@@ -625,6 +637,17 @@ def test_a_group_of_streams_members_takes_no_classic_ones() -> None:
     world = StreamsWorld()
     world.enter("a")
     assert world.join().reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_drained_streams_group_becomes_a_classic_group_with_its_offsets() -> None:
+    world = StreamsWorld()
+    world.enter("a")
+    world.commit(41, "a", 2)
+    world.beat("a", -1)
+    world.stable(1)
+    again = world.reload()
+    assert again.machine.groups["g"].type.value == "classic"
+    assert again.machine.offsets.of_group("g")["t", 0].offset == 41
 
 
 def test_only_an_empty_group_is_deleted_and_nothing_of_it_is_left() -> None:

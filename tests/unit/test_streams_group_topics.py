@@ -256,7 +256,7 @@ TOPOLOGIES = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(TOPOLOGIES, st.dictionaries(NAMES, st.integers(1, 4)))
 def test_any_topology_is_configured_told_of_or_refused(
     topology: Topology, counts: dict[str, int]
@@ -274,7 +274,7 @@ def test_any_topology_is_configured_told_of_or_refused(
         assert configure(topology, after.get).is_ready()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(TOPOLOGIES)
 def test_a_record_brings_a_topology_back(topology: Topology) -> None:
     record = topology_record("g", topology)

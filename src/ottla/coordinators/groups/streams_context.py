@@ -6,7 +6,7 @@ still being formed, and how often endpoints have changed.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,10 @@ from ottla.coordinators.groups.streams_settings import NUM_STANDBY_REPLICAS, Str
 from ottla.coordinators.groups.streams_topics import Configured, configure
 from ottla.coordinators.groups.streams_topology import Topology
 from ottla.metadata.image import Image
+
+# Endpoints change seldom more often than this within an epoch of their group.
+_APART: Final = 1000
+_INT_MAX: Final = 2**31 - 1
 
 
 class Seen(NamedTuple):
@@ -76,9 +80,17 @@ class StreamsContext(msgspec.Struct):
         """Return how often the endpoints of a group have changed what they run."""
         return self.endpoint_epochs.get(group_id, 0)
 
+    def take_over(self, group: StreamsGroup) -> None:
+        """Begin to coordinate a group that was coordinated elsewhere.
+
+        Its endpoints are counted on from a number that the coordinator before has hardly told
+        anybody: a member that knows the same number is not told what it missed.
+        """
+        self.endpoint_epochs[group.group_id] = group.epoch * _APART & _INT_MAX
+
     def note_endpoint(self, group_id: str) -> None:
         """An endpoint runs other tasks than before: all members shall hear of it."""
-        self.endpoint_epochs[group_id] = self.endpoint_epoch(group_id) + 1
+        self.endpoint_epochs[group_id] = self.endpoint_epoch(group_id) + 1 & _INT_MAX
 
     def note_members(self, group: StreamsGroup) -> None:
         """A group has changed. One without members has nobody to shut down any more."""

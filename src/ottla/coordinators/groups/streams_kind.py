@@ -81,6 +81,7 @@ class StreamsKind:
         for group_id in sorted(machine.groups):
             group = machine.groups[group_id]
             if isinstance(group, StreamsGroup):
+                self.context.take_over(group)
                 for member_id in sorted(group.members):
                     timers.extend(self._first_timers(group_id, group.members[member_id]))
         return timers
