@@ -11,7 +11,7 @@ from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import Asked, parse_fetch
 from ottla.api.replies import Chunk, FileRange
-from ottla.protocol.codec import decode, encode
+from ottla.protocol.codec import decode_prefix, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.messages import fetch
@@ -124,7 +124,7 @@ def test_bad_bytes_are_refused_or_mean_the_same_to_the_codec(
             at = data.draw(st.integers(0, len(body) - 1))
             body[at] = data.draw(st.integers(0, 255))
     try:
-        known = decode(fetch.FetchRequest, version, memoryview(body))
+        known, _ = decode_prefix(fetch.FetchRequest, version, memoryview(body))
     except ProtocolFault:
         known = None
     try:

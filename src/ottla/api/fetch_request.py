@@ -174,9 +174,6 @@ class _Reader:
         rack_id = self._string() if version >= 11 else ""
         if self._is_flexible:
             replica_id, replica_epoch = self._replica_state(replica_id)
-        if self._position != len(body):
-            count = len(body) - self._position
-            raise ProtocolFault(f"Fetch v{version}: {count} bytes behind the last field")
         return FetchAsk(
             version,
             replica_id,

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.partition_wait import PartitionWait, Subscribe
+from ottla.api.produce_lane import ProduceLane
 from ottla.api.produce_reply import (
     CURRENT_LEADER_VERSION_FIRST,
     PartitionResult,
@@ -164,7 +165,8 @@ class ProduceHandler:
 
     def routes(self) -> tuple[Route, ...]:
         """Return the part of a route table that takes records."""
-        return (Route(ApiKey.PRODUCE, self.handle, raw=True, keeps_body=False),)
+        lane = ProduceLane(self._partitions, self._clock, self._events, self._rules_of)
+        return (Route(ApiKey.PRODUCE, self.handle, raw=True, keeps_body=False, quick=lane.serve),)
 
     def handle(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Serve one request.

@@ -14,6 +14,7 @@ From version 9 lengths are compact (a varint of length + 1, 0 for null) and ever
 with tagged fields, of which none is known. Records are not copied: they are views into the body.
 
 Pure, and all or nothing: a body that is no request is a fault before anything is appended.
+What stands behind the last field is not looked at, as in Kafka.
 """
 
 from struct import Struct
@@ -55,26 +56,22 @@ def parse_produce(body: memoryview, version: int) -> ProduceBody:
     """Read a body.
 
     Raises:
-        ProtocolFault: it ends too early or too late, or a length in it is impossible.
+        ProtocolFault: it ends too early, or a length in it is impossible.
     """
     try:
         if version < FLEXIBLE_VERSION_FIRST:
-            found, position = _parse_classic(body)
-        else:
-            found, position = _parse_flexible(body, version >= TOPIC_ID_VERSION_FIRST)
+            return _parse_classic(body)
+        return _parse_flexible(body, version >= TOPIC_ID_VERSION_FIRST)
     except (IndexError, struct_error):
         raise ProtocolFault("Produce: the body ends within a field") from None
     except UnicodeDecodeError:
         raise ProtocolFault("Produce: a name is not UTF-8") from None
-    if position != len(body):
-        raise ProtocolFault(f"Produce: {len(body) - position} bytes behind the body")
-    return found
 
 
 # -- versions 3 to 8 ---------------------------------------------------------
 
 
-def _parse_classic(body: memoryview) -> tuple[ProduceBody, int]:
+def _parse_classic(body: memoryview) -> ProduceBody:
     transactional_id, position = _string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, position)
     count, position = _count(body, position + _ACKS_AND_TIMEOUT.size)
@@ -91,7 +88,7 @@ def _parse_classic(body: memoryview) -> tuple[ProduceBody, int]:
             records, position = _records(body, position, length)
             partitions.append((index, records))
         topics.append((name, partitions))
-    return ProduceBody(transactional_id, acks, timeout_ms, topics), position
+    return ProduceBody(transactional_id, acks, timeout_ms, topics)
 
 
 def _string(body: memoryview, position: int) -> tuple[str | None, int]:
@@ -130,7 +127,7 @@ def _records(body: memoryview, position: int, length: int) -> tuple[memoryview |
 # -- versions 9 to 13 --------------------------------------------------------
 
 
-def _parse_flexible(body: memoryview, has_topic_ids: bool) -> tuple[ProduceBody, int]:
+def _parse_flexible(body: memoryview, has_topic_ids: bool) -> ProduceBody:
     length, position = _uvarint(body, 0)
     transactional_id: str | None = None
     if length:
@@ -148,8 +145,8 @@ def _parse_flexible(body: memoryview, has_topic_ids: bool) -> tuple[ProduceBody,
         partitions, position = _compact_partitions(body, position)
         position = _end_struct(body, position)
         topics.append((name, partitions))
-    position = _end_struct(body, position)
-    return ProduceBody(transactional_id, acks, timeout_ms, topics), position
+    _end_struct(body, position)
+    return ProduceBody(transactional_id, acks, timeout_ms, topics)
 
 
 def _compact_partitions(body: memoryview, position: int) -> tuple[list[Partition], int]:

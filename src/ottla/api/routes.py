@@ -18,6 +18,16 @@ valid until the handler has returned and, if it returned an awaitable, until tha
 route with ``keeps_body=False`` promises not to look at it after returning, which saves the
 connection from giving its buffer away: Produce is such. The same holds for records inside a
 decoded request; all else in one is a copy.
+
+A route may have a ``quick`` way, for requests that are many, small and alike:
+
+    quick(client, buffer, start, end) -> bytearray | None
+
+It is shown the frame ``buffer[start:end]`` before anybody else, of whatever API it is, beside
+the client id that the connection's request before had, as a header has it. It returns the whole
+reply (empty for none), or None for what is not its kind: then it has done nothing, and the frame
+is served as all are. It must come to the same reply as ``handle``. An API that has one is never
+``hidden``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +61,9 @@ class Caller(msgspec.Struct, frozen=True):
     software_version: str = ""
 
 
+Quick = Callable[[bytes, bytearray, int, int], bytearray | None]
+
+
 class Route(msgspec.Struct, frozen=True):
     """One API and its handler. ``versions`` narrows what the codec speaks; None takes all."""
 
@@ -61,6 +74,7 @@ class Route(msgspec.Struct, frozen=True):
     raw: bool = False
     keeps_body: bool = True
     cancel_when_gone: bool = False
+    quick: Quick | None = None
 
 
 def nothing_hidden(key: ApiKey) -> bool:
@@ -95,6 +109,14 @@ class Routes:
     def find(self, key: int) -> tuple[Route, Versions] | None:
         """Return the route of an API and the versions served; None where this listener has none."""
         return self._found.get(key)
+
+    @property
+    def quick(self) -> tuple[ApiKey, Quick] | None:
+        """The API that has a quick way on this listener, and the way; None where none has."""
+        for route, _ in self._found.values():
+            if route.quick is not None and route.versions is None:
+                return route.api_key, route.quick
+        return None
 
     def __iter__(self) -> Iterator[tuple[ApiKey, Versions]]:
         """Yield what is served now, by rising key."""

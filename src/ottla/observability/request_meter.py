@@ -16,6 +16,7 @@ from ottla.protocol.errors import ErrorCode
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 # Bucket n holds what took less than 2**n microseconds; the last, all else (over two minutes).
 BUCKETS = 28
+_KEYS = max(ApiKey) + 1
 REASONS_MAX = 64
 """Reasons of ended connections that are told apart; the others are one."""
 
@@ -57,9 +58,10 @@ class RequestMeter:
 
     def __init__(self) -> None:
         self._listeners: dict[str, _Listener] = {}
-        self._requests: dict[ApiKey, int] = {}
+        # By key, as lists: an enumeration's hash is worked out by Python at every look.
+        self._requests = [0] * _KEYS
+        self._latencies = [Latency() for _ in range(_KEYS)]
         self._errors: dict[tuple[ApiKey, ErrorCode], int] = {}
-        self._latencies: dict[ApiKey, Latency] = {}
 
     # -- ServerEvents ----------------------------------------------------------
 
@@ -81,7 +83,7 @@ class RequestMeter:
 
     def requested(self, listener: str, key: ApiKey) -> None:
         """Count a request."""
-        self._requests[key] = self._requests.get(key, 0) + 1
+        self._requests[key] += 1
 
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
         """Count a handler's fault."""
@@ -93,10 +95,14 @@ class RequestMeter:
 
     def answered(self, listener: str, key: ApiKey, micros: int) -> None:
         """Take the time from a request's last byte to its reply being ready to leave."""
-        latency = self._latencies.get(key)
-        if latency is None:
-            latency = self._latencies[key] = Latency()
-        latency.add(micros)
+        self._latencies[key].add(micros)
+
+    def answered_at_once(self, listener: str, key: ApiKey) -> None:
+        """Count a request and no time."""
+        self._requests[key] += 1
+        latency = self._latencies[key]
+        latency.count += 1
+        latency.buckets[0] += 1
 
     def _listener(self, name: str) -> _Listener:
         found = self._listeners.get(name)
@@ -113,7 +119,11 @@ class RequestMeter:
             "kafka_network_requestmetrics_requests_total",
             Kind.COUNTER,
             "Requests that reached their handler.",
-            tuple(Sample(_of(key), count) for key, count in sorted(self._requests.items())),
+            tuple(
+                Sample(_of(key), self._requests[key])
+                for key in sorted(ApiKey)
+                if self._requests[key]
+            ),
         )
         yield Family(
             "kafka_network_requestmetrics_errors_total",
@@ -130,8 +140,9 @@ class RequestMeter:
             "Milliseconds from a request's last byte to its reply being ready.",
             tuple(
                 sample
-                for key, latency in sorted(self._latencies.items())
-                for sample in _summary(_of(key), latency)
+                for key in sorted(ApiKey)
+                if self._latencies[key].count
+                for sample in _summary(_of(key), self._latencies[key])
             ),
         )
 

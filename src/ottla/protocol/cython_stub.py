@@ -14,6 +14,7 @@ _Decorated = TypeVar("_Decorated")
 compiled: Final = False
 
 bint: TypeAlias = builtins.bool
+void: TypeAlias = None
 int: TypeAlias = builtins.int
 uint: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int

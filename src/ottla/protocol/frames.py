@@ -223,6 +223,14 @@ def _read_client_id(view: memoryview, length: int) -> tuple[str | None, int]:
         raise ProtocolFault("client id is not UTF-8") from error
 
 
+def client_field(client_id: str | None) -> bytes:
+    """Return a client id as a request's header has it."""
+    if client_id is None:
+        return b"\xff\xff"
+    encoded = client_id.encode()
+    return len(encoded).to_bytes(2, "big") + encoded
+
+
 def _skip_header_tags(view: memoryview, position: int) -> int:
     try:
         if not view[position]:  # none, as nearly always

@@ -71,7 +71,9 @@ class AppendingPartition:
 
     def _appended(self) -> None:
         """Sync if that is due, then tell whoever waits for what was appended."""
-        self.flush_if_due()
+        log = self.log
+        if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
+            self.flush_if_due()
         self._advance()
         self._wakers.wake()
 

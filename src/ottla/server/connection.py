@@ -20,9 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
-from ottla.api.routes import ANONYMOUS, Caller
+from ottla.api.routes import ANONYMOUS, Caller, Quick
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.frames import LENGTH_SIZE, client_field
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address, Clock
@@ -114,7 +115,10 @@ class Connection(asyncio.BufferedProtocol):
         self._handshake = serving.handshake() if serving.handshake else None
         principal = ANONYMOUS if self._handshake is None else ""
         self._caller = Caller(principal, None, peer, serving.listener)
+        self._client = client_field(None)
         self._inlet = Inlet()
+        self._quick = serving.dispatcher.quick
+        self._listener = serving.listener
         self._order: ReplyOrder[Outgoing] = ReplyOrder()
         self._parked: dict[_Parked, None] = {}
         self._loop = asyncio.get_running_loop()
@@ -132,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = False
         self._reason = "by peer"
         self._last_active: Millis = serving.clock.monotonic()
+        self._has_moved = False  # bytes, since activity was last asked for
         self._frame_since: Millis | None = None
 
     # -- what asyncio calls ----------------------------------------------------
@@ -149,11 +154,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what came. Nothing is done before a length, then a frame, is whole."""
-        self._last_active = self._serving.clock.monotonic()
+        self._has_moved = True
         if self._inlet.filled(nbytes):
-            self._serve_frames()
+            if self._quick is None or not self._serve_quick(*self._quick):
+                self._serve_frames()
         elif self._frame_since is None:
-            self._frame_since = self._last_active
+            self._frame_since = self._serving.clock.monotonic()
 
     def eof_received(self) -> bool:
         """Close, as Kafka does: who sends no more has no interest in replies."""
@@ -189,7 +195,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def activity(self) -> Activity:
-        """What the deadlines are measured by."""
+        """What the deadlines are measured by.
+
+        To be asked for now and then: bytes that moved since the last time count as moved now.
+        """
+        if self._has_moved:
+            self._has_moved = False
+            self._last_active = self._serving.clock.monotonic()
         return Activity(
             last_active=self._last_active,
             frame_since=self._frame_since,
@@ -259,6 +271,35 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_since = None
         self._settle()
 
+    def _serve_quick(self, key: ApiKey, serve: Quick) -> bool:
+        """Serve the one frame that is here, if it is plain and nothing is under way.
+
+        False where it is not so; nothing has been done then.
+        """
+        if not self._may_be_quick():
+            return False
+        inlet = self._inlet
+        end = inlet.only_frame(self._serving.limits.frame_bytes_max)
+        reply = serve(self._client, inlet.buffer, LENGTH_SIZE, end) if end else None
+        if reply is None:
+            return False
+        inlet.take_all()
+        self._frame_since = None
+        self._serving.events.answered_at_once(self._listener, key)
+        if reply and not self._outlet.send(reply):
+            self._settle()
+        return True
+
+    def _may_be_quick(self) -> bool:
+        if self._is_over or self._is_draining or self._is_finishing or self._is_turn_over:
+            return False
+        if self._mute is not None or self._order.turns or self._outlet.pending:
+            return False
+        handshake = self._handshake
+        return handshake is None or (
+            handshake.principal is not None and not handshake.expects_token
+        )
+
     def _serve(self, frame: memoryview) -> None:
         if self._handshake is not None and self._handshake.expects_token:
             self._put(self._token_reply(self._handshake, frame))
@@ -272,7 +313,9 @@ class Connection(asyncio.BufferedProtocol):
         if call.holds_frame and call.message is None and len(frame) <= COPIED_BYTES_MAX:
             call.request = call.request._replace(body=memoryview(bytearray(call.request.body)))
             call.holds_frame = False
-        self._caller = caller = self._serving.dispatcher.caller_of(call, self._caller)
+        caller = self._serving.dispatcher.caller_of(call, self._caller)
+        if caller is not self._caller:
+            self._caller, self._client = caller, client_field(caller.client_id)
         reply = self._serving.dispatcher.call(caller, call)
         granted = self._take_grant()
         if isinstance(reply, _RESULTS):
@@ -442,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_frames()
 
     def _made_progress(self) -> None:
-        self._last_active = self._serving.clock.monotonic()
+        self._has_moved = True
         if not self._is_settling:
             self._serve_frames()
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import Answer, Body, Chunk, NoReply, Reply, Result, length_of
-from ottla.api.routes import Caller, Route, Routes
+from ottla.api.routes import Caller, Quick, Route, Routes
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_prefix
 from ottla.protocol.codec.layout import has_records
@@ -72,6 +72,11 @@ class Dispatcher(msgspec.Struct, frozen=True):
     routes: Routes
     api_versions: ApiVersions
     events: ServerEvents
+
+    @property
+    def quick(self) -> tuple[ApiKey, Quick] | None:
+        """The quick way of the one API that has one."""
+        return self.routes.quick
 
     def open(self, frame: memoryview, handshake: Handshake | None) -> Call | Outgoing:
         """Read a frame: a call to make, or at once what leaves.

@@ -29,6 +29,10 @@ class ServerEvents(Protocol):
         """The reply of a request is ready to leave, so long after its last byte was read."""
         ...
 
+    def answered_at_once(self, listener: str, key: ApiKey) -> None:
+        """A request was answered in no time: both of the above."""
+        ...
+
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
         """A handler raised."""
         ...
@@ -54,6 +58,9 @@ class NoEvents:
         """Ignore it."""
 
     def answered(self, listener: str, key: ApiKey, micros: int) -> None:
+        """Ignore it."""
+
+    def answered_at_once(self, listener: str, key: ApiKey) -> None:
         """Ignore it."""
 
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:

@@ -12,15 +12,33 @@ A frame taken is a view into the buffer. It is good until the next `room`, or fo
 `hand_over`, which makes the buffer the holder's and the connection begin another one.
 """
 
+from typing import TYPE_CHECKING
+
 from ottla.protocol.frames import LENGTH_SIZE, frame_length
+
+if TYPE_CHECKING:
+    from ottla.protocol import cython_stub as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
 
 BUFFER_BYTES = 64 * 1024
 KEPT_BYTES_MAX = 1024 * 1024 + BUFFER_BYTES
 """A buffer up to this is kept for the next frame: room for a producer's ``max.request.size``."""
 
 
+@cython.final
+@cython.cclass
 class Inlet:
     """Bytes received and not taken yet."""
+
+    _buffer: bytearray
+    _view: "memoryview[int]"
+    _start: cython.Py_ssize_t
+    _end: cython.Py_ssize_t
+    _need: cython.Py_ssize_t
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -28,6 +46,11 @@ class Inlet:
         self._start = 0
         self._end = 0
         self._need = LENGTH_SIZE
+
+    @property
+    def buffer(self) -> bytearray:
+        """What frames lie in, for who looks at one without taking it."""
+        return self._buffer
 
     @property
     def is_partial(self) -> bool:
@@ -74,6 +97,23 @@ class Inlet:
         if self._start == self._end and len(self._buffer) <= KEPT_BYTES_MAX:
             self._start = self._end = 0
         return frame
+
+    def only_frame(self, size_max: int) -> int:
+        """Return where the one whole frame ends that is all there is; else 0. Takes nothing.
+
+        It begins behind its length, at `LENGTH_SIZE`.
+        """
+        end = self._end
+        if self._start or self._need != LENGTH_SIZE or end <= LENGTH_SIZE:
+            return 0
+        data = self._buffer
+        length = data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3]
+        return end if length == end - LENGTH_SIZE and length <= size_max else 0
+
+    def take_all(self) -> None:
+        """Take all that is there, whatever it is."""
+        self._start = self._end = 0
+        self._need = LENGTH_SIZE
 
     def hand_over(self) -> None:
         """Give the buffer to whoever holds views of it."""

@@ -60,6 +60,13 @@ class Outlet(Protocol):
         """Send as much as the peer takes now; the rest follows by itself."""
         ...
 
+    def send(self, reply: bytearray) -> bool:
+        """Send a reply behind which nothing is queued; say whether all of it has left.
+
+        Progress is not told where it has.
+        """
+        ...
+
     def pause(self) -> None:
         """Take note that the transport has enough."""
         ...
@@ -190,6 +197,23 @@ class SocketOutlet:
         if not self._is_waiting and self._queue.items:
             self._send()
 
+    def send(self, reply: bytearray) -> bool:
+        """Send a reply now, from where it lies, unless something waits to be sent before it."""
+        if not self._queue.items and not self._is_closed and not self._transport.is_closing():
+            try:
+                sent = os.write(self._fd, reply)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._events.failed(error)
+                return False
+            if sent == len(reply):
+                return True
+            reply = reply[sent:]
+        self._queue.push((reply,))
+        self.flush()
+        return False
+
     def pause(self) -> None:
         """Nothing: the transport is never written to."""
 
@@ -294,6 +318,12 @@ class TransportOutlet:
         """Write until the transport has enough."""
         if self._queue.items and not self._is_full:
             self._write()
+
+    def send(self, reply: bytearray) -> bool:
+        """Send a reply as any other."""
+        self._queue.push((reply,))
+        self.flush()
+        return False
 
     def _write(self) -> None:
         try:

@@ -131,25 +131,6 @@ class Log(LogTail):
         return self._config
 
     @property
-    def log_start_offset(self) -> Offset:
-        """The first offset a reader may ask for."""
-        return self._log_start
-
-    @property
-    def recovery_point(self) -> Offset:
-        """Everything below is durable. To be written to the directory's checkpoint.
-
-        A truncation lowers it: the checkpoint must be written again before anything that
-        is appended after it is acknowledged, else a crash trusts what it should check.
-        """
-        return self._recovery_point
-
-    @property
-    def high_watermark(self) -> Offset:
-        """Below it everything is replicated, as far as the log was told."""
-        return self._high_watermark
-
-    @property
     def last_stable_offset(self) -> Offset:
         """Where a read_committed reader stops: nothing below it is undecided."""
         return self.producers.last_stable_offset(self._high_watermark)
@@ -175,12 +156,6 @@ class Log(LogTail):
         self.producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self._segments:
             segment.configure(config)
-
-    def set_high_watermark(self, offset: Offset) -> Offset:
-        """Learn what is replicated; kept within the log. Returns what it now is."""
-        self._high_watermark = max(self._log_start, min(offset, self.log_end_offset))
-        self.producers.on_high_watermark(self._high_watermark)
-        return self._high_watermark
 
     # -- append --------------------------------------------------------------
 

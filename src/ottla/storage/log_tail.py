@@ -23,9 +23,38 @@ class LogTail:
 
     _health: "Health"
     _segments: "Segments"
+    _log_start: Offset
+    _recovery_point: Offset
+    _high_watermark: Offset
     log_end_offset: Offset
     producers: "ProducerState"
     epochs: "LeaderEpochs"
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset a reader may ask for."""
+        return self._log_start
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is durable. To be written to the directory's checkpoint.
+
+        A truncation lowers it: the checkpoint must be written again before anything that
+        is appended after it is acknowledged, else a crash trusts what it should check.
+        """
+        return self._recovery_point
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Below it everything is replicated, as far as the log was told."""
+        return self._high_watermark
+
+    def set_high_watermark(self, offset: Offset) -> Offset:
+        """Learn what is replicated; kept within the log. Returns what it now is."""
+        offset = max(self._log_start, min(offset, self.log_end_offset))
+        self._high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        return offset
 
     def append_checked(
         self,

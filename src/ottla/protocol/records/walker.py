@@ -40,8 +40,8 @@ IS_COMPILED: Final[bool] = cython.compiled
 RECORD_BYTES_MIN: Final = 7
 # Positions are kept as int32, as Arrow's are, and one of them is beyond the end.
 REGION_BYTES_MAX: Final = 2**31 - 16
-_INT64_MIN: Final = -(2**63)
-_INT64_MAX: Final = 2**63 - 1
+_INT64_LOWEST: cython.longlong = -(2**63)
+_INT64_HIGHEST: cython.longlong = 2**63 - 1
 
 
 class RecordsSummary(NamedTuple):
@@ -454,23 +454,6 @@ def walk_spans(region: Buffer, count: int) -> Spans:
     return spans
 
 
-@cython.locals(
-    data="const unsigned char[::1]",
-    data_end=cython.int,
-    position=cython.int,
-    start=cython.int,
-    index=cython.int,
-    records=cython.int,
-    delta=cython.longlong,
-    delta_min=cython.longlong,
-    delta_max=cython.longlong,
-    newest=cython.longlong,
-    oldest=cython.longlong,
-    newest_index=cython.int,
-    offset_delta=cython.int,
-    key_length=cython.int,
-    has_null_key=cython.bint,
-)
 def check_records(region: Buffer, count: int, base_timestamp: Millis) -> RecordsSummary:
     """Check all that a producer's ``count`` records must be, and say what they hold.
 
@@ -481,18 +464,48 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
         InvalidRecord: something is not so, or there is no record at all.
     """
     _check_region(len(region), count)
-    if count == 0:
+    return RecordsSummary._make(check_records_at(region, 0, len(region), count, base_timestamp))
+
+
+@cython.locals(
+    data="const unsigned char[::1]",
+    data_end=cython.int,
+    position=cython.int,
+    start=cython.int,
+    index=cython.int,
+    records=cython.int,
+    base=cython.longlong,
+    delta=cython.longlong,
+    delta_min=cython.longlong,
+    delta_max=cython.longlong,
+    newest=cython.longlong,
+    oldest=cython.longlong,
+    newest_index=cython.int,
+    offset_delta=cython.int,
+    key_length=cython.int,
+    has_null_key=cython.bint,
+)
+def check_records_at(
+    buffer: Buffer, begin: int, end: int, count: int, base_timestamp: Millis
+) -> tuple[int, int, bool, int]:
+    """Do as `check_records` for what lies in ``buffer[begin:end]``; return a summary's fields."""
+    if end > REGION_BYTES_MAX or count > (end - begin) // RECORD_BYTES_MIN:
+        raise InvalidRecord(f"{count} records do not fit into {end - begin} bytes")
+    if count <= 0:
         raise InvalidRecord("a batch without records")
-    data = memoryview(region)
-    data_end, records, position = len(region), count, 0
-    delta_min = max(_INT64_MIN, _INT64_MIN - base_timestamp)
-    delta_max = min(_INT64_MAX, _INT64_MAX - base_timestamp)
+    data = memoryview(buffer)
+    data_end, records, position = end, count, begin
+    delta_min, delta_max, base = _INT64_LOWEST, _INT64_HIGHEST, base_timestamp
+    if base < 0:
+        delta_min -= base
+    else:
+        delta_max -= base
     newest, oldest, newest_index, has_null_key = delta_min, delta_max, 0, False
     for index in range(records):
         start = position
         position, delta, offset_delta, _, key_length, _, _, _, _ = _record(data, start, data_end)
         if position < 0:
-            raise _malformed(index, start)
+            raise _malformed(index, start - begin)
         if offset_delta != index:
             raise InvalidRecord(f"offset delta {offset_delta} where {index} was due")
         if delta < delta_min or delta > delta_max:
@@ -504,4 +517,4 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
         if key_length < 0:
             has_null_key = True
     _check_end(position, data_end)
-    return RecordsSummary(newest, newest_index, bool(has_null_key), oldest)
+    return newest, newest_index, bool(has_null_key), oldest

@@ -1,0 +1,382 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The short way of a small Produce: from the bytes of a frame to the bytes of its reply.
+
+Most small requests look alike, and this knows how they look:
+
+    header     Produce, version 9 to 13, the client id that the connection had before, no tags
+    body       no transaction, acks 0, 1 or all, one topic, one partition of it, no tags
+    records    one batch, not compressed, of no producer, that nothing has to be changed in
+    partition  led here, and nobody has to be waited for
+
+Such a request is read, judged, appended and answered in one go, by C where this is compiled.
+Any other one is left alone: `ProduceLane.serve` returns None, and has done nothing then. So no
+refusal is worded here; what looks wrong in any way goes the long way (`produce.py`), which says
+what is wrong with it. Both ways must come to the same reply and the same log: a test holds them
+to it, request by request.
+
+Every index is checked by our own comparisons before it is used, and all numbers of the wire are
+worked with as 64 bits, so that the compiled and the plain form agree.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from google_crc32c import value as crc32c
+
+from ottla.api.cluster import INTERNAL_TOPICS
+from ottla.api.record_validation import RecordRules
+from ottla.observability.topic_events import TopicEvents
+from ottla.protocol.faults import InvalidRecord, StorageFailed
+from ottla.protocol.records.walker import check_records_at
+from ottla.protocol.types import Millis, Uuid
+from ottla.replication.partitions import Partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.config.generated import TopicConfig
+    from ottla.protocol import cython_stub as cython
+    from ottla.replication.partition import Partition
+    from ottla.runtime.ports import Clock
+    from ottla.storage.log import Log
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
+
+IS_COMPILED: Final[bool] = cython.compiled
+
+FRAME_BYTES_MAX: Final = 16 << 10
+"""Larger ones are served the long way: what that costs does not show there."""
+
+DOORS_MAX: Final = 1000
+"""Partitions that are known by the bytes that name them; then all are forgotten."""
+
+# C's own numbers, so that comparing with them makes no object.
+_FRAME_MAX: cython.Py_ssize_t = FRAME_BYTES_MAX
+_VERSION_FIRST: cython.int = 9  # from here on lengths are compact
+_VERSION_LAST: cython.int = 13  # and here topics are named by their id
+
+# A reply, but for the topic between its two parts: length, correlation id, no tags, one topic;
+# one partition, its index, no error, offset, no append time, log start, no record errors, no
+# message, no tags, no tags of the topic, no throttling, no tags.
+_REPLY_HEAD: Final = Struct(">iiBB")
+_REPLY_TAIL: Final = Struct(">BihqqqBBBBiB")
+_CORRELATION_ID_AT: cython.Py_ssize_t = 4
+_OFFSET_AT: cython.Py_ssize_t = 7  # in the tail
+_LOG_START_AT: cython.Py_ssize_t = 23
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uint32(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = data[at]
+    value = value << 8 | data[at + 1]
+    value = value << 8 | data[at + 2]
+    return value << 8 | data[at + 3]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, at)
+    return value - ((value & 0x80000000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
+    return _int32(data, at) * 0x100000000 + _uint32(data, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_int64(data: bytearray, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    shift: cython.int = 56
+    while shift >= 0:
+        data[at] = (value >> shift) & 0xFF
+        at += 1
+        shift -= 8
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_at(data: bytearray, at: cython.Py_ssize_t, text: bytes) -> cython.bint:
+    """Say whether ``text`` stands there; that there is room for it was checked."""
+    left: cython.Py_ssize_t = len(text)
+    while left > 0 and data[at + left - 1] == text[left - 1]:
+        left -= 1
+    return left == 0
+
+
+@cython.final
+@cython.cclass
+class _Plain:
+    """What a request says, where it looks as expected. Positions are in the receive buffer."""
+
+    version: cython.int
+    acks: cython.int
+    topic_start: cython.Py_ssize_t  # with its length, as a reply repeats it
+    topic_end: cython.Py_ssize_t
+    start: cython.Py_ssize_t  # of the batch
+    end: cython.Py_ssize_t
+    offset_delta: cython.longlong
+    base_timestamp: cython.longlong
+    max_timestamp: cython.longlong
+
+
+@cython.final
+@cython.cclass
+class _Door:
+    """A partition that is led here, what its topic asks of records, and a reply's form.
+
+    Good while partition, log and configuration are the ones it was made of.
+    """
+
+    partition: "Partition"
+    log: "Log"
+    config: "TopicConfig"
+    topic: str
+    size_max: cython.longlong  # of a batch; -1 where batches never stay as they are
+    is_compacted: cython.bint
+    before_ms_max: cython.longlong
+    after_ms_max: cython.longlong
+    reply: bytearray
+    tail_at: cython.Py_ssize_t  # in the reply
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _read_header(
+    plain: _Plain,
+    data: bytearray,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    client: bytes,
+) -> cython.bint:
+    """Say whether the frame begins as expected; there is a byte behind the header then."""
+    if end - at < 10 + len(client) or end - at > _FRAME_MAX:
+        return False
+    plain.version = data[at + 3]
+    if data[at] or data[at + 1] or data[at + 2]:  # of Produce, and of the version's upper half
+        return False
+    if plain.version < _VERSION_FIRST or plain.version > _VERSION_LAST:
+        return False
+    return _is_at(data, at + 8, client) and data[at + 8 + len(client)] == 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _read_body(
+    plain: _Plain, data: bytearray, position: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Find everything in the body that begins at ``position``; False where it is another kind."""
+    length: cython.Py_ssize_t
+    shift: cython.int = 0
+    # No transactional id, acks, timeout, one topic; what follows is looked for by its length.
+    if end - position < 26 or data[position] != 0 or data[position + 7] != 2:
+        return False
+    plain.acks = data[position + 1] << 8 | data[position + 2]
+    if plain.acks == 0xFFFF:
+        plain.acks = -1
+    plain.topic_start = position = position + 8
+    length = 16
+    if plain.version < _VERSION_LAST:
+        length = data[position]
+        if length < 2 or length > 0x7F:
+            return False
+    plain.topic_end = position = position + length
+    if end - position < 9 or data[position] != 2:
+        return False
+    position += 5  # one partition, its index
+    length = 0
+    while shift <= 21 and position < end:
+        length |= (data[position] & 0x7F) << shift
+        shift += 7
+        position += 1
+        if data[position - 1] < 0x80:
+            break
+    plain.start = position
+    plain.end = position = position + length - 1
+    # Nothing behind the batch but the empty tags of partition, topic and request.
+    if length < 1 or position != end - 3:
+        return False
+    return data[position] == 0 and data[position + 1] == 0 and data[position + 2] == 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _read_batch(plain: _Plain, data: bytearray) -> cython.bint:
+    """Read the batch's header; False where it is one that needs to be thought about."""
+    start: cython.Py_ssize_t = plain.start
+    size: cython.Py_ssize_t = plain.end - start
+    if size < 68 or _int32(data, start + 8) != size - 12 or data[start + 16] != 2:
+        return False
+    plain.offset_delta = _int32(data, start + 23)
+    plain.base_timestamp = _int64(data, start + 27)
+    plain.max_timestamp = _int64(data, start + 35)
+    return (
+        _int64(data, start) == 0
+        and data[start + 21] == 0
+        and data[start + 22] == 0
+        and data[start + 43] >= 0x80  # a producer id below zero
+        and plain.offset_delta >= 0
+        and _int32(data, start + 57) == plain.offset_delta + 1
+        and plain.base_timestamp >= 0
+        and plain.max_timestamp >= 0
+    )
+
+
+@cython.cfunc
+@cython.locals(newest=cython.longlong, oldest=cython.longlong, time=cython.longlong)
+def _is_welcome(plain: _Plain, data: bytearray, door: _Door, now: "Millis") -> cython.bint:
+    """Say whether topic and log take the batch as it is: size, acks, CRC, records, timestamps."""
+    start, end = plain.start, plain.end
+    if end - start > door.size_max or not -1 <= plain.acks <= 1:
+        return False
+    if crc32c(bytes(data[start + 21 : end])) != _uint32(data, start + 17):
+        return False
+    base = Millis(plain.base_timestamp)
+    try:
+        summary = check_records_at(data, start + 61, end, plain.offset_delta + 1, base)
+    except InvalidRecord:
+        return False
+    newest, oldest, time = base + summary[0], base + summary[3], now
+    if newest != plain.max_timestamp or oldest < 0 or (door.is_compacted and summary[2]):
+        return False
+    # Neither difference can leave 64 bits: no time is negative.
+    return newest - time <= door.after_ms_max and time - oldest <= door.before_ms_max
+
+
+@cython.final
+@cython.cclass
+class ProduceLane:
+    """Serves the Produce requests of a node that look as expected, and no others."""
+
+    _partitions: Partitions
+    _now: "Callable[[], Millis]"
+    _events: TopicEvents
+    _rules_of: "Callable[[TopicConfig], RecordRules]"
+    _named: "dict[bytes, _Door]"
+    _by_id: "dict[bytes, _Door]"
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        clock: "Clock",
+        events: TopicEvents,
+        rules_of: "Callable[[TopicConfig], RecordRules]",
+    ) -> None:
+        self._partitions = partitions
+        self._now = clock.now
+        self._events = events
+        self._rules_of = rules_of
+        self._named = {}
+        self._by_id = {}
+
+    @cython.locals(at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, door=_Door)
+    def serve(self, client: bytes, data: bytearray, start: int, stop: int) -> bytearray | None:
+        """Serve the frame ``data[start:stop]``, its length left out; return the reply, whole.
+
+        ``client`` is the client id as a header has it, with its length. The reply is empty
+        where none is wanted, and None where the request has to be served the long way: then
+        nothing has happened. The buffer is patched in place, as the long way does.
+        """
+        at, end = start, stop
+        plain = _Plain()
+        if not _read_header(plain, data, at, end, client):
+            return None
+        if not _read_body(plain, data, at + 9 + len(client), end) or not _read_batch(plain, data):
+            return None
+        door = self._door(plain, data)
+        now = self._now()
+        if door is None or not _is_welcome(plain, data, door, now):
+            return None
+        if not door.partition.is_answered_at_once(plain.acks):
+            return None
+        return self._append(plain, data, door, now, data[at + 4 : at + 8])
+
+    @cython.cfunc
+    def _append(
+        self, plain: _Plain, data: bytearray, door: _Door, now: "Millis", correlation_id: bytearray
+    ) -> "bytearray | None":
+        """Append and answer; None where the disk has failed."""
+        batch = memoryview(data)[plain.start : plain.end]
+        timestamp = Millis(plain.max_timestamp)
+        # Whoever waits for the records is served within this call, and may come by here.
+        acks, count, size = plain.acks, plain.offset_delta + 1, plain.end - plain.start
+        try:
+            first = door.partition.append_checked(batch, plain.offset_delta, timestamp, now)
+        except StorageFailed:
+            return None  # the long way finds the partition as it is by now
+        self._events.produced(door.topic, count, size)
+        if acks == 0:
+            return bytearray()
+        reply = bytearray(door.reply)
+        reply[_CORRELATION_ID_AT : _CORRELATION_ID_AT + 4] = correlation_id
+        _put_int64(reply, door.tail_at + _OFFSET_AT, first)
+        _put_int64(reply, door.tail_at + _LOG_START_AT, door.log.log_start_offset)
+        return reply
+
+    @cython.cfunc
+    @cython.locals(door=_Door)
+    def _door(self, plain: _Plain, data: bytearray) -> "_Door | None":
+        """Return what is known of the partition; None where the long way has to say why not."""
+        doors = self._by_id if plain.version >= _VERSION_LAST else self._named
+        key = bytes(data[plain.topic_start : plain.topic_end + 5])
+        door = doors.get(key)
+        if (
+            door is not None
+            and door.partition.is_leader
+            and door.config is door.partition.config
+            and door.log is door.partition.log
+        ):
+            return door
+        if len(doors) >= DOORS_MAX:
+            doors.clear()
+        door = self._make_door(key, plain.version)
+        if door is None:
+            doors.pop(key, None)
+        else:
+            doors[key] = door
+        return door
+
+    @cython.cfunc
+    def _make_door(self, key: bytes, version: int) -> "_Door | None":
+        length = len(key) - 5
+        topic, index = key[:length], int.from_bytes(key[length + 1 :], "big", signed=True)
+        if version >= _VERSION_LAST:
+            partition = self._partitions.by_id(Uuid(topic), index)
+        else:
+            try:
+                partition = self._partitions.get(topic[1:].decode(), index)
+            except UnicodeDecodeError:
+                return None
+        if partition is None or not partition.is_leader or partition.topic in INTERNAL_TOPICS:
+            return None
+        door = _Door()
+        door.partition, door.log, door.config = partition, partition.log, partition.config
+        door.topic = partition.topic
+        self._set_rules(door)
+        head = _REPLY_HEAD.pack(0, 0, 0, 2) + topic
+        tail = _REPLY_TAIL.pack(2, index, 0, -1, -1, -1, 1, 0, 0, 0, 0, 0)
+        door.reply = bytearray(head + tail)
+        door.reply[:4] = (len(door.reply) - 4).to_bytes(4, "big")
+        door.tail_at = len(head)
+        return door
+
+    @cython.cfunc
+    def _set_rules(self, door: _Door) -> None:
+        rules, config = self._rules_of(door.config), door.log.config
+        door.is_compacted = rules.is_compacted
+        door.before_ms_max = rules.before_ms_max
+        door.after_ms_max = rules.after_ms_max
+        door.size_max = min(rules.batch_bytes_max, config.max_message_bytes, config.segment_bytes)
+        if rules.codec or rules.is_log_append_time or config.is_log_append_time:
+            door.size_max = -1

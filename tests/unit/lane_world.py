@@ -1,0 +1,194 @@
+"""Two brokers that are told the same: one may take the short way of a small Produce, one not."""
+
+import asyncio
+import struct
+from dataclasses import dataclass, field
+
+from controller_images import image_of
+from msgspec.structs import replace
+from replication_world import NOW, TOPIC_ID, Machine, registration
+
+from ottla.api.produce import ProduceHandler
+from ottla.api.routes import Routes
+from ottla.config.generated import TopicConfig
+from ottla.observability.request_meter import RequestMeter
+from ottla.observability.topic_events import TopicMeter
+from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.frames import request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.records.batch import Compression, patch_crc
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
+from ottla.protocol.types import Offset
+from ottla.replication.partitions import Partitions
+from ottla.runtime.ports import Address
+from ottla.server.api_versions import ApiVersions
+from ottla.server.connection import Connection, ConnectionLimits, Serving
+from ottla.server.dispatch import Dispatcher
+from ottla.server.request_memory import RequestMemory
+from ottla.storage.log_config import LogConfig
+from ottla.storage.partition_names import TopicPartition
+
+TOPIC = "orders"
+IMAGE = image_of(
+    TopicRecord(name=TOPIC, topic_id=TOPIC_ID),
+    *(
+        PartitionRecord(partition_id=index, topic_id=TOPIC_ID, replicas=[0], isr=[0], leader=0)
+        for index in (0, 1)
+    ),
+)
+
+
+class Transport:
+    """Takes what is written, and remembers whether it was closed."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.is_closed = False
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@dataclass
+class Broker:
+    """Hosts orders-0 and orders-1. ``is_quick`` says whether the short way is there."""
+
+    is_quick: bool
+    config: TopicConfig
+    log_config: LogConfig
+    replicas: tuple[int, ...] = (0,)
+    transport: Transport = field(default_factory=Transport)
+    taken: int = 0
+
+    def __post_init__(self) -> None:
+        self.machine = Machine()
+        partitions = Partitions(lambda: IMAGE)
+        self.hosted = []
+        for index in (0, 1):
+            name = TopicPartition(TOPIC, index)
+            partition = self.machine.host(name, self.config, self.log_config)
+            partition.apply(registration(replicas=self.replicas))
+            partitions.add(partition)
+            self.hosted.append(partition)
+        self.topics, self.requests = TopicMeter(), RequestMeter()
+        clock = self.machine.clock
+        handler = ProduceHandler(partitions, lambda: IMAGE, clock, events=self.topics)
+        (route,) = handler.routes()
+        self.lane = route.quick
+        routes = Routes(
+            Listener.BROKER, (replace(route, quick=self._serve if self.is_quick else None),)
+        )
+        dispatcher = Dispatcher("CLIENT", routes, ApiVersions(routes), self.requests)
+        self.serving = Serving(
+            dispatcher,
+            RequestMemory(),
+            ConnectionLimits(frame_bytes_max=100_000),
+            clock,
+            self.requests,
+            asyncio.get_running_loop(),
+        )
+        self.connection = Connection(self.serving, Address("127.0.0.1", 1), lambda *_: None)
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def _serve(self, client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
+        reply = self.lane(client, data, start, end)
+        self.taken += reply is not None
+        return reply
+
+    def hear(self, data: bytes, step: int) -> None:
+        """Receive ``data`` in pieces of ``step`` bytes, unless the connection is closed."""
+        while data and not self.transport.is_closed:
+            room = self.connection.get_buffer(-1)
+            piece = data[: min(step, len(room))]
+            room[: len(piece)] = piece
+            self.connection.buffer_updated(len(piece))
+            data = data[len(piece) :]
+
+    def told(self) -> dict[str, object]:
+        """Everything that anybody could see of what was done."""
+        return {
+            "replies": bytes(self.transport.written),
+            "closed": self.transport.is_closed,
+            "logs": [_contents(partition.log) for partition in self.hosted],
+            "high watermarks": [partition.log.high_watermark for partition in self.hosted],
+            "producers": [each.log.producers.map_end_offset for each in self.hosted],
+            "topics": list(self.topics.collect()),
+            "requests": [
+                (family.name, [each.value for each in family.samples if each.suffix != "_sum"])
+                for family in self.requests.collect()
+            ][:2],
+            "failed": self.machine.around.failed,
+        }
+
+
+def _contents(log) -> list[tuple[int, bytes]]:
+    return [(segment.base_offset, segment.file.pread(segment.size, 0)) for segment in log.segments]
+
+
+def batch(
+    *values: bytes,
+    key: bytes | None = b"k",
+    timestamp: int = NOW,
+    codec: Compression = Compression.NONE,
+    producer: Producer = NO_PRODUCER,
+) -> bytearray:
+    """A producer's batch of one record for each value, a millisecond apart."""
+    records = [Record(Offset(at), timestamp + at, key, v) for at, v in enumerate(values)]
+    return build_batch(records, compression=codec, producer=producer)
+
+
+def broken(data: bytearray, form: str, at: int, number: int) -> bytearray:
+    """A batch with a number written over some of its bytes, and a CRC to match."""
+    copy = bytearray(data)
+    struct.pack_into(form, copy, at, number)
+    patch_crc(copy, 0, len(copy))
+    return copy
+
+
+def frame(
+    *batches: bytes | None,
+    version: int = 9,
+    acks: int = 1,
+    client: str | None = "c",
+    number: int = 1,
+    **more: object,
+) -> bytes:
+    """A Produce for partitions 0, 1 and so on of one topic, with its length."""
+    data = [
+        PartitionProduceData(index, None if each is None else bytes(each))
+        for index, each in enumerate(batches)
+    ]
+    fields = {"transactional_id": None, "timeout_ms": 30_000, **more}
+    topics = [TopicProduceData(str(fields.pop("topic", TOPIC)), TOPIC_ID, data)]
+    message = ProduceRequest(acks=acks, topic_data=topics, **fields)  # type: ignore[arg-type]
+    return bytes(request_frame(RequestHeader(ApiKey.PRODUCE, version, number, client), message))

@@ -1,0 +1,325 @@
+"""The short way of a small Produce: the same reply and the same log as the long way, always."""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from lane_world import Broker, batch, broken, frame
+from msgspec.structs import replace
+from replication_world import NOW, registration
+
+from ottla.api.produce_lane import DOORS_MAX, FRAME_BYTES_MAX
+from ottla.config.generated import TopicConfig
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.records.writer import Producer
+from ottla.storage.log_config import LogConfig
+
+pytestmark = pytest.mark.engine
+
+PLAIN = batch(b"a")
+HOUR = 3_600_000
+BOUNDED = {
+    "message_timestamp_before_max_ms": HOUR,
+    "message_timestamp_after_max_ms": HOUR,
+}
+
+
+def told_both(
+    frames: Sequence[bytes],
+    step: int = 1 << 20,
+    config: TopicConfig | None = None,
+    log_config: LogConfig | None = None,
+    replicas: tuple[int, ...] = (0,),
+) -> Broker:
+    """Tell two brokers the same; return the one with the short way. They must agree."""
+
+    async def both() -> Broker:
+        quick, slow = (
+            Broker(is_quick, config or TopicConfig(), log_config or LogConfig(), replicas)
+            for is_quick in (True, False)
+        )
+        for broker in (quick, slow):
+            for each in frames:
+                broker.hear(each, step)
+                await asyncio.sleep(0)
+        assert quick.told() == slow.told()
+        assert slow.taken == 0
+        for broker in (quick, slow):
+            broker.connection.refuse_parked()
+        await asyncio.sleep(0)
+        return quick
+
+    return asyncio.run(both())
+
+
+# -- what takes it ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_plain_request_goes_the_short_way(version: int, acks: int) -> None:
+    asked = [frame(PLAIN, version=version, acks=acks, number=n) for n in (1, -2, 3)]
+    broker = told_both(asked)
+    # The first shows who the client is.
+    assert broker.taken == 2
+    assert broker.hosted[0].log.log_end_offset == 3
+
+
+def test_several_records_and_partitions_in_turn() -> None:
+    many = batch(b"a", b"b", b"c" * 3000)
+    asked = [frame(PLAIN), frame(many), frame(None, PLAIN), frame(PLAIN), frame(many)]
+    assert told_both(asked).taken == 3
+
+
+def test_frames_in_one_piece_are_served_in_order() -> None:
+    asked = b"".join(frame(PLAIN, number=n) for n in range(5))
+    broker = told_both([frame(PLAIN), asked])
+    assert broker.hosted[0].log.log_end_offset == 6
+
+
+@pytest.mark.parametrize("client", [None, "", "ä" * 20, "c" * 300])
+def test_any_client_id(client: str | None) -> None:
+    assert told_both([frame(PLAIN, client=client)] * 2).taken >= 1
+
+
+def test_another_client_id_is_learned_first() -> None:
+    asked = [frame(PLAIN, client=each) for each in ("a", "a", "b", "b", "a")]
+    assert told_both(asked).taken == 2
+
+
+# -- what does not ------------------------------------------------------------
+
+UNUSUAL = {
+    "version 8": frame(PLAIN, version=8),
+    "version 3": frame(PLAIN, version=3),
+    "two partitions": frame(PLAIN, PLAIN),
+    "a transaction": frame(PLAIN, transactional_id="t"),
+    "acks 2": frame(PLAIN, acks=2),
+    "acks -2": frame(PLAIN, acks=-2),
+    "no records": frame(None),
+    "no bytes": frame(b""),
+    "unknown topic": frame(PLAIN, topic="nobody"),
+    "a long name": frame(PLAIN, topic="n" * 200),
+    "an empty name": frame(PLAIN, topic=""),
+    "an internal topic": frame(PLAIN, topic="__consumer_offsets"),
+    "compressed": frame(batch(b"a", codec=Compression.GZIP)),
+    "a producer": frame(batch(b"a", producer=Producer(7, 0, 0))),
+    "two batches": frame(bytes(PLAIN) * 2),
+    "half a batch behind": frame(bytes(PLAIN) + bytes(PLAIN[:30])),
+    "cut off": frame(bytes(PLAIN[:-1])),
+    "CRC": frame(bytes(PLAIN[:-1]) + b"\xff"),
+    "base offset": frame(broken(PLAIN, ">q", 0, 5)),
+    "magic 1": frame(broken(PLAIN, ">b", 16, 1)),
+    "control": frame(broken(PLAIN, ">h", 21, 0x20)),
+    "transactional": frame(broken(PLAIN, ">h", 21, 0x10)),
+    "append time": frame(broken(PLAIN, ">h", 21, 0x08)),
+    "unknown attribute": frame(broken(PLAIN, ">h", 21, 0x0100)),
+    "last offset delta": frame(broken(PLAIN, ">i", 23, 1)),
+    "base timestamp": frame(broken(PLAIN, ">q", 27, NOW + 1)),
+    "max timestamp": frame(broken(PLAIN, ">q", 35, NOW + 1)),
+    "no records in the header": frame(broken(PLAIN, ">i", 57, 0)),
+    "too many records": frame(broken(broken(PLAIN, ">i", 57, 2), ">i", 23, 1)),
+    "malformed record": frame(broken(PLAIN, ">b", 61, 2)),
+    "negative time": frame(batch(b"a", timestamp=-1)),
+    "the lowest time": frame(broken(broken(PLAIN, ">q", 27, -(2**63)), ">q", 35, -(2**63))),
+    "the highest time": frame(batch(b"a", timestamp=2**63 - 1)),
+    "large": frame(batch(b"a" * FRAME_BYTES_MAX)),
+}
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_what_is_unusual_goes_the_long_way(what: str) -> None:
+    assert told_both([frame(PLAIN, acks=0), UNUSUAL[what]]).taken == 0
+
+
+@pytest.mark.parametrize("at", [-1, -2, -3])
+def test_tags_go_the_long_way(at: int) -> None:
+    asked = bytearray(frame(PLAIN))
+    # One tagged field, number 9, of one byte, in place of none.
+    tags = b"\x01\x09\x01x"
+    end = len(asked) + at
+    asked[end : end + 1] = tags
+    struct.pack_into(">i", asked, 0, len(asked) - 4)
+    assert told_both([frame(PLAIN), bytes(asked)]).taken == 0
+
+
+def test_bytes_behind_the_body_are_overlooked() -> None:
+    asked = frame(PLAIN) + b"xyz"
+    asked = struct.pack(">i", len(asked) - 4) + asked[4:]
+    broker = told_both([frame(PLAIN), asked])
+    assert broker.taken == 0
+    assert broker.hosted[0].log.log_end_offset == 2
+
+
+# -- what the topic says ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "late", "expected"),
+    [
+        ({}, 0, 1),
+        ({"cleanup_policy": ["compact"]}, 0, 1),
+        ({"message_timestamp_type": "LogAppendTime"}, 0, 0),
+        ({"compression_type": "gzip"}, 0, 0),
+        ({"compression_type": "uncompressed"}, 0, 1),
+        ({"max_message_bytes": len(PLAIN)}, 0, 1),
+        ({"max_message_bytes": len(PLAIN) - 1}, 0, 0),
+        (BOUNDED, HOUR, 1),
+        (BOUNDED, HOUR + 1, 0),
+        (BOUNDED, -HOUR, 1),
+        (BOUNDED, -HOUR - 1, 0),
+        ({"flush_messages": 1}, 0, 1),
+    ],
+)
+def test_a_topics_rules_count(config: dict[str, object], late: int, expected: int) -> None:
+    asked = [frame(PLAIN, acks=0), frame(batch(b"a", timestamp=NOW + late))]
+    shown = [each for each in asked[:1] if expected] + asked[1:]
+    assert told_both([*shown, asked[1]], config=TopicConfig(**config)).taken >= expected
+    if not expected:
+        assert told_both([asked[1]] * 3, config=TopicConfig(**config)).taken == 0
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+def test_a_compacted_topic_takes_no_null_key(key: bytes | None) -> None:
+    config = TopicConfig(cleanup_policy=["compact"])
+    asked = [frame(PLAIN), frame(batch(b"a", b"b", key=key))]
+    assert told_both(asked, config=config).taken == (key is not None)
+
+
+@pytest.mark.parametrize(("acks", "taken"), [(0, 2), (1, 2), (-1, 0)])
+def test_who_has_to_be_waited_for_is(acks: int, taken: int) -> None:
+    broker = told_both([frame(PLAIN, acks=acks)] * 3, replicas=(0, 1))
+    assert broker.taken == taken
+    assert broker.hosted[0].log.high_watermark == 0
+
+
+def test_too_few_in_sync_are_refused() -> None:
+    config = TopicConfig(min_insync_replicas=2)
+    assert told_both([frame(PLAIN, acks=-1)] * 2, config=config, replicas=(0, 1)).taken == 0
+
+
+@pytest.mark.parametrize("limits", [{"segment_bytes": 400}, {"segment_index_bytes": 24}])
+def test_segments_are_rolled_as_ever(limits: dict[str, int]) -> None:
+    log_config = LogConfig(index_interval_bytes=100, **limits)
+    broker = told_both([frame(PLAIN, number=n) for n in range(12)], log_config=log_config)
+    assert broker.taken == 11
+    assert len(broker.hosted[0].log.segments) > 2
+
+
+# -- what changes meanwhile ---------------------------------------------------
+
+
+def test_what_was_known_of_a_partition_is_looked_at_again() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig())
+        partition = broker.hosted[0]
+        for _ in range(2):
+            broker.hear(frame(PLAIN), 1 << 20)
+        assert broker.taken == 1
+        stricter = replace(broker.config, max_message_bytes=50)
+        partition.configure(stricter, LogConfig(max_message_bytes=50))
+        broker.hear(frame(PLAIN), 1 << 20)
+        assert broker.taken == 1, "another configuration"
+        partition.configure(broker.config, LogConfig())
+        broker.hear(frame(PLAIN), 1 << 20)
+        assert broker.taken == 2
+        partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
+        broker.hear(frame(PLAIN), 1 << 20)
+        assert broker.taken == 2, "another leader"
+        assert partition.log.log_end_offset == 3
+        partition.apply(registration(leader=0, epoch=2, partition_epoch=2))
+        broker.hear(frame(PLAIN), 1 << 20)
+        assert broker.taken == 3
+        assert partition.log.epochs.latest_epoch == 2
+
+    asyncio.run(story())
+
+
+def test_more_partitions_than_are_remembered() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig())
+        broker.hear(frame(PLAIN, topic="nobody"), 1 << 20)
+        for number in range(DOORS_MAX + 5):
+            broker.hear(frame(PLAIN, topic=f"n{number}", acks=0), 1 << 20)
+        broker.hear(frame(PLAIN), 1 << 20)
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_fails_is_told_as_ever() -> None:
+    async def story(is_quick: bool) -> dict[str, object]:
+        broker = Broker(is_quick, TopicConfig(), LogConfig())
+        broker.hear(frame(PLAIN), 1 << 20)
+        log = broker.hosted[0].log
+        broker.machine.disk.fail("write", path_contains=".log")
+        for _ in range(2):
+            broker.hear(frame(PLAIN), 1 << 20)
+        assert log.log_end_offset == 1
+        return broker.told()
+
+    assert asyncio.run(story(True)) == asyncio.run(story(False))
+
+
+# -- anything -----------------------------------------------------------------
+
+BATCHES = st.one_of(
+    st.sampled_from([bytes(PLAIN), bytes(batch(b"a", b"b")), bytes(batch(b"", key=None))]),
+    st.builds(
+        lambda ms, count: bytes(batch(*[b"v"] * count, timestamp=NOW + ms)),
+        st.sampled_from([0, 1, -HOUR, HOUR, -HOUR - 1, HOUR + 1, -NOW, -NOW - 1]),
+        st.integers(1, 3),
+    ),
+    st.builds(
+        lambda at, number: bytes(broken(PLAIN, ">B", at, number)),
+        st.integers(0, len(PLAIN) - 1),
+        st.integers(0, 255),
+    ),
+)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> bytes:
+    """A Produce that is mostly plain, and now and then has one byte that it should not have."""
+    asked = bytearray(
+        frame(
+            *draw(st.lists(BATCHES, min_size=1, max_size=draw(st.sampled_from([1, 1, 1, 2])))),
+            version=draw(st.sampled_from([9, 10, 12, 13, 8, 3])),
+            acks=draw(st.sampled_from([1, 1, 0, -1, 2])),
+            client=draw(st.sampled_from(["c", "c", "d", None])),
+            number=draw(st.integers(-(2**31), 2**31 - 1)),
+        )
+    )
+    if draw(st.integers(0, 3)) == 0:
+        # Where it lies within the first 45 bytes it is header, body or a batch's header.
+        at = draw(st.one_of(st.integers(4, 45), st.integers(4, len(asked) - 1)))
+        asked[at] = draw(st.integers(0, 255))
+    return bytes(asked)
+
+
+CONFIGS = st.sampled_from(
+    [
+        {},
+        BOUNDED,
+        {"cleanup_policy": ["compact"]},
+        {"message_timestamp_type": "LogAppendTime"},
+        {"min_insync_replicas": 2},
+    ]
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(frames(), min_size=1, max_size=5),
+    st.sampled_from([1 << 20, 7, 60]),
+    CONFIGS,
+    st.sampled_from([(0,), (0,), (0, 1)]),
+)
+@example([frame(PLAIN), frame(PLAIN)], 1 << 20, {}, (0,))
+def test_both_ways_come_to_the_same(
+    asked: list[bytes], step: int, config: dict[str, object], replicas: tuple[int, ...]
+) -> None:
+    told_both([b"".join(asked)], step, TopicConfig(**config), replicas=replicas)
+    told_both(asked, step, TopicConfig(**config), replicas=replicas)
