@@ -155,11 +155,14 @@ def test_a_driver_that_is_killed_costs_no_row(table: Table, world: World, tmp_pa
     options = world.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     (tmp_path / "options.json").write_text(json.dumps(options))
     command = [sys.executable, str(Path(__file__).with_name("driver_process.py")), str(tmp_path)]
-    driver = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    output = tmp_path / "driver.log"
+    with output.open("w") as log:
+        driver = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
     try:
         # A driver takes long to start where others are busy too.
         has_begun = lambda: len(table.batches("offsets")) >= 3 or driver.poll() is not None  # noqa: E731
         wait_until(has_begun, "three batches", seconds=180)
+        assert driver.poll() is None, output.read_text()[-2000:]
     finally:
         os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
         driver.wait()
