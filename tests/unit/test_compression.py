@@ -191,6 +191,15 @@ def test_35_a_size_that_zstd_states_is_not_allocated() -> None:
     assert peak < 1_000_000
 
 
+@pytest.mark.parametrize("size", [1, 2, 70_000, 900_000])
+def test_zstd_unpacks_to_the_bound_and_not_a_byte_more(size: int) -> None:
+    stream = zstandard.ZstdCompressor().compressobj()
+    unsized = stream.compress(b"z" * size) + stream.flush()
+    for packed in (zstandard.compress(b"z" * size), unsized):
+        assert decompress(Compression.ZSTD, packed, size) == b"z" * size
+        assert refused(Compression.ZSTD, packed, size - 1)
+
+
 def test_35_a_zstd_block_of_the_reserved_type_is_refused() -> None:
     packed = bytearray(zstandard.compress(b"abc"))
     packed[6] |= 0b110

@@ -37,6 +37,8 @@ _SNAPPY_RATIO_MAX: Final = 22
 
 _PIECE_BYTES_MIN: Final = 64 * 1024
 _GZIP_WBITS: Final = 31  # a gzip header around a window of 32 KiB
+_ZSTD_IDLE: Final[list[zstandard.ZstdDecompressor]] = []  # in use by nobody
+_ZSTD_IDLE_MAX: Final = 4
 _ZSTD_BLOCK_RLE: Final = 1
 _ZSTD_BLOCK_RESERVED: Final = 3
 
@@ -243,8 +245,12 @@ def _decompress_zstd(data: memoryview, bytes_max: int) -> bytes:
     frame_end = _zstd_frame_end(data)
     if frame_end != len(data):
         raise _not_one_stream(Compression.ZSTD, is_cut=False)
-    if zstandard.frame_content_size(data) > bytes_max:
+    stated = zstandard.frame_content_size(data)
+    if stated > bytes_max:
         raise _too_large(Compression.ZSTD, bytes_max)
+    room = min(_piece_bytes(data), bytes_max)
+    if stated <= room and (unpacked := _decompress_zstd_within(data, room)) is not None:
+        return unpacked
     pieces: list[bytes] = []
     bytes_left = bytes_max + 1
     with zstandard.ZstdDecompressor().stream_reader(data) as unpacker:
@@ -255,6 +261,26 @@ def _decompress_zstd(data: memoryview, bytes_max: int) -> bytes:
             pieces.append(piece)
             bytes_left -= len(piece)
     raise _too_large(Compression.ZSTD, bytes_max)
+
+
+def _decompress_zstd_within(data: memoryview, room: int) -> bytes | None:
+    """Unpack in one go what fits into ``room``, as most does; None where that fails.
+
+    Making an unpacker costs more than most batches take to unpack, so a few are kept. One that only
+    ever unpacks in one go holds no window of anybody's choice.
+    """
+    try:
+        unpacker = _ZSTD_IDLE.pop()
+    except IndexError:
+        unpacker = zstandard.ZstdDecompressor()
+    try:
+        unpacked = unpacker.decompress(data, max_output_size=max(room, 1))
+        return unpacked if len(unpacked) <= room else None
+    except zstandard.ZstdError:
+        return None
+    finally:
+        if len(_ZSTD_IDLE) < _ZSTD_IDLE_MAX:
+            _ZSTD_IDLE.append(unpacker)
 
 
 def _zstd_frame_end(data: memoryview) -> int:
