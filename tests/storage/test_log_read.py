@@ -110,14 +110,21 @@ def _size(log: Log, offset: int) -> int:
 
 
 def test_a_damaged_index_never_cuts_the_first_batch() -> None:
+    """Not even where it points at what looks like a batch that does not fit."""
     log = open_log(SimDisk(), LogConfig())
-    for _ in range(4):
+    looks_like_one = build_batch([Record(0, NOW, None, b"y" * 150_000)])[:61]
+    append(log, looks_like_one + b"x" * 100_000)
+    for _ in range(3):
         append(log, b"x" * 100_000)
     segment = log.segments[0]
-    size = segment.size // 4
-    for wrong in (10, size - 1, size + 1, 2 * size - 7):
-        segment.offset_index._tail[:] = [(1, wrong)]
-        assert log.read(0, 2 * size + 50_000, upto=4).length == 2 * size + 50_000
+    first, *_ = segment.batches_from(0)
+    data = segment.file.pread(first.header.size, 0)
+    wrong = data.index(bytes(looks_like_one))
+    segment.offset_index._tail[:] = [(1, wrong)]
+    assert log.read(0, first.header.size + 20_000, upto=4).length == first.header.size
+    for nowhere in (10, first.header.size - 1, first.header.size + 1):
+        segment.offset_index._tail[:] = [(1, nowhere)]
+        assert log.read(0, first.header.size + 20_000, upto=4).length >= first.header.size
 
 
 def test_a_slice_is_cut_at_bytes_max_but_never_inside_its_first_batch() -> None:

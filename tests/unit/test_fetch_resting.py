@@ -117,6 +117,21 @@ def test_a_partition_that_was_read_in_part_does_not_rest() -> None:
     assert follower.resting() == []
 
 
+def test_a_partition_for_which_there_was_no_room_does_not_rest() -> None:
+    broker = Broker()
+    for partition in hosted(broker, 2):
+        append(partition, b"a")
+    follower = Fetcher(broker, 2, replica=1)
+    follower.poll()
+    for partition in broker.partitions:
+        append(partition, b"b")
+    first = broker.get(follower.request(max_bytes=1), 16)
+    follower.take(first)
+    assert [bool(row.records) for row in rows(first)] == [True]
+    assert follower.resting() == []
+    assert sum(bool(row[3]) for row in follower.poll().values()) == 1
+
+
 def test_a_partition_asked_for_otherwise_is_looked_at() -> None:
     broker = Broker()
     (partition,) = hosted(broker, 1)
@@ -145,16 +160,14 @@ def test_a_changed_image_wakes_all_and_its_position_in_the_log_nobody() -> None:
     hosted(broker)
     consumer = settled(broker)
     assert consumer.resting() == [0, 1, 2]
-    broker.image = replace(broker.image, provenance=replace(broker.image.provenance, offset=99))
-    consumer.poll()
-    assert consumer.resting() == [0, 1, 2]
     seen: list[str] = []
     allowed = replace(
         broker.handlers.sources, may_read=lambda caller, topic: bool(seen.append(topic)) or True
     )
     broker.handlers = replace(broker.handlers, sources=allowed)
+    broker.image = replace(broker.image, provenance=replace(broker.image.provenance, offset=99))
     consumer.poll()
-    assert seen == []
+    assert (seen, consumer.resting()) == ([], [0, 1, 2])
     broker.know("others", 0, registration())
     consumer.poll()
     assert seen == ["orders"] * 3

@@ -62,6 +62,7 @@ class Leader:
         self.refusals: list[ErrorCode] = []
         self.asked = asyncio.Event()
         self.bytes_max = 1 << 20
+        self.session_id = 0
 
     async def dial(self, broker_id: int) -> "Leader":
         assert broker_id == 2
@@ -81,7 +82,7 @@ class Leader:
         self.requests.append(request)
         rows = [self._answer(row) for topic in request.topics for row in topic.partitions]
         topic = FetchableTopicResponse(topic_id=topic_id(1), partitions=rows)
-        return FetchResponse(session_id=0, responses=[topic] if rows else [])
+        return FetchResponse(session_id=self.session_id, responses=[topic] if rows else [])
 
     def _range(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         (asked,) = request.topics[0].partitions
@@ -179,6 +180,31 @@ def test_a_follower_names_itself_its_epoch_and_its_history() -> None:
     assert request.replica_state.replica_epoch == 10
     (row,) = request.topics[0].partitions
     assert (row.current_leader_epoch, row.fetch_offset, row.last_fetched_epoch) == (0, 1, 0)
+
+
+def test_a_quiet_partition_is_not_named_until_something_changes_here() -> None:
+    world = World()
+    world.leader.session_id = 7
+    for value in (b"a", b"b", b"c"):
+        append(world.leader.partition, value)
+    named: list[list[int]] = []
+
+    def is_told() -> bool:
+        requests = world.leader.requests
+        if len(requests) < 10:
+            return False
+        if not named:
+            named.append([len(request.topics) for request in requests[-3:]])
+            world.mine.log.advance_log_start(2)
+            world.mine.log_trimmed()
+            requests.clear()
+            return False
+        starts = [row.log_start_offset for r in requests for t in r.topics for row in t.partitions]
+        named.append(starts)
+        return True
+
+    world.until(is_told)
+    assert named == [[0, 0, 0], [2]]
 
 
 def test_a_history_that_differs_is_cut_and_the_cut_is_written_down_first() -> None:

@@ -92,16 +92,14 @@ def _useless_tail(segment: Segment, first: Found, length: int) -> int:
 
     Whoever gets part of a batch throws it away and asks for it again; with batches of a megabyte
     that is a good part of what is sent. The index knows where one of the last batches begins; it is
-    not trusted: where it is wrong, all is sent.
+    not trusted: the first batch stays whole, whatever it says.
     """
     end = first.position + length
-    begins = segment.offset_index.last_position_below(end)
-    if begins < first.position + first.header.size:
-        return 0
+    begins = max(first.position, segment.offset_index.last_position_below(end))
     try:
         for found in segment.batches_from(begins):
             if found.position + found.header.size > end:
-                return max(0, end - found.position)
+                return min(end - found.position, length - first.header.size)
     except (CorruptBatch, UnsupportedMagic):
         return 0  # told to whoever reads there
     return 0
