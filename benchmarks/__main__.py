@@ -23,6 +23,7 @@ AREAS = (
     "produce",
     "quorum",
     "broker",
+    "cluster",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
