@@ -170,7 +170,9 @@ def test_a_subscription_that_changes_is_a_cause() -> None:
 def test_what_happened_under_another_coordinator_is_not_known() -> None:
     world = ConsumerWorld()
     joined(world, "m1")
-    again = watched(world.reload())
+    loaded = world.reload()
+    assert loaded.machine.notes.of("g") == (), "reading the log is no event"
+    again = watched(loaded)
     again.clock.advance(3000)
 
     assert told(again, again.image)[1] == (
