@@ -232,6 +232,25 @@ def test_a_fetch_whose_partitions_all_rest_waits_and_is_woken() -> None:
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
+def test_one_that_woke_for_nothing_wakes_its_fetch_again() -> None:
+    """A high watermark that moves has nothing for a follower; the append after it has."""
+
+    async def main() -> None:
+        broker = Broker()
+        (partition,) = hosted(broker, 1)
+        follower = settled(broker, replica=1, count=1)
+        assert follower.resting() == [0]
+        reply = broker.ask(follower.request(max_wait_ms=SOON), 16)
+        partition.tell_readers()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        append(partition, b"a")
+        response = await broker.wait(reply, 16)
+        assert values_of(only(response)) == [b"a"]
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 def test_one_that_begins_to_rest_while_its_fetch_waits_wakes_it() -> None:
     async def main() -> None:
         broker = Broker()

@@ -84,6 +84,9 @@ class FetchWait:
             if found.diverging is not None:
                 self._finish()
                 return
+            if followed not in self._sizes:
+                # It rested, and listens no more since it woke: what comes next must be heard, too.
+                self._unsubscribes.append(partition.on_appended(self._waker(followed, partition)))
             self._size += found.slice.length - self._sizes.get(followed, 0)
             self._sizes[followed] = found.slice.length
         if self._size >= self._bytes_min:
