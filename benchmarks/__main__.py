@@ -22,6 +22,7 @@ AREAS = (
     "fetch",
     "produce",
     "quorum",
+    "idle",
     "broker",
     "cluster",
 )
