@@ -1,7 +1,8 @@
 """DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets (KIP-932)."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -18,16 +19,23 @@ from ottla.protocol.faults import Fault, NotAuthorized
 from ottla.protocol.messages import alter_share_group_offsets as altering
 from ottla.protocol.messages import delete_share_group_offsets as deleting
 from ottla.protocol.messages import describe_share_group_offsets as describing
-from ottla.replication.partitions import Partitions
 
 NO_LAG = -1
 
 
+class PartitionEnds(Protocol):
+    """Knows where partitions end, whoever leads them."""
+
+    async def ends(self, topic: Topic, indexes: Iterable[int]) -> Mapping[int, int]:
+        """Return high watermarks; of those that nobody tells there is none."""
+        ...
+
+
 class ShareOffsetHandlers(msgspec.Struct, frozen=True):
-    """The handlers of one broker. A lag is known of partitions that are led here."""
+    """The handlers of one broker. A lag is known of partitions whose leader tells its end."""
 
     shares: ShareGroups
-    partitions: Partitions
+    ends: PartitionEnds
     image: Callable[[], Image]
     access: GroupAccess = ALLOW_ALL
 
@@ -88,30 +96,27 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
             return describing.DescribeShareGroupOffsetsResponseTopic(
                 asked.topic_name, partitions=rows
             )
+        ends = await self.ends.ends(topic, asked.partitions)
         found = await asyncio.gather(
-            *(self._partition(group.group_id, topic, index) for index in asked.partitions)
+            *(
+                self._partition(ShareKey(group.group_id, topic.id, index), ends.get(index))
+                for index in asked.partitions
+            )
         )
         return describing.DescribeShareGroupOffsetsResponseTopic(topic.name, topic.id, list(found))
 
     async def _partition(
-        self, group_id: str, topic: Topic, index: int
+        self, key: ShareKey, end: int | None
     ) -> describing.DescribeShareGroupOffsetsResponsePartition:
-        found = await self.shares.summary(ShareKey(group_id, topic.id, index))
+        found = await self.shares.summary(key)
         row = describing.DescribeShareGroupOffsetsResponsePartition(
-            partition_index=index, error_code=found.code, start_offset=-1
+            partition_index=key.partition, error_code=found.code, start_offset=-1
         )
         if found.code is ErrorCode.NONE:
             state = found.state
             row.start_offset, row.leader_epoch = state.start_offset, state.leader_epoch
-            row.lag = self._lag(topic, index, state.start_offset, state.delivery_complete_count)
+            row.lag = lag_of(end, state.start_offset, state.delivery_complete_count)
         return row
-
-    def _lag(self, topic: Topic, index: int, start: int, finished: int) -> int:
-        """Return how many records are left to be finished, if that is known here."""
-        partition = self.partitions.by_id(topic.id, index)
-        if partition is None or not partition.is_leader or start < 0 or finished < 0:
-            return NO_LAG
-        return max(0, partition.log.high_watermark - start - finished)
 
     # -- alter ---------------------------------------------------------------------
 
@@ -190,6 +195,13 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
                 row.error_code = unknown if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             reply.responses.append(row)
         return reply
+
+
+def lag_of(end: int | None, start: int, finished: int) -> int:
+    """Return how many records are left to be finished, if all that it takes is known."""
+    if end is None or start < 0 or finished < 0:
+        return NO_LAG
+    return max(0, end - start - finished)
 
 
 def _all_of(

@@ -33,6 +33,7 @@ from ottla.metadata.watch import ImageWatch
 from ottla.node.dead_letters import DeadLetterTopics
 from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships
+from ottla.node.partition_ends import LeadersEnds
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.share_state_records import decode_share_state_record
 from ottla.protocol.records.batch import Compression
@@ -119,7 +120,11 @@ def build_sharing(
         handlers,
         ShareGroupHandlers(shares),
         ShareStateHandlers(coordinator),
-        ShareOffsetHandlers(shares, partitions, lambda: watch.image),
+        ShareOffsetHandlers(
+            shares,
+            LeadersEnds(int(ground.node_id), partitions, ways.links),
+            lambda: watch.image,
+        ),
         (coordinator.runtime, led, _pruning(config, hosting, coordinator)),
         (coordinator,),
     )
