@@ -392,10 +392,13 @@ LOG = 24  # offsets, in batches of four
 class SmallWorld(RuleBasedStateMachine):
     """A share partition beside a model that keeps every offset by itself."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(has_dead_letters=st.booleans())
+    def begin(self, has_dead_letters: bool) -> None:
+        self.has_dead_letters = has_dead_letters
+        self.dead: set[int] = set()
         self.limits = Limits(DELIVERIES, 16)
         self.acquisition = Acquisition(Offset(0), self.limits)
+        self.acquisition.has_dead_letters = has_dead_letters
         self.now = 0
         self.holders: dict[int, tuple[str, int]] = {}
         self.counts: dict[int, int] = {}
@@ -419,7 +422,7 @@ class SmallWorld(RuleBasedStateMachine):
         for each in got:
             for offset in range(each.first, each.last + 1):
                 assert offset not in self.holders
-                assert offset not in self.finished
+                assert offset not in self.finished | self.dead
                 self.counts[offset] = self.counts.get(offset, 0) + 1
                 assert self.counts[offset] == each.deliveries <= DELIVERIES
                 self.holders[offset] = (member, self.now + 10)
@@ -443,8 +446,19 @@ class SmallWorld(RuleBasedStateMachine):
 
     def let_go(self, offset: int, kind: int) -> None:
         del self.holders[offset]
-        if kind != RELEASE or self.counts[offset] >= DELIVERIES:
+        is_used_up = kind == RELEASE and self.counts[offset] >= DELIVERIES
+        if self.has_dead_letters and (is_used_up or kind == REJECT):
+            self.dead.add(offset)
+        elif kind != RELEASE or is_used_up:
             self.finished.add(offset)
+
+    @rule(first=st.integers(0, LOG), size=st.integers(1, 12))
+    def bury(self, first: int, size: int) -> None:
+        """Some letters are written; others are not touched."""
+        self.acquisition.bury(Offset(first), Offset(first + size - 1))
+        written = {offset for offset in self.dead if first <= offset < first + size}
+        self.finished |= written
+        self.dead -= written
 
     @rule(member=st.sampled_from(MEMBERS))
     def leave(self, member: str) -> None:
@@ -492,6 +506,7 @@ class SmallWorld(RuleBasedStateMachine):
             if span.state.is_finished
             for offset in range(span.first, span.last + 1)
         }
+        loaded.has_dead_letters = self.has_dead_letters
         self.acquisition = loaded
         self.holders.clear()
         self.counts = {
@@ -514,6 +529,9 @@ class SmallWorld(RuleBasedStateMachine):
             for offset in range(span.first, span.last + 1):
                 assert (span.state is RecordState.ACQUIRED) == (offset in self.holders)
                 assert span.state.is_finished == (offset in self.finished)
+                assert (span.state is RecordState.ARCHIVING) == (offset in self.dead)
+        told = {o for each in self.acquisition.dead() for o in range(each.first, each.last + 1)}
+        assert told == self.dead
         assert covered == self.acquisition.end
 
 
