@@ -14,7 +14,7 @@ from ottla.sim.runner import play
 from ottla.sim.world import World
 
 BLOCK = 4
-FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:20").split(":"))
+FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:16").split(":"))
 
 
 @pytest.fixture(autouse=True)

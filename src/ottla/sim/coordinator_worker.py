@@ -6,6 +6,7 @@ read in the same transaction. Its process may die anywhere and comes back with t
 transactional id.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,7 +31,7 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.sim.cluster_client import FETCH_WAIT_MS
 from ottla.sim.cluster_watch import TOPIC
 from ottla.sim.coordinator_client import AGAIN, FOR_GROUP, CoordinatorClient
-from ottla.sim.coordinator_members import ClassicMember, ConsumerMember, Member
+from ottla.sim.coordinator_members import SESSION_MS, ClassicMember, ConsumerMember, Member
 from ottla.sim.coordinator_transactor import Fenced, MustAbort, Transactor
 from ottla.sim.coordinator_watch import GROUP, CoordinatorWatch, Txn, Work, decode_work
 from ottla.sim.ledger import InvariantBroken
@@ -39,6 +40,7 @@ from ottla.sim.world import Ports
 READ_COMMITTED: Final = 1
 RECORDS_MAX: Final = 4
 LEAVES_ONE_IN: Final = 25
+STALLS: Final = 0.015
 # Topics are named up to this version of OffsetFetch.
 _NAMED: Final = 9
 
@@ -171,11 +173,13 @@ class Worker(CommittedReader):
         await self._member.leave()
 
     async def _between(self) -> None:
-        """Between two steps: stay alive, and now and then be slow."""
+        """Between two steps: stay alive, be slow, or stall until others take it for dead."""
         if self.ports.random.chance(0.3):
             await self._member.beat()
         if self.ports.random.chance(0.3):
             await self.rest()
+        if not self.watch.is_calm and self.ports.random.chance(STALLS):
+            await asyncio.sleep(SESSION_MS / 1000 * (1 + 0.5 * self.ports.random.fraction()))
 
     async def _find_position(self, index: int) -> None:
         """Ask where the group is, as it must be asked before exactly once is possible."""
@@ -212,9 +216,12 @@ class Worker(CommittedReader):
         try:
             is_committed = await self._transact(txn, index, records[-1].offset + 1)
             self._positions[index] = records[-1].offset + 1
-            # Now and then also asked for while the markers are on their way.
-            if not is_committed or self.ports.random.chance(0.2):
+            if not is_committed:
                 del self._positions[index]
+            elif self.ports.random.chance(0.2):
+                # Asked for while the markers are on their way.
+                del self._positions[index]
+                await self._find_position(index)
         except Fenced:
             self.watch.fenced += 1
             del self._positions[index]
