@@ -16,10 +16,12 @@ from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Millis, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
+from ottla.sharing import service
 from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
 from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
 from ottla.sharing.service import BURIALS_MAX, Fetched, FetchTerms, SharePartitions, ShareParts
 from ottla.sharing.sessions import Place
+from ottla.storage.partition_names import TopicPartition
 
 PLACE = Place(TOPIC_ID, 0)
 KEY = ShareKey("g", PLACE)
@@ -35,6 +37,7 @@ class FakePersister:
         self.faults: list[Fault | ErrorCode] = []
         self.writes: list[Write] = []
         self.reads = 0
+        self.hanging: set[int] = set()
 
     def _fault(self) -> ErrorCode:
         fault = self.faults.pop(0) if self.faults else NONE
@@ -45,6 +48,8 @@ class FakePersister:
     async def read(self, key: ShareKey, leader_epoch: int) -> Persisted:
         self.reads += 1
         await asyncio.sleep(0)
+        if key.place.partition in self.hanging:
+            await asyncio.Event().wait()
         return self.found._replace(code=self._fault())
 
     async def write(
@@ -72,10 +77,10 @@ class FakeLetters:
 
 class World:
     def __init__(self, terms: Terms | None = None, **limits: int) -> None:
-        machine = Machine()
-        self.partition: Partition = machine.host(ORDERS)
+        self.machine = Machine()
+        self.partition: Partition = self.machine.host(ORDERS)
         self.partition.apply(registration())
-        self.clock = machine.clock
+        self.clock = self.machine.clock
         self.partitions = Partitions(lambda: EMPTY)
         self.partitions.add(self.partition)
         self.terms = terms or Terms(reset="earliest")
@@ -90,6 +95,12 @@ class World:
                 self.letters,
             )
         )
+
+    def host_second(self) -> Partition:
+        partition = self.machine.host(TopicPartition("orders", 1))
+        partition.apply(registration())
+        self.partitions.add(partition)
+        return partition
 
     async def fetch(self, member: str = "m1", wait_ms: int = 0, records: int = 500) -> Fetched:
         terms = FetchTerms("g", member, records, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, wait_ms)
@@ -163,6 +174,31 @@ def test_a_leader_of_another_epoch_loads_anew() -> None:
         assert await world.ack(0, 1, ACCEPT) is ErrorCode.INVALID_RECORD_STATE
         assert got(await world.fetch("m2")) == [(0, 1, 1)]
         assert world.persister.reads == 2
+
+    run(scenario)
+
+
+def test_one_state_that_does_not_come_keeps_nobody_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loads that wait one behind the other would take longer than a client waits for a reply."""
+    monkeypatch.setattr(service, "LOAD_MS", 100)
+
+    async def scenario() -> None:
+        world = World()
+        second = world.host_second()
+        append(world.partition, b"v", b"v")
+        append(second, b"w")
+        world.persister.hanging.add(0)
+        other = Place(TOPIC_ID, 1)
+        terms = FetchTerms("g", "m1", 500, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, 0)
+
+        found = await world.shares.fetch(terms, [PLACE, other])
+
+        assert [(each.place, got(each)) for each in found] == [(other, [(0, 0, 1)])]
+        world.persister.hanging.clear()
+        found = await world.shares.fetch(terms, [PLACE, other])
+        assert [(each.place, got(each)) for each in found] == [(PLACE, [(0, 1, 1)])]
 
     run(scenario)
 

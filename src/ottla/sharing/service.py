@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 TICK_MS: Final = 200
 """How late a lock may expire, and how soon a failed write is tried again."""
 
+LOAD_MS: Final = 5000
+"""How long a fetch waits for state: well below the half minute that a client waits for a reply."""
+
 DEAD_BYTES_MAX: Final = 1 << 20
 DEAD_RUNS_MAX: Final = 256
 """How much of what nobody could use one window has written at a time."""
@@ -283,17 +286,42 @@ class SharePartitions:
     async def _load(
         self, group_id: str, places: Sequence[Place]
     ) -> tuple[list[_Cell], list[Fetched]]:
-        cells: list[_Cell] = []
-        refused: list[Fetched] = []
+        """Return the windows, loaded, and what is wrong with others.
+
+        All are loaded at once and for `LOAD_MS` at most: a client gives up on a fetch that is not
+        answered for long, and would never get any. What takes longer is left for its next one.
+        """
+        found: dict[Place, _Cell | Fetched] = {}
+
+        async def load(place: Place) -> None:
+            found[place] = await self._cell_or_refusal(ShareKey(group_id, place))
+
         for place in places:
+            cell = self._present(ShareKey(group_id, place))
+            if cell is not None:
+                found[place] = cell
+        missing = [place for place in places if place not in found]
+        if missing:
             try:
-                cells.append(await self._cell(ShareKey(group_id, place)))
-            except UnknownTopicOrPartition:
-                refused.append(Fetched(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            except Fault as fault:
-                log.info("share partition not loaded group=%s reason=%s", group_id, fault)
-                refused.append(Fetched(place, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        return cells, refused
+                async with asyncio.timeout(LOAD_MS / 1000), asyncio.TaskGroup() as tasks:
+                    for place in missing:
+                        tasks.create_task(load(place))
+            except TimeoutError:
+                log.warning("share partitions not loaded in %d ms group=%s", LOAD_MS, group_id)
+        in_order = [found[place] for place in places if place in found]
+        return (
+            [each for each in in_order if isinstance(each, _Cell)],
+            [each for each in in_order if isinstance(each, Fetched)],
+        )
+
+    async def _cell_or_refusal(self, key: ShareKey) -> _Cell | Fetched:
+        try:
+            return await self._cell(key)
+        except UnknownTopicOrPartition:
+            return Fetched(key.place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except Fault as fault:
+            log.info("share partition not loaded group=%s reason=%s", key.group_id, fault)
+            return Fetched(key.place, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _watch(self, cell: _Cell, event: asyncio.Event) -> Callable[[], None]:
         """Have ``event`` set when the log grows or records become free."""
