@@ -116,6 +116,7 @@ class Broker:
     def beat(self, member_id: str = "a", epoch: int = 0, **fields: Any) -> Any:
         if epoch == 0:
             fields = {"topology": counting(), "rebalance_timeout_ms": 1000, **fields}
+            fields |= {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
         request = StreamsGroupHeartbeatRequest("g", member_id, epoch, **fields)
         reply = self.handlers.on_heartbeat(CALLER, request, 0)
         assert not inspect.isawaitable(reply)

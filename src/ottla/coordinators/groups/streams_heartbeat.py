@@ -114,8 +114,9 @@ def _check_join(request: StreamsGroupHeartbeatRequest) -> None:
     for tasks, name in (
         (request.active_tasks, "ActiveTasks"),
         (request.standby_tasks, "StandbyTasks"),
+        (request.warmup_tasks, "WarmupTasks"),
     ):
-        if tasks:
+        if tasks is None or tasks:
             raise InvalidHeartbeat(f"{name} must be empty when (re-)joining.")
     if request.topology is None:
         raise InvalidHeartbeat("Topology must be non-null when (re-)joining.")
@@ -342,9 +343,9 @@ def _told(member: StreamsMember, beat: StreamsBeat) -> StreamsMember:
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> TaskRoles | None:
-    """Return what a member says it runs; who joins runs nothing."""
+    """Return what a member says it runs; None where it does not say."""
     if request.active_tasks is None:
-        return NO_ROLES if request.member_epoch == JOIN_EPOCH else None
+        return None
     return TaskRoles(
         gathered(request.active_tasks),
         gathered(request.standby_tasks),

@@ -22,7 +22,8 @@ def leave(
     """Let a member go; it may ask that the whole application ends."""
     group = machine.groups.get(request.group_id)
     if not isinstance(group, StreamsGroup):
-        raise GroupIdNotFound(f"Group {request.group_id} is not a streams group.")
+        why = "not found" if group is None else "is not a streams group"
+        raise GroupIdNotFound(f"Group {request.group_id} {why}.")
     member = group.members.get(request.member_id)
     if member is None:
         raise UnknownMember(
