@@ -1,5 +1,7 @@
 """Share groups: who is in them, and what they shall read."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.coordinators.decision import Decision
+from ottla.coordinators.groups import share_service
 from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.service import Client
 from ottla.coordinators.groups.share_assignor import assign_shared
 from ottla.coordinators.groups.share_context import ShareContext
 from ottla.coordinators.groups.share_group import ShareGroup
@@ -23,12 +27,18 @@ from ottla.coordinators.groups.share_heartbeat import (
     decide_uninitialized,
 )
 from ottla.coordinators.groups.share_kind import ShareKind
+from ottla.coordinators.groups.share_service import ShareGroups
 from ottla.coordinators.groups.share_settings import ShareSettings
 from ottla.coordinators.shard import Shard, ShardSettings
+from ottla.coordinators.share_state.rules import Found
+from ottla.coordinators.share_state.state import ShareKey, ShareState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.group_records import decode_group_record
-from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from ottla.protocol.types import LeaderEpoch, Uuid
 
 PAYMENTS = topic_id("payments")
@@ -290,3 +300,89 @@ def test_everything_is_read_and_nobody_is_idle(
         if members:
             assert max(readers.values()) - min(readers.values()) <= 1
             assert min(readers.values()) >= 1
+
+
+# -- state that is set up while a heartbeat waits -----------------------------------------
+
+
+class FakeKeeper:
+    """Sets state up, refuses, or never answers."""
+
+    def __init__(self) -> None:
+        self.codes: list[ErrorCode] = []
+        self.is_hanging = False
+        self.asked: list[ShareKey] = []
+
+    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
+        self.asked.append(key)
+        await asyncio.sleep(0)
+        if self.is_hanging:
+            await asyncio.Event().wait()
+        return self.codes.pop(0) if self.codes else ErrorCode.NONE
+
+    async def delete(self, key: ShareKey) -> ErrorCode:
+        return ErrorCode.NONE
+
+    async def summary(self, key: ShareKey) -> Found:
+        return Found(ErrorCode.NONE, ShareState(state_epoch=7))
+
+
+def served(world: World, keeper: FakeKeeper) -> ShareGroups:
+    def submit(index: int, decide: Any) -> Any:
+        return world.submit(lambda machine: decide(machine, world.clock.now(), None))
+
+    groups: Any = SimpleNamespace(
+        runtime=SimpleNamespace(submit=submit), index_of=lambda group_id: 0
+    )
+    return ShareGroups(groups, keeper, lambda: world.image)
+
+
+def heartbeat(shares: ShareGroups, epoch: int = 0) -> ShareGroupHeartbeatResponse:
+    names = ["payments"] if epoch == 0 else None
+    request = ShareGroupHeartbeatRequest("g", "m1", epoch, None, names)
+    return asyncio.run(shares.heartbeat(request, Client("client", "/host")))
+
+
+def told(reply: ShareGroupHeartbeatResponse) -> list[int] | None:
+    if reply.assignment is None:
+        return None
+    return [index for topic in reply.assignment.topic_partitions for index in topic.partitions]
+
+
+def test_a_member_has_its_partitions_with_the_first_reply() -> None:
+    world, keeper = World(), FakeKeeper()
+
+    assert told(heartbeat(served(world, keeper))) == [0, 1]
+    assert [key.partition for key in keeper.asked] == [0, 1]
+
+
+def test_state_that_could_not_be_set_up_is_tried_with_the_next_heartbeat() -> None:
+    world, keeper = World(), FakeKeeper()
+    shares = served(world, keeper)
+    keeper.codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+
+    first = heartbeat(shares)
+
+    assert told(first) == []
+    assert told(heartbeat(shares, first.member_epoch)) == [0, 1]
+
+
+def test_a_heartbeat_does_not_wait_for_ever_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_service, "INITIALIZE_MS", 50)
+    world, keeper = World(), FakeKeeper()
+    shares = served(world, keeper)
+    keeper.is_hanging = True
+
+    first = heartbeat(shares)
+
+    assert (first.error_code, told(first)) == (ErrorCode.NONE, [])
+    keeper.is_hanging = False
+    assert told(heartbeat(shares, first.member_epoch)) == [0, 1], "nobody is in its way"
+
+
+def test_state_of_an_older_group_of_that_name_is_begun_behind() -> None:
+    world, keeper = World(), FakeKeeper()
+    keeper.codes = [ErrorCode.FENCED_STATE_EPOCH] * 2
+
+    assert told(heartbeat(served(world, keeper))) == [0, 1]
+    assert len(keeper.asked) == 4

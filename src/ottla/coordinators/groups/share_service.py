@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -43,6 +43,9 @@ from ottla.protocol.types import Millis, Uuid
 
 log = logging.getLogger(__name__)
 
+
+INITIALIZE_MS: Final = 5000
+"""How long a heartbeat waits for state to be set up; the next one tries again what took longer."""
 
 Place: TypeAlias = tuple[Uuid, int]
 """A partition by the id of its topic."""
@@ -95,8 +98,12 @@ class ShareGroups(msgspec.Struct, frozen=True):
         if not beaten.pending or request.group_id in self.initializing:
             return beaten.response
         self.initializing.add(request.group_id)
+        done = False
         try:
-            done = await self._initialize(request.group_id, beaten)
+            async with asyncio.timeout(INITIALIZE_MS / 1000):
+                done = await self._initialize(request.group_id, beaten)
+        except TimeoutError:
+            log.warning("share partitions not initialized in time group=%s", request.group_id)
         finally:
             self.initializing.discard(request.group_id)
         if not done:
