@@ -24,6 +24,7 @@ AREAS = (
     "quorum",
     "idle",
     "broker",
+    "coordinators",
     "cluster",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"

@@ -1,0 +1,274 @@
+"""What is measured through Spark, ours and its own connector turn by turn, and the rows of it.
+
+The same records stand on a node of ours and on an Apache Kafka, packed in three ways. Throughput is
+wall time of a scan to nowhere, on two threads; costs are the processor time of Python's processes.
+Ratios are ours over the connector's on our node, so that the target says which way is good; the
+connector on Apache Kafka stands beside it.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from benchmarks.broker.brokers import Broker, kafka, ottla, stopped_after
+from benchmarks.pipeline.connector import Usage, fetch_connector, session
+from benchmarks.pipeline.decoding import AREA, value
+from benchmarks.report import Row, spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CODECS = ("none", "lz4", "zstd")
+PARTITIONS = 2
+TWO = "value binary, offset bigint"
+FULL_TARGET, TWO_TARGET, PARQUET_TARGET = 1.0, 1.5, 0.85
+CPU_TARGET = 0.35
+STREAM_S_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured: records of each topic, rounds of each figure, batches of a stream."""
+
+    records: int
+    rounds: int
+    batches: int
+
+
+FULL = Effort(4_000_000, 5, 40)
+QUICK = Effort(2_000_000, 3, 12)
+
+
+def compare(effort: Effort) -> list[Row]:
+    """Run both brokers and Spark, and return the rows. Raises Missing."""
+    fetch_connector()
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as place:
+        root = Path(place)
+        brokers = (ottla(root / "ottla"), kafka(root / "kafka"))
+        with stopped_after(*brokers):
+            for broker in brokers:
+                broker.core = None  # Spark has two threads and takes both cores
+                broker.format()
+                broker.start()
+                fill(broker, effort.records)
+            spark = session(root / "warehouse")
+            try:
+                bench = Bench(spark, brokers, effort, root)
+                return [*bench.scans(), bench.cpu(), bench.parquet(), bench.latency()]
+            finally:
+                spark.stop()
+
+
+def fill(broker: Broker, records: int) -> None:
+    """Write the same records to a topic for each codec."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    topics = [NewTopic(codec, PARTITIONS, 1) for codec in (*CODECS, "stream")]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    for codec in CODECS:
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "compression.type": codec,
+                "linger.ms": 50,
+                "batch.size": 1_000_000,
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+        for number in range(records):
+            while True:
+                try:
+                    producer.produce(
+                        codec, value(number), b"key-%08d" % number, partition=number % PARTITIONS
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        if producer.flush(120):
+            raise RuntimeError(f"{broker.name} did not take the records")
+
+
+class Bench:
+    """One session and both brokers."""
+
+    def __init__(
+        self, spark: "SparkSession", brokers: tuple[Broker, Broker], effort: Effort, root: Path
+    ) -> None:
+        self._spark = spark
+        self._ottla, self._kafka = brokers
+        self._effort = effort
+        self._root = root
+        self._usage = Usage(spark)
+
+    def _read(self, name: str, broker: Broker, topic: str, *, two: bool) -> "DataFrame":
+        """Return all columns, headers too, or two of them, as each source is asked for them."""
+        reader = (
+            self._spark.read.format(name)
+            .option("kafka.bootstrap.servers", broker.bootstrap)
+            .option("subscribe", topic)
+        )
+        if not two:
+            return reader.option("includeHeaders", "true").load()
+        if name == "ottla":
+            return reader.schema(TWO).load()
+        return reader.load().select("value", "offset")
+
+    def _scan(self, name: str, broker: Broker, topic: str, *, two: bool) -> Callable[[], None]:
+        def work() -> None:
+            _nowhere(self._read(name, broker, topic, two=two))
+
+        return work
+
+    # -- throughput --------------------------------------------------------------
+
+    def scans(self) -> Iterator[Row]:
+        """Yield a row for each codec and choice of columns."""
+        for two in (False, True):
+            for codec in CODECS:
+                works = (
+                    self._scan("ottla", self._ottla, codec, two=two),
+                    self._scan("kafka", self._ottla, codec, two=two),
+                    self._scan("kafka", self._kafka, codec, two=two),
+                )
+                ours, here, there = _turns(works, self._effort.rounds)
+                yield self._scan_row(codec, two, ours, here, there)
+
+    def _scan_row(
+        self, codec: str, two: bool, ours: list[float], here: list[float], there: list[float]
+    ) -> Row:
+        ratios = [theirs / mine for mine, theirs in zip(ours, here, strict=True)]
+        ratio, target = statistics.median(ratios), TWO_TARGET if two else FULL_TARGET
+        return Row(
+            AREA,
+            f"scan to nowhere, {'2' if two else '8'} columns, {codec}",
+            self._rate(ours),
+            f"connector {self._rate(here)}, on Kafka {self._rate(there)} ({spread(ratios)})",
+            ratio,
+            f"at least {target}",
+            ratio >= target,
+        )
+
+    def _rate(self, taken: list[float]) -> str:
+        return f"{self._effort.records / statistics.median(taken) / 1e6:.2f} M/s"
+
+    # -- costs -------------------------------------------------------------------
+
+    def cpu(self) -> Row:
+        """Return what Python's processes cost for a million records of zstd, and all processes."""
+        millions = self._effort.records / 1e6
+        mine = self._cost(self._scan("ottla", self._ottla, "zstd", two=False))
+        other = self._cost(self._scan("kafka", self._ottla, "zstd", two=False))
+        python = statistics.median(each[1] for each in mine) / millions
+        java = statistics.median(each[0] for each in mine) / millions
+        theirs = statistics.median(sum(each) for each in other) / millions
+        return Row(
+            AREA,
+            "processor time of Python for a million records, 8 columns, zstd",
+            f"{python:.2f} s, and {java:.2f} s of Java",
+            f"connector {theirs:.2f} s of Java",
+            python,
+            f"at most {CPU_TARGET}",
+            python <= CPU_TARGET,
+        )
+
+    def _cost(self, work: Callable[[], None]) -> list[tuple[float, float]]:
+        found = []
+        for _ in range(self._effort.rounds):
+            before = self._usage.now()
+            work()
+            after = self._usage.now()
+            found.append((after[0] - before[0], after[1] - before[1]))
+        return found
+
+    # -- tables ------------------------------------------------------------------
+
+    def parquet(self) -> Row:
+        """Compare writing a table from a topic with writing it from a table."""
+        source, target = str(self._root / "source"), str(self._root / "target")
+        topic = self._read("ottla", self._ottla, "zstd", two=False).drop("headers")
+        topic.write.mode("overwrite").parquet(source)
+
+        def from_topic() -> None:
+            topic.write.mode("overwrite").parquet(target)
+
+        def from_table() -> None:
+            self._spark.read.parquet(source).write.mode("overwrite").parquet(target)
+
+        ours, theirs = _turns((from_topic, from_table), self._effort.rounds)
+        ratios = [other / mine for mine, other in zip(ours, theirs, strict=True)]
+        ratio = statistics.median(ratios)
+        return Row(
+            AREA,
+            "topic to parquet, 7 columns, zstd",
+            self._rate(ours),
+            f"parquet to parquet {self._rate(theirs)} ({spread(ratios)})",
+            ratio,
+            f"at least {PARQUET_TARGET}",
+            ratio >= PARQUET_TARGET,
+        )
+
+    # -- streams -----------------------------------------------------------------
+
+    def latency(self) -> Row:
+        """Compare how long a small batch of a stream takes from trigger to end."""
+        ours = self._batch_times("ottla")
+        theirs = self._batch_times("kafka")
+        ratio = statistics.median(theirs) / statistics.median(ours)
+        return Row(
+            AREA,
+            "micro-batch of a stream, 100 records",
+            f"{statistics.median(ours):.0f} ms",
+            f"connector {statistics.median(theirs):.0f} ms",
+            ratio,
+            "reported",
+            True,
+        )
+
+    def _batch_times(self, name: str) -> list[float]:
+        producer = Producer({"bootstrap.servers": self._ottla.bootstrap, "linger.ms": 1})
+        query = (
+            self._spark.readStream.format(name)
+            .option("kafka.bootstrap.servers", self._ottla.bootstrap)
+            .option("subscribe", "stream")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(self._root / f"checkpoint-{name}"))
+            .start()
+        )
+        times: dict[int, float] = {}
+        deadline = monotonic() + STREAM_S_MAX
+        try:
+            while len(times) <= self._effort.batches and monotonic() < deadline:
+                for number in range(100):
+                    producer.produce("stream", value(number))
+                producer.flush(30)
+                sleep(0.05)
+                for each in query.recentProgress:
+                    if each["numInputRows"]:
+                        times[each["batchId"]] = each["durationMs"]["triggerExecution"]
+        finally:
+            query.stop()
+        return [each for _, each in sorted(times.items())][1:]  # the first one warms up
+
+
+def _nowhere(rows: "DataFrame") -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _turns(works: tuple[Callable[[], None], ...], rounds: int) -> list[list[float]]:
+    """Time several things turn by turn, after a turn that does not count."""
+    taken: list[list[float]] = [[] for _ in works]
+    for number in range(rounds + 1):
+        for work, times in zip(works, taken, strict=True):
+            began = perf_counter()
+            work()
+            if number:
+                times.append(perf_counter() - began)
+    return taken

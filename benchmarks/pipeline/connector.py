@@ -1,0 +1,79 @@
+"""Spark with its own Kafka connector beside ours, and what its processes use of the machine."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.broker.brokers import ROOT, TICKS, Missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JARS = ROOT / "build" / "spark-connector"
+POM = Path(__file__).parent / "connector.xml"
+
+
+def fetch_connector() -> list[Path]:
+    """Return the connector's jars, fetched once. Raises Missing."""
+    if shutil.which("java") is None:
+        raise Missing("java is not installed")
+    if not list(JARS.glob("spark-sql-kafka-*.jar")):
+        if shutil.which("mvn") is None:
+            raise Missing("mvn is not installed, and Spark's Kafka connector is not there")
+        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+        if subprocess.run([*command, f"-DoutputDirectory={JARS}"], check=False).returncode:
+            raise Missing("Maven could not fetch Spark's Kafka connector")
+    return sorted(JARS.glob("*.jar"))
+
+
+def session(warehouse: Path) -> "SparkSession":
+    """Start Spark with two threads in this process's child. Raises Missing."""
+    jars = fetch_connector()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("ottla-benchmarks")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+
+
+class Usage:
+    """Processor seconds of the processes below this one, Java's and Python's apart."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+
+    def now(self) -> tuple[float, float]:
+        """Return what Java and what its Python processes have used, those that ended included."""
+        parents: dict[int, int] = {}
+        used: dict[int, float] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            process = int(path.parent.name)
+            parents[process] = int(fields[1])
+            used[process] = sum(map(int, fields[11:15])) / TICKS
+        python = sum(each for process, each in used.items() if self._is_below(process, parents))
+        return used[self._java], python
+
+    def _is_below(self, process: int, parents: dict[int, int]) -> bool:
+        while process in parents:
+            process = parents[process]
+            if process == self._java:
+                return True
+        return False

@@ -1,0 +1,137 @@
+"""Decoding alone: batches into Arrow columns, against aiokafka's reader of the same bytes.
+
+aiokafka's is compiled too and makes an object for each record. What is compared is the way to the
+same columns, by the processor time of this thread; its bare pass over the records stands beside it.
+"""
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+from time import thread_time
+
+import pyarrow as pa
+from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
+
+from benchmarks.report import Row, spread
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.arrow import TYPES, record_batches
+from ottla.pipeline.decode import Chunk
+from ottla.protocol.records.batch import Compression
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import build_batch
+from ottla.protocol.types import Millis, Offset
+
+AREA = "pipeline"
+RECORDS = 200_000
+PER_BATCH = (5_000, 500)
+ROUNDS = 5
+TARGET = 20.0
+WORDS = (b"order", b"click", b"shipped", b"basket", b"returned", b"paid", b"open", b"closed")
+
+
+def value(number: int) -> bytes:
+    """Return 100 bytes that compress about as well as JSON does."""
+    text = b'{"id":%d,"what":"%s","who":"user-%d","sum":%d,"note":"%s"}' % (
+        number,
+        WORDS[number % 8],
+        number * 7919 % 100_000,
+        number * 31 % 9973,
+        WORDS[number * 5 % 8],
+    )
+    return text.ljust(100, b".")
+
+
+def log(per_batch: int, codec: Compression) -> bytearray:
+    """Return `RECORDS` records in batches one behind the other."""
+    data = bytearray()
+    for first in range(0, RECORDS, per_batch):
+        records = [
+            Record(Offset(each), Millis(1_700_000_000_000 + each), b"key-%08d" % each, value(each))
+            for each in range(first, first + per_batch)
+        ]
+        data += build_batch(records, base_offset=first, compression=codec)
+    return data
+
+
+def ours(data: bytearray) -> None:
+    """Decode all columns."""
+    chunks = [Chunk(memoryview(data))]
+    partition = TopicPartition("decoded", 0)
+    rows = sum(
+        batch.num_rows for batch in record_batches(chunks, partition, tuple(TYPES), 0, RECORDS)
+    )
+    assert rows == RECORDS
+
+
+def theirs(data: bytes) -> None:
+    """Read every record with aiokafka's reader, and put the same columns together."""
+    columns: list[list[object]] = [[] for _ in TYPES]
+    records = MemoryRecords(data)
+    while records.has_next():
+        batch = records.next_batch()
+        assert batch.validate_crc()
+        for record in batch:
+            row = (
+                record.key,
+                record.value,
+                "decoded",
+                0,
+                record.offset,
+                record.timestamp * 1000,
+                record.timestamp_type,
+                record.headers or None,
+            )
+            for column, each in zip(columns, row, strict=True):
+                column.append(each)
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, TYPES.values(), strict=True)]
+    assert len(arrays[0]) == RECORDS
+
+
+def walked(data: bytes) -> None:
+    """Pass over every record with aiokafka's reader, and keep nothing."""
+    records = MemoryRecords(data)
+    while records.has_next():
+        for record in records.next_batch():
+            _ = (record.offset, record.timestamp, record.key, record.value, record.headers)
+
+
+def cpu(work: Callable[[], None]) -> float:
+    """Return the processor time that one call takes."""
+    began = thread_time()
+    work()
+    return thread_time() - began
+
+
+def decode_rows() -> list[Row]:
+    """Return a row for each codec and size of batch; the first is what the target speaks of."""
+    rows = []
+    for per_batch in PER_BATCH:
+        for codec in (Compression.NONE, Compression.LZ4, Compression.ZSTD):
+            data = log(per_batch, codec)
+            works = (
+                partial(ours, data),
+                partial(theirs, bytes(data)),
+                partial(walked, bytes(data)),
+            )
+            for work in works:
+                work()
+            rounds = [tuple(cpu(work) for work in works) for _ in range(ROUNDS)]
+            is_judged = codec is Compression.NONE and per_batch == PER_BATCH[0]
+            rows.append(_row(f"{per_batch:,} per batch, {codec.name.lower()}", rounds, is_judged))
+    return rows
+
+
+def _row(what: str, rounds: list[tuple[float, ...]], is_judged: bool) -> Row:
+    mine, other, walk = (statistics.median(each) for each in zip(*rounds, strict=True))
+    ratios = [each[1] / each[0] for each in rounds]
+    ratio = statistics.median(ratios)
+    return Row(
+        AREA,
+        f"decode to 8 Arrow columns, {what}",
+        f"{RECORDS / mine / 1e6:.1f} M records/s of one core",
+        f"aiokafka {RECORDS / other / 1e6:.2f} M/s, and {RECORDS / walk / 1e6:.2f} M/s without"
+        f" columns ({spread(ratios)})",
+        ratio,
+        f"at least {TARGET:.0f}" if is_judged else "reported",
+        ratio >= TARGET or not is_judged,
+    )
