@@ -7,7 +7,7 @@ a C integer is an ``int``, and every decorator hands back what it was given.
 
 import builtins
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar
 
 _Decorated = TypeVar("_Decorated")
 
@@ -41,11 +41,7 @@ def _unchanged(decorated: _Decorated) -> _Decorated:
 cclass = final = cfunc = ccall = inline = _unchanged
 
 
-@overload
-def declare(kind: type[builtins.int], *, visibility: str) -> builtins.int: ...
-@overload
-def declare(kind: type[object], *, visibility: str) -> Any: ...  # noqa: ANN401 - whatever it holds
-def declare(kind: type[object], *, visibility: str) -> Any:
+def declare(kind: type[object], *, visibility: str) -> Any:  # noqa: ANN401 - what it holds
     """Declare an attribute of a class that is C's; ``public`` where Python may use it, too."""
     return kind()
 

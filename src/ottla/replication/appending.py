@@ -7,48 +7,51 @@ append, and all else of a partition, is in `partition.py`.
 from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.protocol.types import Millis, Offset
 
 if TYPE_CHECKING:
-    from ottla.config.generated import TopicConfig
+    from ottla.protocol import cython_stub as cython
     from ottla.protocol.faults import NotEnoughReplicasAfterAppend
     from ottla.replication.high_watermark import Lag
-    from ottla.replication.leadership import Leadership
-    from ottla.replication.surroundings import Surroundings
-    from ottla.replication.waiters import OffsetWaiters, Wakers
-    from ottla.storage.log import Log
-    from ottla.storage.log_dir import LogDirectory
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
 
 ALL: Final = -1
 """``acks=all``."""
 
 
+@cython.cclass
 class AppendingPartition:
-    """What an append needs of a partition."""
+    """What an append needs of a partition. `Partition` gives all of it a value."""
 
-    directory: "LogDirectory"
-    log: "Log"
-    config: "TopicConfig"
-    leader_epoch: LeaderEpoch
-    is_leader: bool
-    _around: "Surroundings"
-    _leading: "Leadership"
-    _wakers: "Wakers"
-    _replicated: "OffsetWaiters"
+    directory = cython.declare(object, visibility="public")
+    log = cython.declare(object, visibility="public")
+    config = cython.declare(object, visibility="public")
+    leader_epoch = cython.declare(cython.longlong, visibility="public")
+    is_leader = cython.declare(object, visibility="public")
+    _around = cython.declare(object, visibility="public")
+    _leading = cython.declare(object, visibility="public")
+    _wakers = cython.declare(object, visibility="public")
+    _replicated = cython.declare(object, visibility="public")
 
     @property
     def is_under_min_isr(self) -> bool:
         """Whether acks=all is refused for now."""
-        return self.is_leader and self._leading.is_under_min_isr(self.config.min_insync_replicas)
+        return bool(
+            self.is_leader and self._leading.is_under_min_isr(self.config.min_insync_replicas)
+        )
 
     def is_answered_at_once(self, required_acks: int) -> bool:
         """Say whether an append that succeeds now needs no waiting before it is acknowledged."""
-        if required_acks != ALL:
-            return self.is_leader
-        return self.is_leader and not self._leading.followers and not self.is_under_min_isr
+        if not self.is_leader or required_acks != ALL:
+            return bool(self.is_leader)
+        return not self._leading.followers and not self.is_under_min_isr
 
     def append_checked(
-        self, batch: memoryview, offset_delta: int, timestamp: Millis, now: Millis
+        self, batch: memoryview, offset_delta: int, timestamp: int, now: Millis
     ) -> Offset:
         """Append as the leader a batch that `Partition.append` would take; return its offset.
 
@@ -59,10 +62,9 @@ class AppendingPartition:
             StorageFailed: the directory is offline now.
         """
         log = self.log
-        first = log.log_end_offset
-        last = Offset(first + offset_delta)
+        first: Offset = log.log_end_offset
         try:
-            log.append_checked(batch, last, timestamp, self.leader_epoch, now)
+            log.append_checked(batch, first + offset_delta, timestamp, self.leader_epoch, now)
         except StorageFailed as fault:
             self._around.storage_failed(self.directory, fault.reason)
             raise

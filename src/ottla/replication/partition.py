@@ -53,6 +53,16 @@ HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 class Partition(AppendingPartition):
     """A replica hosted here. Made and kept in step with the image by `replicas.py`."""
 
+    directory: LogDirectory
+    log: Log
+    config: TopicConfig
+    leader_epoch: LeaderEpoch
+    is_leader: bool
+    _around: Surroundings
+    _leading: Leadership
+    _wakers: Wakers
+    _replicated: OffsetWaiters
+
     def __init__(
         self,
         name: TopicPartition,
@@ -72,7 +82,7 @@ class Partition(AppendingPartition):
         self._node_id = around.node_id
         self.registration: PartitionRegistration | None = None
         self.leader_id: NodeId = NO_LEADER
-        self.leader_epoch: LeaderEpoch = NO_EPOCH
+        self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.is_leader = False

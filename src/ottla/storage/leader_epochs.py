@@ -29,6 +29,7 @@ class LeaderEpochs:
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._entries: list[EpochEntry] = []
+        self.latest: LeaderEpoch = NO_EPOCH  # the epoch that wrote last; every append looks
         for entry in entries:
             self.assign(*entry)
 
@@ -40,16 +41,12 @@ class LeaderEpochs:
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
         """The epoch that wrote last; None when the log knows of none."""
-        return self._entries[-1].epoch if self._entries else None
+        return self.latest if self._entries else None
 
     @property
     def earliest(self) -> EpochEntry | None:
         """The oldest entry."""
         return self._entries[0] if self._entries else None
-
-    def is_latest(self, epoch: LeaderEpoch) -> bool:
-        """Say whether it wrote last; then a batch of it behind all others is no news."""
-        return bool(self._entries) and self._entries[-1].epoch == epoch
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Note that ``epoch`` writes from ``start_offset`` on; True when that is news.
@@ -68,6 +65,7 @@ class LeaderEpochs:
         ):
             self._entries.pop()
         self._entries.append(EpochEntry(epoch, start_offset))
+        self.latest = epoch
         return True
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
@@ -100,6 +98,7 @@ class LeaderEpochs:
         kept = bisect_right(self._entries, offset - 1, key=lambda entry: entry.start_offset)
         is_changed = kept < len(self._entries)
         del self._entries[kept:]
+        self.latest = self._entries[-1].epoch if self._entries else NO_EPOCH
         return is_changed
 
     def truncate_from_start(self, offset: Offset) -> bool:
@@ -119,6 +118,7 @@ class LeaderEpochs:
         """Forget everything."""
         is_changed = bool(self._entries)
         self._entries.clear()
+        self.latest = NO_EPOCH
         return is_changed
 
     def _first_above(self, epoch: LeaderEpoch) -> int:

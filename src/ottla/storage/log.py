@@ -43,9 +43,11 @@ from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced
 from ottla.storage.graveyard import Graveyard
 from ottla.storage.health import Health
+from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_tail import LogTail
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
+from ottla.storage.producer_state import ProducerState
 from ottla.storage.read import (
     Slice,
     TimestampedOffset,
@@ -68,12 +70,21 @@ FIRST: Final = Offset(0)
 class Log(LogTail):
     """A log in ``directory``. Open one with `Log.open`."""
 
+    log_end_offset: Offset
+    producers: ProducerState
+    epochs: LeaderEpochs
+    _health: Health
+    _segments: Segments
+    _log_start: Offset
+    _recovery_point: Offset
+    _high_watermark: Offset
+
     def __init__(self, files: LogFiles, config: LogConfig, clock: Clock, loaded: Loader) -> None:
         self._files = files
         self._config = config
         self._clock = clock
         self._random: Random | None = None
-        self._segments: Segments = loaded.segments
+        self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._health = Health(files.directory)
         self._unsynced = Unsynced(files)

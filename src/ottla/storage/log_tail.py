@@ -1,39 +1,47 @@
 """The growing end of a log: one batch about which nothing is left to ask is given its place.
 
 Every produced batch comes through here, so this is compiled where that is possible, and makes
-no object that need not be. What decides about a batch, and all else of a log, is in `log.py`.
+no object that need not be (a `NewType` is a call, too). What decides about a batch, and all else
+of a log, is in `log.py`.
 """
 
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
-from ottla.protocol.records.batch import patch_offset
+from ottla.protocol.records.batch import LOG_OVERHEAD_BYTES
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 
 if TYPE_CHECKING:
+    from ottla.protocol import cython_stub as cython
     from ottla.protocol.faults import StorageFailed
-    from ottla.storage.health import Health
-    from ottla.storage.leader_epochs import LeaderEpochs
-    from ottla.storage.producer_state import ProducerState
     from ottla.storage.segment import Segment
-    from ottla.storage.segments import Segments
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
+
+_PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: how a batch begins
 
 
+@cython.cclass
 class LogTail:
-    """What a log knows of its end."""
+    """What a log knows of its end. `Log` gives all of it a value."""
 
-    _health: "Health"
-    _segments: "Segments"
-    _log_start: Offset
-    _recovery_point: Offset
-    _high_watermark: Offset
-    log_end_offset: Offset
-    producers: "ProducerState"
-    epochs: "LeaderEpochs"
+    log_end_offset = cython.declare(cython.longlong, visibility="public")
+    producers = cython.declare(object, visibility="public")
+    epochs = cython.declare(object, visibility="public")
+    _health = cython.declare(object, visibility="public")
+    _segments = cython.declare(object, visibility="public")
+    _log_start = cython.declare(cython.longlong, visibility="public")
+    _recovery_point = cython.declare(cython.longlong, visibility="public")
+    _high_watermark = cython.declare(cython.longlong, visibility="public")
 
     @property
     def log_start_offset(self) -> Offset:
         """The first offset a reader may ask for."""
-        return self._log_start
+        offset: Offset = self._log_start
+        return offset
 
     @property
     def recovery_point(self) -> Offset:
@@ -42,19 +50,21 @@ class LogTail:
         A truncation lowers it: the checkpoint must be written again before anything that
         is appended after it is acknowledged, else a crash trusts what it should check.
         """
-        return self._recovery_point
+        offset: Offset = self._recovery_point
+        return offset
 
     @property
     def high_watermark(self) -> Offset:
         """Below it everything is replicated, as far as the log was told."""
-        return self._high_watermark
+        offset: Offset = self._high_watermark
+        return offset
 
     def set_high_watermark(self, offset: Offset) -> Offset:
         """Learn what is replicated; kept within the log. Returns what it now is."""
-        offset = max(self._log_start, min(offset, self.log_end_offset))
-        self._high_watermark = offset
-        self.producers.on_high_watermark(offset)
-        return offset
+        reached: Offset = max(self._log_start, min(offset, self.log_end_offset))
+        self._high_watermark = reached
+        self.producers.on_high_watermark(reached)
+        return reached
 
     def append_checked(
         self,
@@ -74,11 +84,11 @@ class LogTail:
         """
         if self._health.failure is not None:
             self._health.check()
-        first = self.log_end_offset
-        patch_offset(batch, 0, first, epoch)
-        if not self.epochs.is_latest(epoch):
+        first: Offset = self.log_end_offset
+        _PLACE.pack_into(batch, 0, first, len(batch) - LOG_OVERHEAD_BYTES, epoch)
+        if self.epochs.latest != epoch:
             self._note_epoch(epoch, first)
-        segment = self._segments.active
+        segment: Segment = self._segments.active
         before = segment.size
         try:
             if not segment.append(batch, last, timestamp, now):
@@ -88,9 +98,8 @@ class LogTail:
                 segment.note(last, timestamp, len(batch))
         except OSError as error:
             raise self._undo(segment, before, error) from error
-        end = Offset(last + 1)
-        self.log_end_offset = end
-        self.producers.map_end_offset = end
+        self.log_end_offset = last + 1
+        self.producers.map_end_offset = last + 1
         return segment
 
     def _note_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:

@@ -31,8 +31,10 @@ class Segment(SegmentTail):
 
     __slots__ = ("_are_offsets_checked", "_files", "state", "txn_index")
 
+    size: int
     base_offset: Offset
     created: Millis
+    jitter_ms: int
     offset_index: OffsetIndex
     time_index: TimeIndex
     _config: LogConfig

@@ -104,7 +104,8 @@ class SegmentTail:
         if first is not None and first >= 0:
             # No less than none: the difference of any two would not fit into 64 bits.
             return max(timestamp, -1) - first
-        return now - self.created
+        created: cython.longlong = self.created
+        return now - created
 
     @cython.ccall
     def write(self, data: Buffer) -> object:

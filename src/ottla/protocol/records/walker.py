@@ -486,7 +486,7 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
     has_null_key=cython.bint,
 )
 def check_records_at(
-    buffer: Buffer, begin: int, end: int, count: int, base_timestamp: Millis
+    buffer: Buffer, begin: int, end: int, count: int, base_timestamp: int
 ) -> tuple[int, int, bool, int]:
     """Do as `check_records` for what lies in ``buffer[begin:end]``; return a summary's fields."""
     if end > REGION_BYTES_MAX or count > (end - begin) // RECORD_BYTES_MIN:
