@@ -429,8 +429,10 @@ class SharePartitions:
     def expire_locks(self) -> None:
         """Take back what members have held for too long, in every window."""
         now = self._parts.clock.monotonic()
-        for cell in list(self._cells.values()):
-            self._note_terms(cell)
+        groups = {key.group_id for key in self._cells}
+        dying = {each for each in groups if self._parts.terms_of(each).dead_letters is not None}
+        for key, cell in list(self._cells.items()):
+            cell.window.acquisition.has_dead_letters = key.group_id in dying
             if cell.window.acquisition.expire(now):
                 cell.wake()
 
