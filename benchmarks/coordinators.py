@@ -1,0 +1,205 @@
+"""The coordinators of a node against those of Apache Kafka, turn by turn in one run.
+
+Requests are frames that were built before, sent by a C program (`broker/requests.c`) or by one
+thread that only writes and reads them, so that it is the broker that is measured. Both brokers are
+pinned to one core and the load to the other, as in `benchmarks.broker`.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.broker.brokers import Broker, Missing, kafka, ottla, stopped_after
+from benchmarks.broker.programs import measure, program
+from benchmarks.coordinator_load import (
+    Members,
+    ShareReader,
+    Transactions,
+    commit_frame,
+    make_topic,
+    wait_coordinator,
+)
+from benchmarks.report import Row, spread
+
+AREA = "coordinators"
+ROUNDS = 3
+SECONDS = 2.0
+CONNECTIONS = 16
+COMMIT_PARTITIONS = (1, 10, 100)
+MEMBERS = 200
+HEARTBEAT_MEMBERS = 1000
+TRANSACTION_RECORDS = (1, 10, 100)
+SHARE_RECORDS = 200_000
+
+
+class Figures:
+    """One figure of both brokers, round by round."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[float]] = {"Ottla": [], "Kafka": []}
+
+    def add(self, broker: Broker, value: float) -> None:
+        """Note the figure of one round."""
+        self.found[broker.name].append(value)
+
+    def row(self, what: str, unit: str, target: float, *, is_cost: bool = False) -> Row:
+        """Return the row; the ratio is ours over theirs, theirs over ours for a cost."""
+        ours, theirs = self.found["Ottla"], self.found["Kafka"]
+        pairs = list(zip(ours, theirs, strict=True))
+        ratios = [theirs / ours if is_cost else ours / theirs for ours, theirs in pairs]
+        ratio = statistics.median(ratios)
+        return Row(
+            AREA,
+            what,
+            f"{statistics.median(ours):,.5g} {unit} ({spread(ratios)})",
+            f"Kafka, {statistics.median(theirs):,.5g} {unit}",
+            ratio,
+            f"at least {target}",
+            ratio >= target,
+        )
+
+
+def run(rounds: int = ROUNDS, parts: Sequence[str] = ()) -> list[Row]:
+    """Measure everything, or the parts named; nothing where Apache Kafka is not to be had."""
+    try:
+        program("requests")
+        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
+            folder = Path(temporary)
+            brokers = (ottla(folder / "ottla"), kafka(folder / "kafka"))
+            with stopped_after(*brokers):
+                for broker in brokers:
+                    broker.format()
+                    broker.start()
+                    make_topic(broker, "t", 100)
+                rows: list[Row] = []
+                for name, part in PARTS.items():
+                    if not parts or name in parts:
+                        rows += part(brokers, folder, rounds)
+                return rows
+    except Missing as missing:
+        print(f"coordinators are not compared: {missing}")
+        return []
+
+
+# -- offset commits ----------------------------------------------------------------------
+
+
+def commits(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
+    """Return rows on offset commits of a group without members, over some connections."""
+    rows = []
+    for broker in brokers:
+        wait_coordinator(broker, "g", 0)
+    for count in COMMIT_PARTITIONS:
+        rate, cost = Figures(), Figures()
+        frame = folder / "commit"
+        frame.write_bytes(commit_frame("g", "t", count))
+        # One round does not count: it warms the JVM up.
+        for turn in range(rounds + 1):
+            for broker in brokers:
+                before = broker.cpu_seconds()
+                arguments = ("127.0.0.1", broker.port, frame, CONNECTIONS, SECONDS)
+                told = measure("requests", *arguments)
+                used = broker.cpu_seconds() - before
+                if turn:
+                    rate.add(broker, told["rate"])
+                    cost.add(broker, used * 1e6 / (told["rate"] * SECONDS))
+        label = f"OffsetCommit of {count} partition{'s' if count > 1 else ''}"
+        target = 1.0 if count >= 10 else 0.5
+        rows.append(rate.row(label, "per s", target))
+        rows.append(cost.row(f"{label}, CPU of each", "us", target, is_cost=True))
+    return rows
+
+
+# -- groups ------------------------------------------------------------------------------
+
+
+def joins(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
+    """Return rows on how long so many members need, from nothing to a stable group."""
+    figures, cost = Figures(), Figures()
+    for turn in range(rounds + 1):
+        for broker in brokers:
+            wait_coordinator(broker, f"join-{turn}", 0)
+            members = Members(broker, f"join-{turn}", MEMBERS)
+            before, began = broker.cpu_seconds(), perf_counter()
+            members.join()
+            taken, used = perf_counter() - began, broker.cpu_seconds() - before
+            members.close()
+            if turn:
+                figures.add(broker, taken)
+                cost.add(broker, used)
+    label = f"a classic group of {MEMBERS} members, from nothing to stable"
+    return [
+        figures.row(label, "s", 0.5, is_cost=True),
+        cost.row(f"{label}, CPU", "s", 0.5, is_cost=True),
+    ]
+
+
+def heartbeats(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
+    """Return a row on what the heartbeats of a large consumer group cost, as a share of a core."""
+    figures = Figures()
+    for broker in brokers:
+        wait_coordinator(broker, "beats", 0)
+        members = Members(broker, "beats", HEARTBEAT_MEMBERS)
+        members.join_consumers()
+        # Kafka's JVM needs some thousand requests to compile them.
+        members.beat(4)
+        for _ in range(rounds):
+            before = broker.cpu_seconds()
+            beats = members.beat(2)
+            used = broker.cpu_seconds() - before
+            # A member beats every five seconds.
+            figures.add(broker, used / beats * HEARTBEAT_MEMBERS / 5 * 100)
+        members.close()
+    label = f"heartbeats of {HEARTBEAT_MEMBERS:,} members (KIP-848), of one core"
+    return [figures.row(label, "%", 0.5, is_cost=True)]
+
+
+# -- transactions ------------------------------------------------------------------------
+
+
+def transactions(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
+    """Return rows on transactions of one partition, one after the other by several producers."""
+    rows = []
+    for records in TRANSACTION_RECORDS:
+        rate, cost = Figures(), Figures()
+        loads = {broker.name: Transactions(broker, "t", records) for broker in brokers}
+        for turn in range(rounds + 1):
+            for broker in brokers:
+                before = broker.cpu_seconds()
+                done = loads[broker.name].run(SECONDS)
+                used = broker.cpu_seconds() - before
+                if turn:
+                    rate.add(broker, done / SECONDS)
+                    cost.add(broker, used * 1e6 / done)
+        for load in loads.values():
+            load.close()
+        label = f"transactions of {records} record{'s' if records > 1 else ''}"
+        rows.append(rate.row(label, "per s", 0.5))
+        rows.append(cost.row(f"{label}, CPU of each", "us", 0.5, is_cost=True))
+    return rows
+
+
+# -- share groups ------------------------------------------------------------------------
+
+
+def shares(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
+    """Return a row on reading and acknowledging through a share group."""
+    figures = Figures()
+    for turn in range(rounds + 1):
+        for broker in brokers:
+            reader = ShareReader(broker, f"share-{turn}", SHARE_RECORDS)
+            taken = reader.run()
+            if turn:
+                figures.add(broker, SHARE_RECORDS / taken)
+    return [figures.row("records through a share group", "per s", 0.5)]
+
+
+PARTS: dict[str, Callable[[Sequence[Broker], Path, int], list[Row]]] = {
+    "commits": commits,
+    "joins": joins,
+    "heartbeats": heartbeats,
+    "transactions": transactions,
+    "shares": shares,
+}
