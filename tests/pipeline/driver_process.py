@@ -15,7 +15,7 @@ def main() -> None:
     root = Path(sys.argv[1])
     options = json.loads((root / "options.json").read_text())
     table = Table(build_session(root / "warehouse"), root)
-    table.stream(options, processingTime="0 seconds").awaitTermination()
+    table.stream(options, processingTime="100 milliseconds").awaitTermination()
 
 
 if __name__ == "__main__":

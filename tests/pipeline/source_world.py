@@ -25,7 +25,7 @@ from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.source import BatchReader, StreamReader
 from ottla.testing import Cluster
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 PLACE = ("topic", "partition", "offset")
 ROWS = StructType([StructField(each, COLUMNS[each]) for each in ("value", *PLACE)])
 

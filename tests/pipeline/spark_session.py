@@ -38,6 +38,8 @@ def build_session(warehouse: Path) -> "SparkSession":
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.log.level", "ERROR")
+        # Python's processes start slowly where others are busy too.
+        .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
