@@ -6,7 +6,7 @@ PLAIN  := build/plain
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: setup run test test-compiled test-plain check fmt gen sim nemesis fuzz crash mutants bench conformance docs clean
+.PHONY: setup java run test test-compiled test-plain check fmt gen sim nemesis fuzz crash mutants bench conformance docs clean
 
 setup: $(STAMP)
 
@@ -17,12 +17,15 @@ $(STAMP): pyproject.toml setup.py $(shell grep -o '"src/[^"]*\.py"' setup.py | t
 	$(BIN)/python -m pip install -q -e ".[objects,fast,spark]"
 	touch $@
 
-run: setup ## a node on 127.0.0.1:9092, its data in ./ottla-data; Ctrl-C stops it
+java:
+	@tools/ensure_java
+
+run: setup java ## a node on 127.0.0.1:9092, its data in ./ottla-data; Ctrl-C stops it
 	$(BIN)/ottla up
 
 test: test-compiled test-plain ## everything, with the compiled modules and without
 
-test-compiled: setup
+test-compiled: setup java
 	OTTLA_EXPECT=compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q -m "not jvm and not external"
 
 # The wheel as it comes out where there is no C compiler, and the tests of what it changes.

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "group": "ottla.cli.group_command",
     "share": "ottla.cli.share_command",
     "txn": "ottla.cli.txn_command",
+    "pipeline": "ottla.cli.pipeline_command",
     "logdir": "ottla.cli.logdir_command",
     "log": "ottla.cli.log_command",
     "doctor": "ottla.cli.doctor_command",

@@ -1,0 +1,266 @@
+"""``ottla pipeline``: projects of Spark Declarative Pipelines, run and watched."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.pairs import parse_pairs
+from ottla.cli.pipeline_progress import Lags, flow_rows
+from ottla.cli.rendering import Row
+from ottla.cli.settings_file import fail
+from ottla.pipeline.project import (
+    BOOTSTRAP_SETTING,
+    DEFAULT_BOOTSTRAP,
+    BadProject,
+    Project,
+    Run,
+    write_project,
+)
+from ottla.pipeline.runner import (
+    Asked,
+    FlowEvent,
+    PipelineFailed,
+    Where,
+    pipeline_session,
+    run_once,
+)
+from ottla.runtime.clock import SystemClock
+
+app = typer.Typer(
+    help="Pipelines on Spark: topics in, tables out.", no_args_is_help=True, add_completion=False
+)
+
+ProjectArgument = Annotated[
+    Path | None,
+    typer.Argument(help="The project or its specification; this directory or one above it."),
+]
+_LOOK_EVERY_S = 2.0
+
+
+class _Stopped(Exception):
+    """Somebody asked the run to end."""
+
+
+@app.command("init")
+def init(
+    name: Annotated[str, typer.Argument(help="The project's name, and its new directory.")],
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+) -> None:
+    """Make a project that runs as it is: a topic, a streaming table, a view."""
+    root = Path(name)
+    try:
+        files = write_project(root, root.name, bootstrap)
+    except BadProject as error:
+        fail(str(error))
+    for file in files:
+        say(f"wrote {file}")
+    say(f"run it with: ottla pipeline run {name}")
+
+
+@app.command("run")
+def run(  # noqa: PLR0913 - one per option
+    project: ProjectArgument = None,
+    *,
+    master: Annotated[
+        str, typer.Option("--master", "-m", help="Where Spark runs: local[*], spark://host:port.")
+    ] = "local[*]",
+    remote: Annotated[
+        str | None, typer.Option("--remote", help="A Spark Connect address: sc://host:port.")
+    ] = None,
+    refresh: Annotated[
+        list[str] | None, typer.Option("--refresh", help="Run only this dataset; may be repeated.")
+    ] = None,
+    full_refresh: Annotated[
+        list[str] | None,
+        typer.Option("--full-refresh", help="Compute this dataset anew; may be repeated."),
+    ] = None,
+    full_refresh_all: Annotated[
+        bool, typer.Option("--full-refresh-all", help="Compute everything anew.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every definition, run none.")
+    ] = False,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="A setting, before the project's: key=value."),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every", min=0, help="Run again, so many seconds after each run, until stopped."
+        ),
+    ] = None,
+) -> None:
+    """Take in everything that is there; the next run goes on from here."""
+    asked = Asked(
+        refresh=tuple(refresh or ()),
+        full_refresh=tuple(full_refresh or ()),
+        full_refresh_all=full_refresh_all,
+        dry=dry_run,
+        settings=parse_pairs(change, "--set"),
+    )
+    try:
+        found = Project.find(project)
+        found.settings()
+        with _under_way(found):
+            _run(found, Where(master, remote), asked, every)
+    except (BadProject, PipelineFailed) as error:
+        fail(str(error))
+
+
+def _run(project: Project, where: Where, asked: Asked, every: float | None) -> None:
+    say(f"{project.name}: starting Spark ({where.remote or where.master})")
+    stopped = threading.Event()
+    with pipeline_session(project, where, asked.settings) as session, _watched(project, asked):
+        while True:
+            run_once(session, project, asked, _tell)
+            if every is None:
+                return
+            stopped.wait(every)
+
+
+def _tell(event: FlowEvent) -> None:
+    if event.flow:
+        say(f"{event.flow}: {event.state.lower()}" + _because(event))
+    elif event.message:
+        say(event.message)
+
+
+def _because(event: FlowEvent) -> str:
+    return f": {event.message.splitlines()[0]}" if event.state == "FAILED" else ""
+
+
+@contextmanager
+def _under_way(project: Project) -> Iterator[None]:
+    """Keep ``run.json`` true, and end in order when somebody asks for it."""
+    clock = SystemClock()
+    last = project.last_run()
+    if last is not None and not last.ended and _is_alive(last.pid):
+        raise BadProject(
+            f"{project.name} runs already (process {last.pid}); see `ottla pipeline stop`"
+        )
+    run = Run(os.getpid(), clock.now() / 1000)
+    project.write_run(run)
+
+    def stop(number: int, frame: object) -> None:
+        raise _Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+        run.outcome = "completed"
+    except (_Stopped, KeyboardInterrupt):
+        run.outcome = "stopped"
+        say("stopped; the next run goes on from the last finished batch")
+    except BaseException as error:
+        run.outcome = f"failed: {error}"
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        run.ended = clock.now() / 1000
+        project.write_run(run)
+
+
+@contextmanager
+def _watched(project: Project, asked: Asked) -> Iterator[None]:
+    """Show rates and lag on a terminal while a run goes on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+    lags = Lags(project, _bootstrap(project, asked.settings), SystemClock())
+
+    def watch() -> None:
+        while not over.wait(_LOOK_EVERY_S):
+            for line in lags.lines():
+                say(line)
+
+    watching = threading.Thread(target=watch, name="pipeline-progress")
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+def _bootstrap(project: Project, changed: dict[str, str]) -> str:
+    settings = {**project.settings(), **changed}
+    return settings.get(BOOTSTRAP_SETTING, DEFAULT_BOOTSTRAP)
+
+
+@app.command("status")
+def status(
+    context: typer.Context,
+    project: ProjectArgument = None,
+    *,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", "-b", help="Brokers to ask; else the project's.")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Show the run, and how far each flow is behind its topics."""
+    try:
+        found = Project.find(project)
+        last = found.last_run()
+        rows = flow_rows(found, bootstrap or _bootstrap(found, {}))
+    except BadProject as error:
+        fail(str(error))
+    say(_run_line(found.name, last))
+    answer(context, output, rows)
+
+
+def _run_line(name: str, last: Run | None) -> str:
+    if last is None:
+        return f"{name}: never run"
+    if last.ended:
+        return f"{name}: {last.outcome}"
+    if _is_alive(last.pid):
+        return f"{name}: running (process {last.pid})"
+    return f"{name}: process {last.pid} is gone without a word; run it again, nothing is lost"
+
+
+@app.command("stop")
+def stop(project: ProjectArgument = None) -> None:
+    """End the run that is under way, in order; exit 1 where there is none."""
+    try:
+        found = Project.find(project)
+        last = found.last_run()
+    except BadProject as error:
+        fail(str(error))
+    if last is None or last.ended or not _is_alive(last.pid):
+        fail(f"{found.name} does not run")
+    os.kill(last.pid, signal.SIGTERM)
+    say(f"{found.name}: asked process {last.pid} to stop")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@app.command("table")
+def table(
+    file: Annotated[Path, typer.Argument(help="A declared table: topic, value, table ...")],
+    *,
+    master: Annotated[str, typer.Option("--master", "-m", help="Where Spark runs.")] = "local[*]",
+) -> None:
+    """Bring one topic's table up to date, or keep it so, as its file says."""
+    from ottla.cli.pipeline_table import run_declared
+
+    rows: Row = run_declared(file, master)
+    say(f"{rows['topic']} -> {rows['table']}: up to date")

@@ -1,0 +1,206 @@
+"""Runs a project of Spark Declarative Pipelines, and tells how it goes.
+
+A run takes in everything that is there, dataset by dataset, and ends; the next one goes on from it,
+because checkpoints and catalog are kept in the project. Spark runs inside this process
+(``local[*]``), on a cluster by its master's address, or behind a Spark Connect address.
+"""
+
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ottla.pipeline.project import BOOTSTRAP_SETTING, DEFAULT_BOOTSTRAP, BadProject, Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MISSING: Final = (
+    "Spark needs Java 17 or newer and there is none: `apt-get install openjdk-17-jre-headless`"
+)
+SPARK_MISSING: Final = "pipelines need Spark: `pip install 'ottla[spark]'`"
+_FLOW: Final = re.compile(
+    r"^Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z_]+)\.?\s*(?P<more>.*)", re.S
+)
+
+
+class PipelineFailed(Exception):
+    """A run ended before everything was taken in; says which dataset and why."""
+
+
+class FlowEvent(msgspec.Struct, frozen=True):
+    """Something that happened in a run: ``flow`` is empty for the run as a whole."""
+
+    flow: str
+    state: str
+    message: str
+
+
+class Where(msgspec.Struct, frozen=True):
+    """Where Spark runs. ``remote`` is a Spark Connect address; it decides over ``master``."""
+
+    master: str = "local[*]"
+    remote: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What of a pipeline to run. Empty: everything, from where the last run ended.
+
+    ``settings`` decide over those of the specification.
+    """
+
+    refresh: tuple[str, ...] = ()
+    full_refresh: tuple[str, ...] = ()
+    full_refresh_all: bool = False
+    dry: bool = False
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+Tell = Callable[[FlowEvent], None]
+
+
+@contextmanager
+def pipeline_session(
+    project: Project, where: Where, settings: dict[str, str]
+) -> "Iterator[SparkSession]":
+    """Give a session for a project's runs; it is stopped at the end.
+
+    Raises:
+        PipelineFailed: Spark or Java is missing, or Spark does not start.
+    """
+    if where.remote is None and shutil.which("java", path=_java_path()) is None:
+        raise PipelineFailed(JAVA_MISSING)
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineFailed(SPARK_MISSING) from error
+    # Workers are started by the JVM, which would take whichever Python comes first in PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if where.master.startswith("local") else "")
+    builder: Any = SparkSession.builder.appName(project.name)
+    if where.remote is not None:
+        builder = builder.remote(where.remote)
+    else:
+        builder = builder.config("spark.api.mode", "connect").master(where.master)
+        for key, value in _kept_in(project).items():
+            builder = builder.config(key, value)
+    for key, value in {**project.settings(), **settings}.items():
+        builder = builder.config(key, value)
+    try:
+        with warnings.catch_warnings():
+            # Of settings that count when a session starts, and that a second look cannot change.
+            warnings.simplefilter("ignore")
+            session = builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        raise PipelineFailed(f"Spark does not start: {error}") from error
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _java_path() -> str:
+    return f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ.get('PATH', '')}"
+
+
+def _kept_in(project: Project) -> dict[str, str]:
+    """Return the settings that keep tables and catalog in the project."""
+    metastore = project.state / "metastore"
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": (project.state / "warehouse").as_uri(),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={metastore};create=true"
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        BOOTSTRAP_SETTING: DEFAULT_BOOTSTRAP,
+    }
+
+
+def run_once(session: "SparkSession", project: Project, asked: Asked, tell: Tell) -> None:
+    """Run the pipeline until everything that is there is taken in.
+
+    Raises:
+        BadProject: its specification or a definition makes no sense.
+        PipelineFailed: a flow failed.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.pipelines.spark_connect_pipeline import start_run
+
+    failures: list[FlowEvent] = []
+    try:
+        graph = _define(session, project, asked.settings)
+        results = start_run(
+            session,
+            graph,
+            full_refresh=list(asked.full_refresh),
+            full_refresh_all=asked.full_refresh_all,
+            refresh=list(asked.refresh),
+            dry=asked.dry,
+            storage=project.storage.as_uri(),
+        )
+        for result in results:
+            if "pipeline_event_result" not in result:
+                continue
+            event = read_event(result["pipeline_event_result"].event.message)
+            if event.flow and event.state == "FAILED":
+                failures.append(event)
+            tell(event)
+    except PySparkException as error:
+        raise PipelineFailed(_cause(failures, str(error))) from error
+    if failures:
+        raise PipelineFailed(_cause(failures, failures[0].message))
+
+
+def _define(session: "SparkSession", project: Project, settings: dict[str, str]) -> str:
+    from pyspark.errors import PySparkException
+    from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
+    from pyspark.pipelines.spark_connect_graph_element_registry import (
+        SparkConnectGraphElementRegistry,
+    )
+    from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
+
+    try:
+        spec = load_pipeline_spec(project.spec)
+    except PySparkException as error:
+        raise BadProject(f"{project.spec}: {error}") from error
+    graph = create_dataflow_graph(
+        session,
+        default_catalog=spec.catalog,
+        default_database=spec.database or "default",
+        sql_conf={**spec.configuration, **settings},
+    )
+    registry = SparkConnectGraphElementRegistry(session, graph)
+    with redirect_stdout(sys.stderr):  # data alone goes to stdout
+        register_definitions(project.spec, registry, spec, session, graph)
+    return graph
+
+
+def read_event(message: str) -> FlowEvent:
+    """Read what Spark says of a run."""
+    found = _FLOW.match(message)
+    if found is None:
+        return FlowEvent("", "", message)
+    return FlowEvent(found["flow"], found["state"], found["more"].strip() or message)
+
+
+def _cause(failures: Sequence[FlowEvent], said: str) -> str:
+    """Name the dataset, and what Python or Spark said last."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    raised = [
+        line for line in lines if re.match(r"[\w.]+(Error|Exception|Refused|NoBroker)\b.*: ", line)
+    ]
+    cause = (raised or lines or ["no reason was given"])[-1 if raised else 0]
+    if not failures:
+        return cause
+    names = ", ".join(dict.fromkeys(event.flow for event in failures))
+    return f"{names}: {cause}"

@@ -1,0 +1,128 @@
+"""A pipeline's project: its files, what runs leave behind, what is said of it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli.app import app
+from ottla.cli.pipeline_progress import Lags, lag_of
+from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline.project import BadProject, FlowProgress, Project, Run, write_project
+from ottla.pipeline.runner import FlowEvent, _cause, read_event
+
+
+@pytest.fixture
+def project(tmp_path):
+    write_project(tmp_path / "shop", "shop", "broker:9092")
+    return Project.find(tmp_path / "shop")
+
+
+def ottla(*words):
+    return CliRunner().invoke(app, ["pipeline", *words])
+
+
+def checkpoint(project, flow, batch, ends, *, attempt=0, is_finished=True):
+    where = project.storage / "_checkpoints" / flow / str(attempt)
+    for log in ("offsets", "commits"):
+        (where / log).mkdir(parents=True, exist_ok=True)
+    topics = {"t": {"id": "x", "start": dict.fromkeys(ends, 0), "end": ends}}
+    lines = ["v1", "{}", json.dumps({"version": 1, "topics": topics}), '{"logOffset":0}', "-"]
+    (where / "offsets" / str(batch)).write_text("\n".join(lines))
+    if is_finished:
+        (where / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_a_new_project_is_found_from_inside_and_has_its_settings(project, monkeypatch):
+    assert project.settings()["ottla.bootstrap"] == "broker:9092"
+    assert project.name == "shop"
+    monkeypatch.chdir(project.root / "transformations")
+    assert Project.find(None).spec == project.spec
+
+
+def test_init_changes_nothing_that_is_there(project, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    done = ottla("init", str(project.root))
+    assert done.exit_code == 1
+    assert "is there already" in done.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_not_a_project_says_so(tmp_path):
+    assert "ottla pipeline init" in ottla("run", str(tmp_path)).output
+    (tmp_path / "spark-pipeline.yml").write_text("- no")
+    with pytest.raises(BadProject, match="keys and values"):
+        Project.find(tmp_path).settings()
+
+
+def test_flows_are_as_far_as_their_last_finished_batch(project):
+    checkpoint(project, "cat/db/orders/orders", 0, {"0": 5})
+    checkpoint(project, "cat/db/orders/orders", 1, {"0": 9, "1": 4})
+    checkpoint(project, "cat/db/orders/orders", 2, {"0": 20, "1": 4}, is_finished=False)
+    checkpoint(project, "sink/to_topic", 0, {"0": 100}, attempt=0)
+    checkpoint(project, "sink/to_topic", 0, {"0": 1}, attempt=1)
+    orders, sink = project.flows()
+    assert (orders.name, orders.batch) == ("cat.db.orders.orders", 1)
+    assert orders.ends == {TopicPartition("t", 0): 9, TopicPartition("t", 1): 4}
+    assert sink.ends == {TopicPartition("t", 0): 1}
+
+
+def test_lag_is_what_is_left_to_read_where_it_is_known():
+    flow = FlowProgress("f", 0, 0.0, {TopicPartition("t", 0): 7, TopicPartition("t", 1): 4})
+    ends = {TopicPartition("t", 0): 10, TopicPartition("t", 1): 4}
+    assert lag_of(flow, ends) == 3
+    assert lag_of(flow, {TopicPartition("t", 0): 10}) is None
+    assert lag_of(FlowProgress("g", 0, 0.0, {}), ends) is None
+
+
+def test_progress_tells_rates_of_what_changed(project, monkeypatch):
+    class Clock:
+        now_ms = 1000
+
+        def monotonic(self):
+            return self.now_ms
+
+    clock = Clock()
+    monkeypatch.setattr("ottla.cli.pipeline_progress.latest", lambda flows, at: {})
+    checkpoint(project, "orders", 0, {"0": 100})
+    lags = Lags(project, "broker:9092", clock)
+    assert lags.lines() == []
+    checkpoint(project, "orders", 1, {"0": 600})
+    clock.now_ms += 2000
+    assert lags.lines() == ["orders: batch 1, 250 records/s"]
+    assert lags.lines() == []
+
+
+def test_status_and_stop_know_who_runs(project):
+    assert "never run" in ottla("status", str(project.root)).output
+    assert ottla("stop", str(project.root)).exit_code == 1
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as running:
+        project.write_run(Run(running.pid, 1.0))
+        assert f"running (process {running.pid})" in ottla("status", str(project.root)).output
+        again = ottla("run", str(project.root))
+        assert again.exit_code == 1
+        assert "runs already" in again.output
+        assert ottla("stop", str(project.root)).exit_code == 0
+        assert running.wait(10) == -15
+    assert "gone without a word" in ottla("status", str(project.root)).output
+    project.write_run(Run(os.getpid(), 1.0, 2.0, "completed"))
+    assert "shop: completed" in ottla("status", str(project.root)).output
+
+
+def test_events_name_their_flow():
+    assert read_event("Flow a.b.c is RUNNING.") == FlowEvent(
+        "a.b.c", "RUNNING", "Flow a.b.c is RUNNING."
+    )
+    assert read_event("Run is COMPLETED.").flow == ""
+    failed = read_event("Flow a.b.c has FAILED.\nError: it broke")
+    assert (failed.flow, failed.state, failed.message) == ("a.b.c", "FAILED", "Error: it broke")
+
+
+def test_a_failure_names_the_dataset_and_the_last_thing_raised():
+    said = "Job aborted\nTraceback ...\nottla.client.cluster.Refused: t: UNKNOWN_TOPIC\n at x.y"
+    failures = [FlowEvent("a.orders", "FAILED", said)]
+    assert _cause(failures, said) == "a.orders: ottla.client.cluster.Refused: t: UNKNOWN_TOPIC"
+    assert _cause([], "first\nsecond") == "first"
