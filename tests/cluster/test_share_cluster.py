@@ -5,7 +5,7 @@ What was acknowledged is not delivered again, and nothing is lost.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,20 @@ CONFIG = {
     "share.coordinator.state.topic.num.partitions": 1,
     "share.coordinator.state.topic.replication.factor": 3,
     "share.coordinator.state.topic.min.isr": 2,
+    "broker.session.timeout.ms": 4000,
+    "broker.heartbeat.interval.ms": 500,
+}
+
+
+# Whose leader ends, and how many records are acknowledged before it is back.
+CHANGES = {
+    "stop": [
+        ("orders", 20),
+        ("__share_group_state", 35),
+        ("__consumer_offsets", 45),
+        ("orders", RECORDS),
+    ],
+    "kill": [("orders", 30), ("__share_group_state", RECORDS)],
 }
 
 
@@ -161,30 +175,29 @@ def leader_of(cluster: Cluster, topic: str) -> int:
     return int(found["partitions"][0]["leader"])
 
 
-def test_leaders_change_and_nothing_is_delivered_again_or_lost(tmp_path: Path) -> None:
-    with run_cluster(3, config=CONFIG) as cluster:
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_leaders_change_and_nothing_is_delivered_again_or_lost(tmp_path: Path, how: str) -> None:
+    with run_cluster(3, processes=how == "kill", config=CONFIG) as cluster:
         command(cluster, "topic", "create", "orders", "-p", "1", "-r", "3")
         lines = tmp_path / "lines"
         lines.write_text("".join(f"{number}\n" for number in range(RECORDS)))
         command(cluster, "produce", "orders", str(lines))
-        asyncio.run(scenario(cluster))
+        end = cluster.kill if how == "kill" else cluster.stop
+        asyncio.run(scenario(cluster, end, CHANGES[how]))
 
 
-async def scenario(cluster: Cluster) -> None:
+async def scenario(
+    cluster: Cluster, end: Callable[[int], None], changes: Sequence[tuple[str, int]]
+) -> None:
     async with await Client.open(client_world(), parse_bootstrap(cluster.bootstrap)) as client:
         reset = [Change("share.auto.offset.reset", "earliest")]
         await alter_configs(client, Resource.GROUP, "queue", reset)
         member = Member(client)
         await member.work(lambda: len(member.acknowledged) >= 10)
 
-        for topic, count in (
-            ("orders", 20),
-            ("__share_group_state", 35),
-            ("__consumer_offsets", 45),
-            ("orders", RECORDS),
-        ):
+        for topic, count in changes:
             leader = await asyncio.to_thread(leader_of, cluster, topic)
-            await asyncio.to_thread(cluster.stop, leader)
+            await asyncio.to_thread(end, leader)
             await member.work(lambda: len(member.acknowledged) >= count)  # noqa: B023
             await asyncio.to_thread(cluster.start, leader)
 
