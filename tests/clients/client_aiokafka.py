@@ -14,6 +14,7 @@ from client_contract import (
     EVERYTHING,
     NULL_HEADERS,
     PLAIN,
+    TRANSACTIONS,
     WAIT_S_MAX,
     Record,
     Refused,
@@ -25,7 +26,7 @@ from client_contract import (
 
 class AiokafkaClient:
     name = "aiokafka"
-    can = EVERYTHING - {NULL_HEADERS}
+    can = EVERYTHING - {NULL_HEADERS} | {TRANSACTIONS}
     codecs = CODECS
 
     def __init__(self, bootstrap: str) -> None:
@@ -112,9 +113,44 @@ class AiokafkaClient:
         found: list[tuple[int, int]] = self._run(send())
         return found
 
+    def transact(
+        self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
+    ) -> None:
+        async def work() -> None:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._bootstrap, transactional_id=transactional_id
+            )
+            await producer.start()
+            try:
+                await producer.begin_transaction()
+                for each in records:
+                    await producer.send_and_wait(topic, each.value, each.key, each.partition)
+                if commit:
+                    await producer.commit_transaction()
+                else:
+                    await producer.abort_transaction()
+            finally:
+                await producer.stop()
+
+        self._run(work())
+
+    def consume_committed(self, topic: str, partition: int, count: int) -> list[Record]:
+        async def read() -> list[Record]:
+            at = TopicPartition(topic, partition)
+            async with self._consumer(isolation_level="read_committed") as consumer:
+                consumer.assign([at])
+                consumer.seek(at, 0)
+                return [_record(await consumer.getone()) for _ in range(count)]
+
+        got: list[Record] = self._run(read())
+        return got
+
     @asynccontextmanager
-    async def _consumer(self, group: str | None = None) -> AsyncIterator[AIOKafkaConsumer]:
+    async def _consumer(
+        self, group: str | None = None, isolation_level: str = "read_uncommitted"
+    ) -> AsyncIterator[AIOKafkaConsumer]:
         consumer = AIOKafkaConsumer(
+            isolation_level=isolation_level,
             bootstrap_servers=self._bootstrap,
             group_id=group,
             enable_auto_commit=False,

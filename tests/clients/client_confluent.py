@@ -5,8 +5,10 @@ from typing import Any
 
 from client_contract import (
     CODECS,
+    CONSUMER_GROUPS,
     EVERYTHING,
     PLAIN,
+    TRANSACTIONS,
     WAIT_S_MAX,
     Record,
     Refused,
@@ -34,7 +36,7 @@ from confluent_kafka.admin import (
 
 class ConfluentClient:
     name = "confluent-kafka"
-    can = EVERYTHING
+    can = EVERYTHING | {TRANSACTIONS, CONSUMER_GROUPS}
     codecs = CODECS
 
     def __init__(self, bootstrap: str) -> None:
@@ -102,7 +104,13 @@ class ConfluentClient:
             consumer.close()
 
     def consume_in_group(self, topic: str, group: str, count: int) -> list[Record]:
-        consumer = self._consumer(group)
+        return self._consume_in(self._consumer(group), topic, count)
+
+    def consume_in_consumer_group(self, topic: str, group: str, count: int) -> list[Record]:
+        consumer = self._consumer(group, **{"group.protocol": "consumer"})
+        return self._consume_in(consumer, topic, count)
+
+    def _consume_in(self, consumer: Consumer, topic: str, count: int) -> list[Record]:
         try:
             consumer.subscribe([topic])
             found = self._read(consumer, count)
@@ -112,10 +120,33 @@ class ConfluentClient:
         finally:
             consumer.close()
 
-    def _consumer(self, group: str) -> Consumer:
+    def transact(
+        self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
+    ) -> None:
+        producer = Producer({**self._common, "transactional.id": transactional_id})
+        producer.init_transactions(WAIT_S_MAX)
+        producer.begin_transaction()
+        for record in records:
+            producer.produce(topic, record.value, record.key, record.partition)
+        assert producer.flush(WAIT_S_MAX) == 0
+        if commit:
+            producer.commit_transaction(WAIT_S_MAX)
+        else:
+            producer.abort_transaction(WAIT_S_MAX)
+
+    def consume_committed(self, topic: str, partition: int, count: int) -> list[Record]:
+        consumer = self._consumer("unused", **{"isolation.level": "read_committed"})
+        try:
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            return self._read(consumer, count)
+        finally:
+            consumer.close()
+
+    def _consumer(self, group: str, **more: str) -> Consumer:
         return Consumer(
             {
                 **self._common,
+                **more,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",

@@ -21,6 +21,8 @@ TOMBSTONES = "tombstones"
 LARGE = "large"
 GROUPS = "groups"
 PARTITIONS = "partitions"
+TRANSACTIONS = "transactions"
+CONSUMER_GROUPS = "consumer groups"
 EVERYTHING = frozenset(
     {ADMIN, CONFIGS, DELETE_RECORDS, HEADERS, NULL_HEADERS, IDEMPOTENCE, OFFSETS, TIMES}
     | {TOMBSTONES, LARGE, GROUPS, PARTITIONS, BINARY_HEADERS}
@@ -103,6 +105,20 @@ class Client(Protocol):
 
     def consume_in_group(self, topic: str, group: str, count: int) -> list[Record]:
         """Join a group, read, commit what was read, leave."""
+        ...
+
+    def consume_in_consumer_group(self, topic: str, group: str, count: int) -> list[Record]:
+        """The same by the protocol of KIP-848. Only asked of who can do `CONSUMER_GROUPS`."""
+        ...
+
+    def transact(
+        self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
+    ) -> None:
+        """Send records in one transaction. Only asked of who can do `TRANSACTIONS`."""
+        ...
+
+    def consume_committed(self, topic: str, partition: int, count: int) -> list[Record]:
+        """Read from the beginning what is committed. Only asked of who can do `TRANSACTIONS`."""
         ...
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:

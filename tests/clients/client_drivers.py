@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 from client_contract import (
     CODECS,
+    CONSUMER_GROUPS,
     EVERYTHING,
     NULL_HEADERS,
     PLAIN,
+    TRANSACTIONS,
     Record,
     Refused,
     Sending,
@@ -128,6 +130,21 @@ class DriverClient:
             )
         )
 
+    def consume_in_consumer_group(self, topic: str, group: str, count: int) -> list[Record]:
+        asked = {"topic": topic, "group": group, "count": count}
+        return _records(self._ask("consume_in_consumer_group", **asked))
+
+    def transact(
+        self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
+    ) -> None:
+        values = [{"value": _text(each.value), "partition": each.partition} for each in records]
+        asked = {"topic": topic, "id": transactional_id, "records": values, "commit": commit}
+        self._ask("transact", **asked)
+
+    def consume_committed(self, topic: str, partition: int, count: int) -> list[Record]:
+        asked = {"topic": topic, "partition": partition, "count": count}
+        return _records(self._ask("consume_committed", **asked))
+
     def consume_in_group(self, topic: str, group: str, count: int) -> list[Record]:
         return _records(self._ask("consume_in_group", topic=topic, group=group, count=count))
 
@@ -209,7 +226,7 @@ class _NodeClient(DriverClient):
 class KafkaJsClient(_NodeClient):
     name = "kafkajs"
     script = "kafkajs.mjs"
-    can = EVERYTHING - {NULL_HEADERS}
+    can = EVERYTHING - {NULL_HEADERS} | {TRANSACTIONS}
     codecs = ("none", "gzip", "snappy", "lz4")
     reads_in_groups = True
 
@@ -224,7 +241,7 @@ class PlatformaticClient(_NodeClient):
 
 class JavaClient(DriverClient):
     name = "Apache Kafka's Java client"
-    can = EVERYTHING
+    can = EVERYTHING | {TRANSACTIONS, CONSUMER_GROUPS}
     codecs = CODECS
 
     def __init__(self, bootstrap: str) -> None:

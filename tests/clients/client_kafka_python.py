@@ -17,6 +17,7 @@ from client_contract import (
     EVERYTHING,
     NULL_HEADERS,
     PLAIN,
+    TRANSACTIONS,
     WAIT_S_MAX,
     Record,
     Refused,
@@ -38,7 +39,7 @@ def refusals() -> Iterator[None]:
 
 class KafkaPythonClient:
     name = "kafka-python"
-    can = EVERYTHING - {NULL_HEADERS}
+    can = EVERYTHING - {NULL_HEADERS} | {TRANSACTIONS}
     codecs = CODECS
 
     def __init__(self, bootstrap: str) -> None:
@@ -84,8 +85,36 @@ class KafkaPythonClient:
             told = [each.get(WAIT_S_MAX) for each in sent]
             return [(each.partition, each.offset) for each in told]
 
-    def _consumer(self, group: str | None = None) -> KafkaConsumer:
+    def transact(
+        self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
+    ) -> None:
+        producer = KafkaProducer(
+            bootstrap_servers=self._bootstrap, transactional_id=transactional_id
+        )
+        with closing(producer), refusals():
+            producer.init_transactions()
+            producer.begin_transaction()
+            for each in records:
+                producer.send(topic, each.value, each.key, partition=each.partition)
+            producer.flush(WAIT_S_MAX)
+            if commit:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+
+    def consume_committed(self, topic: str, partition: int, count: int) -> list[Record]:
+        at = TopicPartition(topic, partition)
+        consumer = self._consumer(isolation_level="read_committed")
+        with closing(consumer), refusals():
+            consumer.assign([at])
+            consumer.seek(at, 0)
+            return self._read(consumer, count)
+
+    def _consumer(
+        self, group: str | None = None, isolation_level: str = "read_uncommitted"
+    ) -> KafkaConsumer:
         return KafkaConsumer(
+            isolation_level=isolation_level,
             bootstrap_servers=self._bootstrap,
             group_id=group,
             enable_auto_commit=False,

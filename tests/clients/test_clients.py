@@ -12,6 +12,7 @@ from client_contract import (
     ADMIN,
     BINARY_HEADERS,
     CONFIGS,
+    CONSUMER_GROUPS,
     DELETE_RECORDS,
     GROUPS,
     HEADERS,
@@ -22,6 +23,7 @@ from client_contract import (
     PARTITIONS,
     TIMES,
     TOMBSTONES,
+    TRANSACTIONS,
     Client,
     Record,
     Refused,
@@ -261,3 +263,33 @@ def test_a_group_goes_on_where_it_committed(client: Client, broker: Broker, topi
     assert [each.value for each in first] == [b"0", b"1", b"2", b"3"]
     then = client.consume_in_group(topic, f"g-{topic}", 6)
     assert [each.value for each in then] == [b"%d" % i for i in range(4, 10)]
+
+
+@needs(CONSUMER_GROUPS)
+def test_a_consumer_group_goes_on_where_it_committed(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    """The protocol of KIP-848."""
+    broker.demand_groups()
+    broker.create(topic)
+    client.produce(topic, [Record(b"%d" % i) for i in range(10)])
+    first = client.consume_in_consumer_group(topic, f"c-{topic}", 4)
+    assert [each.value for each in first] == [b"0", b"1", b"2", b"3"]
+    then = client.consume_in_consumer_group(topic, f"c-{topic}", 6)
+    assert [each.value for each in then] == [b"%d" % i for i in range(4, 10)]
+
+
+@needs(TRANSACTIONS)
+def test_a_transaction_is_seen_as_a_whole_or_not_at_all(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    broker.demand_groups()
+    broker.create(topic)
+    name = f"x-{topic}"
+    client.transact(topic, name, [Record(b"a"), Record(b"b")], commit=True)
+    client.transact(topic, name, [Record(b"lost"), Record(b"too")], commit=False)
+    client.transact(topic, name, [Record(b"c")], commit=True)
+    found = client.consume_committed(topic, 0, 3)
+    assert [each.value for each in found] == [b"a", b"b", b"c"]
+    # Markers and what was aborted take offsets, too.
+    assert [each.offset for each in found] == [0, 1, 6]

@@ -68,7 +68,17 @@ public class JavaClient {
             case "consume":
                 return consume(at, ask);
             case "consume_in_group":
-                return consumeInGroup(topic, ask);
+                return consumeInGroup(topic, ask, Map.of());
+            case "consume_in_consumer_group":
+                return consumeInGroup(topic, ask, Map.of("group.protocol", "consumer"));
+            case "transact":
+                return transact(topic, ask);
+            case "consume_committed":
+                try (Consumer<byte[], byte[]> consumer = consumer(null, Map.of("isolation.level", "read_committed"))) {
+                    consumer.assign(List.of(at));
+                    consumer.seek(at, 0);
+                    return read(consumer, ask.get("count").asInt());
+                }
             case "offsets":
                 return List.of(listed(at, OffsetSpec.earliest()), listed(at, OffsetSpec.latest()));
             case "offset_at":
@@ -135,8 +145,25 @@ public class JavaClient {
         return told;
     }
 
-    static Consumer<byte[], byte[]> consumer(String group) {
+    static Object transact(String topic, JsonNode ask) {
         Map<String, Object> config = new HashMap<>();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("transactional.id", ask.get("id").asText());
+        try (Producer<byte[], byte[]> producer =
+                new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            for (JsonNode each : ask.get("records"))
+                producer.send(new ProducerRecord<>(topic, each.get("partition").asInt(), null, bytes(each.get("value"))));
+            producer.flush();
+            if (ask.get("commit").asBoolean()) producer.commitTransaction();
+            else producer.abortTransaction();
+        }
+        return null;
+    }
+
+    static Consumer<byte[], byte[]> consumer(String group, Map<String, Object> more) {
+        Map<String, Object> config = new HashMap<>(more);
         config.put("bootstrap.servers", bootstrap);
         config.put("enable.auto.commit", false);
         config.put("auto.offset.reset", "earliest");
@@ -146,7 +173,7 @@ public class JavaClient {
     }
 
     static Object consume(TopicPartition at, JsonNode ask) {
-        try (Consumer<byte[], byte[]> consumer = consumer(null)) {
+        try (Consumer<byte[], byte[]> consumer = consumer(null, Map.of())) {
             consumer.assign(List.of(at));
             long offset = ask.path("offset").isNull() ? 0 : ask.get("offset").asLong();
             if (!ask.get("timestamp").isNull())
@@ -156,8 +183,8 @@ public class JavaClient {
         }
     }
 
-    static Object consumeInGroup(String topic, JsonNode ask) {
-        try (Consumer<byte[], byte[]> consumer = consumer(ask.get("group").asText())) {
+    static Object consumeInGroup(String topic, JsonNode ask, Map<String, Object> more) {
+        try (Consumer<byte[], byte[]> consumer = consumer(ask.get("group").asText(), more)) {
             consumer.subscribe(List.of(topic));
             ArrayNode found = read(consumer, ask.get("count").asInt());
             Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();

@@ -131,6 +131,21 @@ await serve({
     }
     return read(topic, `r-${topic}-${Math.random()}`, count, false, partition, place)
   },
+  transact: async ({ topic, id, records, commit }) => {
+    const producer = kafka.producer({ transactionalId: id, maxInFlightRequests: 1, idempotent: true })
+    await producer.connect()
+    try {
+      const transaction = await producer.transaction()
+      const messages = records.map(each => ({ value: bytes(each.value), partition: each.partition }))
+      await transaction.send({ topic, messages })
+      await (commit ? transaction.commit() : transaction.abort())
+    } finally {
+      await producer.disconnect()
+    }
+  },
+  // It reads committed records unless told otherwise.
+  consume_committed: async ({ topic, partition, count }) =>
+    read(topic, `c-${topic}-${Math.random()}`, count, false, partition, 0),
   consume_in_group: async ({ topic, group, count }) => read(topic, group, count, true, null, null),
   offsets: async ({ topic, partition }) => {
     const found = await offsetsOf(topic, partition)
