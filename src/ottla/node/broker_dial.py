@@ -1,4 +1,4 @@
-"""The way from this broker to another: by its registration, on the inter-broker listener."""
+"""The way from this node to a broker: by its registration, on the inter-broker listener."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -16,13 +16,19 @@ def broker_dial(
 ) -> Callable[[int], Awaitable[Connection]]:
     """Return what opens a connection to a broker of the image at hand.
 
-    It raises ConnectionRefusedError for a broker that is not registered on that listener.
+    It raises ConnectionRefusedError for a broker that is not registered on that listener. A node
+    that is no broker has no such listener itself: it goes by what its settings call so, else to
+    the broker's first by name.
     """
-    listener = ground.loaded.listeners.inter_broker
+    config, own = ground.loaded.broker, ground.loaded.listeners.inter_broker
+    listener = own or (config.inter_broker_listener_name or config.security_inter_broker_protocol)
 
     async def dial(broker_id: int) -> Connection:
         broker = image().cluster.brokers.get(broker_id)
-        endpoint = None if broker is None or listener is None else broker.listeners.get(listener)
+        endpoints = {} if broker is None else broker.listeners
+        endpoint = endpoints.get(listener.upper())
+        if endpoint is None and own is None:
+            endpoint = endpoints[min(endpoints)] if endpoints else None
         if endpoint is None:
             raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
         address = Address(endpoint.host, endpoint.port)

@@ -1,0 +1,62 @@
+"""To which of a broker's listeners a node goes, a broker or a controller alone."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.config.settings import load
+from ottla.metadata.cluster import Endpoint
+from ottla.node.broker_dial import broker_dial
+
+CONTROLLER = """
+process.roles=controller
+node.id=1
+listeners=CONTROLLER://127.0.0.1:9093
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@127.0.0.1:9093
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,INNER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+"""
+BROKER = CONTROLLER.replace("roles=controller", "roles=broker,controller").replace(
+    "listeners=", "listeners=INNER://127.0.0.1:9092,"
+)
+
+
+class Network:
+    """Notes who is dialled, and reaches nobody."""
+
+    def __init__(self) -> None:
+        self.dialled: list[str] = []
+
+    async def dial(self, address, connect):
+        self.dialled.append(str(address))
+        raise ConnectionRefusedError("nobody there")
+
+
+def dialled(settings: str, *listeners: str) -> list[str]:
+    """Dial broker 2, which has these listeners; return where."""
+    endpoints = {name: Endpoint(name.lower(), 1000 + at, 0) for at, name in enumerate(listeners)}
+    broker = SimpleNamespace(listeners=endpoints)
+    image = SimpleNamespace(cluster=SimpleNamespace(brokers={2: broker}))
+    network = Network()
+    ground = SimpleNamespace(loaded=load(settings), ports=SimpleNamespace(network=network))
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(broker_dial(ground, lambda: image, "test")(2))
+    return network.dialled
+
+
+def test_a_broker_goes_to_the_listener_that_brokers_share() -> None:
+    own = BROKER + "inter.broker.listener.name=INNER\n"
+    assert dialled(own, "PLAINTEXT", "INNER") == ["inner:1001"]
+    assert dialled(own, "PLAINTEXT") == [], "never to one that is meant for clients"
+
+
+def test_a_controller_goes_to_the_listener_that_its_settings_name() -> None:
+    named = CONTROLLER + "inter.broker.listener.name=INNER\n"
+    assert dialled(named, "PLAINTEXT", "INNER") == ["inner:1001"]
+
+
+def test_a_controller_that_knows_no_name_goes_to_the_first() -> None:
+    assert dialled(CONTROLLER, "INNER", "OUTER") == ["inner:1000"]
+    assert dialled(CONTROLLER, "INNER", "PLAINTEXT") == ["plaintext:1001"]
+    assert dialled(CONTROLLER) == []
