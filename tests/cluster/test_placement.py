@@ -1,6 +1,7 @@
 """Replicas move between brokers and directories, by the command line, on whole nodes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,25 @@ def test_preferred_leaders_are_elected(tmp_path: Path) -> None:
         assert ottla.json("topic", "elect", "orders", "-p", "0") == []
 
 
+def test_an_incomplete_replica_leads_when_it_is_asked_to(tmp_path: Path) -> None:
+    with run_cluster(3, processes=True, controllers=1) as cluster:
+        ottla = Ottla(cluster)
+        ottla("topic", "create", "orders", "-p", "1", "-r", "1")
+        ottla("topic", "reassign", "orders", "--to", "2,3", "-r", "2", "-w")
+        ottla.produce(tmp_path, "orders", 10)
+        leader = ottla.partitions("orders")[0]["leader"]
+        (follower,) = {2, 3} - {leader}
+        cluster.stop(follower)
+        ottla.produce(tmp_path, "orders", 7)
+        cluster.kill(leader)
+        cluster.start(follower)
+        _wait(lambda: ottla.partitions("orders")[0]["leader"] not in (leader, follower))
+        (elected,) = ottla.json("topic", "elect", "orders", "--unclean")
+        assert elected["partition"] == 0
+        assert ottla.partitions("orders")[0]["leader"] == follower
+        assert len(ottla.consume("orders")) == 10, "what it did not have is lost"
+
+
 def test_a_broker_that_is_gone_is_unregistered() -> None:
     with run_cluster(4, controllers=3) as cluster:
         ottla = Ottla(cluster)
@@ -145,6 +165,13 @@ def test_a_broker_that_is_gone_is_unregistered() -> None:
         brokers = json.loads(ottla("cluster", "info", "-o", "json"))["brokers"]
         assert [each["id"] for each in brokers] == [1, 2, 3]
         assert "BROKER_ID_NOT_REGISTERED" in ottla("cluster", "unregister", "4", code=1)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    for _ in range(400):
+        if condition():
+            return
+    raise AssertionError("it never came to be")
 
 
 def _wait_in_sync(ottla: Ottla) -> None:
