@@ -1,4 +1,4 @@
-"""The example's pipeline, run as a newcomer runs it: twice, and with a definition that is wrong."""
+"""The example pipeline as a newcomer runs it: on a cluster, again, with a wrong definition."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from source_world import World
+from standalone import run_standalone
 
 from conftest import java_missing
 
@@ -35,7 +36,9 @@ def test_the_example_runs_goes_on_and_says_what_is_wrong(spark_node, request, tm
     world = World(spark_node, request.node.name, tmp_path)
     shop = tmp_path / "shop"
     shutil.copytree(SHOP, shop, ignore=shutil.ignore_patterns("state"))
-    first = run(str(shop / "run.py"), "--bootstrap", spark_node.bootstrap, "--orders", "200")
+    asked = ("--bootstrap", spark_node.bootstrap, "--orders", "200")
+    with run_standalone(tmp_path) as master:
+        first = run(str(shop / "run.py"), *asked, "--master", master)
     minutes = [json.loads(line) for line in first.stdout.splitlines() if line.startswith("{")]
     assert len(minutes) >= 15
     assert sum(each["orders"] for each in minutes) <= 200

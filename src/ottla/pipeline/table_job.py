@@ -20,7 +20,6 @@ without meaning, is a `BadJob` that names it.
 
 import enum
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Final
 
 import msgspec
@@ -92,8 +91,8 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.checkpoint is not None:
             return self.checkpoint
         assert self.table.path is not None, "a job without a path has a checkpoint"
-        where = PurePosixPath(self.table.path)
-        return str(where.parent / "_checkpoints" / where.name)
+        above, slash, name = self.table.path.rstrip("/").rpartition("/")
+        return f"{above}{slash}_checkpoints/{name}"
 
     @property
     def source_options(self) -> dict[str, str]:
