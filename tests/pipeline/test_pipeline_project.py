@@ -117,7 +117,7 @@ def test_events_name_their_flow():
         "a.b.c", "RUNNING", "Flow a.b.c is RUNNING."
     )
     assert read_event("Run is COMPLETED.").flow == ""
-    failed = read_event("Flow a.b.c has FAILED.\nError: it broke")
+    failed = read_event("Flow 'a.b.c' has FAILED.\nError: it broke")
     assert (failed.flow, failed.state, failed.message) == ("a.b.c", "FAILED", "Error: it broke")
 
 

@@ -190,7 +190,8 @@ def read_event(message: str) -> FlowEvent:
     found = _FLOW.match(message)
     if found is None:
         return FlowEvent("", "", message)
-    return FlowEvent(found["flow"], found["state"], found["more"].strip() or message)
+    name = found["flow"].strip("'`")
+    return FlowEvent(name, found["state"], found["more"].strip() or message)
 
 
 def _cause(failures: Sequence[FlowEvent], said: str) -> str:
