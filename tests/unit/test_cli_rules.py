@@ -253,7 +253,21 @@ def test_ports_count_up_and_controllers_take_free_ones() -> None:
     nodes = plan_nodes(3, 9092, "/data", lambda port: port not in (9095, 9097))
     assert [each.port for each in nodes] == [9092, 9093, 9094]
     assert [each.controller_port for each in nodes] == [9096, 9098, 9099]
+    assert [each.metrics_port for each in nodes] == [9100, 9101, 9102]
+    assert "ottla.metrics.listener=127.0.0.1:9101\n" in settings_of(nodes[1], nodes)
     assert [each.data for each in nodes] == [f"/data/node-{n}/data" for n in (1, 2, 3)]
+
+
+def test_pages_are_left_out_where_ports_run_out() -> None:
+    (node,) = nodes = plan_nodes(1, 65533, "/data", lambda port: port != 65535)
+    assert (node.controller_port, node.metrics_port) == (65534, None)
+    assert "metrics" not in settings_of(node, nodes)
+
+
+def test_no_more_ports_are_tried_than_are_needed() -> None:
+    tried: list[int] = []
+    plan_nodes(1, 9092, "/data", lambda port: tried.append(port) is None)
+    assert tried == [9092, 9093, 9094]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@
     DATA/node-1/node.log              what the node says
 
 Every node is broker and controller. Clients' ports are P, P+1, ...; controllers take free ones
-above. The voters are fixed by configuration, so ports may differ from one start to the next.
+above, and the pages of each node (metrics, why groups wait) the next. The voters are fixed by
+configuration, so ports may differ from one start to the next.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from ottla.config.addresses import PORT_MAX
@@ -25,12 +27,13 @@ class BadPlan(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """One node. ``directory`` is DATA/node-N."""
+    """One node. ``directory`` is DATA/node-N; without ``metrics_port`` it serves no pages."""
 
     node_id: int
     port: int
     controller_port: int
     directory: str
+    metrics_port: int | None = None
 
     @property
     def address(self) -> str:
@@ -71,13 +74,16 @@ def plan_nodes(
         raise BadPlan(
             f"port {taken[0]} is in use; stop what listens there, or take another with --port"
         )
-    free = [each for each in range(port + count, PORT_MAX + 1) if is_free(each)][:count]
+    above = (each for each in range(port + count, PORT_MAX + 1) if is_free(each))
+    free = list(islice(above, 2 * count))
     if len(free) < count:
         raise BadPlan(
             f"no free ports above {port + count - 1} for controllers; take a lower --port"
         )
+    pages = [*free[count:], *[None] * count]
     return tuple(
-        PlannedNode(at + 1, port + at, free[at], f"{data}/node-{at + 1}") for at in range(count)
+        PlannedNode(at + 1, port + at, free[at], f"{data}/node-{at + 1}", pages[at])
+        for at in range(count)
     )
 
 
@@ -105,6 +111,8 @@ def settings_of(node: PlannedNode, nodes: Sequence[PlannedNode]) -> str:
         # Rebalances of a first consumer should not make anybody wait on their own machine.
         "group.initial.rebalance.delay.ms": 0,
     }
+    if node.metrics_port is not None:
+        lines["ottla.metrics.listener"] = f"{HOST}:{node.metrics_port}"
     head = "# Written by `ottla up` at every start; changes here are lost.\n"
     return head + "".join(f"{key}={value}\n" for key, value in lines.items())
 
