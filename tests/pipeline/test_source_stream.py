@@ -2,6 +2,8 @@
 
 import json
 import logging
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -78,6 +80,39 @@ def test_no_row_is_lost_or_doubled_wherever_the_driver_dies(
     ]
     assert engine.values == (["x"] if start == "earliest" else []) + expected
     assert max(sizes(engine)) <= 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_row_is_lost_or_doubled_in_any_story(world: World, seed: int) -> None:
+    """Produce, trigger, die, restart, add partitions, in any order and under any limit."""
+    random = Random(seed)
+    topic = world.create(partitions=1)
+    engine = world.engine(subscribe=topic, startingOffsets="earliest")
+    sent: list[str] = []
+    partitions = 1
+    for step in range(40):
+        match random.randrange(6):
+            case 0 | 1:
+                values = [f"{step:02}-{each}" for each in range(random.randrange(1, 6))]
+                world.produce(topic, values, random.randrange(partitions))
+                sent += values
+            case 2 | 3:
+                engine.trigger()
+            case 4:
+                engine.crash_at = random.choice(STEPS)
+                with suppress(Crash):
+                    engine.trigger()
+                engine.crash_at = None
+                engine.restart(
+                    available_now=random.random() < 0.3,
+                    maxOffsetsPerTrigger=random.randrange(1, 9),
+                    minPartitions=random.randrange(1, 4),
+                )
+            case 5 if random.random() < 0.3:
+                partitions += 1
+                world.grow(topic, partitions)
+    engine.restart().run()
+    assert sorted(engine.values) == sorted(sent)
 
 
 def test_the_first_batch_is_replayed_from_the_start_it_had(world: World) -> None:
@@ -271,9 +306,12 @@ def test_a_topic_that_is_gone_is_told_or_left_out(world: World) -> None:
     world.delete(two)
     with pytest.raises(DataLoss, match=rf"{two}-0: everything from offset 1 on: it is no longer"):
         engine.trigger()
-    engine.restart(failOnDataLoss="false")
+    with pytest.raises(DataLoss, match=rf"{two}-0: everything from offset 1 on"):
+        engine.restart(available_now=True).trigger()
+    engine.restart(available_now=True, failOnDataLoss="false")
     world.produce(one, ["c"])
-    assert engine.run().values == ["a", "c", "b"]
+    assert engine.run().values == ["a", "b"]
+    assert engine.restart().run().values == ["a", "c", "b"]
     assert list(from_json(json.loads(engine.offsets[-1])).ids) == [one]
 
 

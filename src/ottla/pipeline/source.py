@@ -179,7 +179,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         Raises:
             OptionError: a topic is not there, or an option does not fit it. DataLoss: see `Survey`.
         """
-        view = self._target or self._survey.view()
+        there = self._survey.view()
+        view = self._target or there
         asked = self._survey.settle(self._options.starting, "startingOffsets", view)
         starts, losses = plan.within(asked, view)
         report(losses, self._options)
@@ -220,7 +221,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note what is there: an AvailableNow query reads up to here and ends."""
-        self._target = self._survey.view()
+        self._target = self._survey.view_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return a limit where an option sets one; which one is looked up in the options."""
