@@ -9,6 +9,7 @@ from controller_world import World
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.controller.service import Moment
 from ottla.controller.unclean_recovery import (
+    ASKED_MAX,
     LogState,
     Wounded,
     asked_of,
@@ -227,9 +228,35 @@ def test_a_controller_that_is_no_more_elects_nobody() -> None:
         world = bereft()
         recovery, asked = looping(world, {1: (0, 4)})
         recovery.controller.is_active = False
-        assert await recovery._round()
+        assert not await recovery._round()
         assert await recovery.find([]) == {}
         assert asked == []
+
+    asyncio.run(scenario())
+
+
+def test_many_partitions_are_asked_about_in_portions() -> None:
+    async def scenario() -> None:
+        world = World(2)
+        count = 2 * ASKED_MAX + 1
+        world.create("t", *[[0, 1]] * count, configs=UNCLEAN)
+        for index in range(count):
+            world.isr(0, partition_id=index)
+        world.kill(0)
+        sizes: list[int] = []
+
+        async def ask(
+            broker_id: int, wounded: Sequence[Wounded]
+        ) -> dict[TopicIdPartition, LogState] | None:
+            sizes.append(len(wounded))
+            # Nobody answers about the first ones: the others do not wait for that.
+            return {each.at: LogState(0, 1) for each in wounded} if len(sizes) > 1 else None
+
+        recovery = UncleanRecovery(FakeController(world), ask, world.settings, 1)
+        assert await recovery._round(), "some are left"
+        assert sizes == [ASKED_MAX, ASKED_MAX, 1]
+        led = [each for each in range(count) if world.partition("t", each).leader == 1]
+        assert led == list(range(ASKED_MAX, count))
 
     asyncio.run(scenario())
 

@@ -22,6 +22,7 @@ from ottla.controller.unclean_recovery import (
     Wounded,
     asked_of,
     decide_recoveries,
+    portions,
     recoveries,
     wanting,
     wounded_among,
@@ -79,19 +80,22 @@ class UncleanRecovery(msgspec.Struct, eq=False):
         ready()
         while True:
             self._wake.clear()
-            is_done = await self._round()
+            is_left = await self._round()
             try:
-                async with asyncio.timeout((self.interval_ms if is_done else RETRY_MS) / 1000):
+                async with asyncio.timeout((RETRY_MS if is_left else self.interval_ms) / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
     async def _round(self) -> bool:
-        """Recover what stands in the newest state; say whether nothing is left to be tried."""
+        """Recover what stands in the newest state; say whether to look again soon."""
         state = self.controller.newest
         wounded = [] if state is None else wanting(state, self.settings)
-        if not wounded:
-            return True
+        for portion in portions(wounded):
+            await self._recover(portion)
+        return bool(wounded)
+
+    async def _recover(self, wounded: Sequence[Wounded]) -> None:
         found = recoveries(wounded, await self._answers(wounded))
 
         def decide(moment: Moment) -> Decision[None]:
@@ -103,7 +107,6 @@ class UncleanRecovery(msgspec.Struct, eq=False):
             await self.controller.submit(decide)
         except (NotController, RequestTimedOut) as error:
             log.info("unclean recovery put off reason=%s", error)
-        return False
 
     def _note(self, image: Image, decision: Decision[None]) -> None:
         self.elected += len(decision.records)
@@ -121,10 +124,14 @@ class UncleanRecovery(msgspec.Struct, eq=False):
         state = self.controller.newest
         if state is None:
             return {}
-        wounded = wounded_among(state.image, partitions, self.settings)
-        return recoveries(wounded, await self._answers(wounded))
+        found: dict[TopicIdPartition, Recovery] = {}
+        for portion in portions(wounded_among(state.image, partitions, self.settings)):
+            found.update(recoveries(portion, await self._answers(portion)))
+        return found
 
-    async def _answers(self, wounded: list[Wounded]) -> dict[int, dict[TopicIdPartition, LogState]]:
+    async def _answers(
+        self, wounded: Sequence[Wounded]
+    ) -> dict[int, dict[TopicIdPartition, LogState]]:
         answers: dict[int, dict[TopicIdPartition, LogState]] = {}
 
         async def ask(broker_id: int, of: list[Wounded]) -> None:

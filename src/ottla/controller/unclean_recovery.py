@@ -21,8 +21,8 @@ from ottla.metadata.image import Image
 from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.types import NO_EPOCH, NO_LEADER
 
-RECOVERIES_MAX: Final = 1000
-"""One round; what is left waits for the next."""
+ASKED_MAX: Final = 100
+"""Partitions that replicas are asked about at once: each answer has a batch in it."""
 
 
 class Wounded(NamedTuple):
@@ -57,7 +57,7 @@ Answers = Mapping[int, Mapping[TopicIdPartition, LogState]]
 
 
 def wanting(state: ControllerState, settings: DecisionSettings) -> list[Wounded]:
-    """Return partitions without a leader whose topics prefer any to none, a bounded number."""
+    """Return the partitions without a leader whose topics prefer any to none."""
     if not state.index.leaderless:
         return []
     draft = Draft(state.image, settings)
@@ -67,8 +67,6 @@ def wanting(state: ControllerState, settings: DecisionSettings) -> list[Wounded]
             wounded = _wounded(draft, at)
             if wounded is not None:
                 found.append(wounded)
-        if len(found) >= RECOVERIES_MAX:
-            break
     return found
 
 
@@ -88,6 +86,11 @@ def _wounded(draft: Draft, at: TopicIdPartition) -> Wounded | None:
     brokers = draft.image.cluster.brokers
     live = {r: brokers[r].epoch for r in partition.replicas if draft.may_lead(partition, r)}
     return Wounded(at, topic.name, partition.partition_epoch, live) if live else None
+
+
+def portions(wounded: Sequence[Wounded]) -> list[Sequence[Wounded]]:
+    """Return what is asked about at once, one after the other."""
+    return [wounded[at : at + ASKED_MAX] for at in range(0, len(wounded), ASKED_MAX)]
 
 
 def asked_of(wounded: Iterable[Wounded]) -> dict[int, list[Wounded]]:
