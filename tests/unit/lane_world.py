@@ -25,7 +25,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import Compression, patch_crc
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, Uuid
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
@@ -36,6 +36,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.partition_names import TopicPartition
 
 TOPIC = "orders"
+INTERNAL = TopicPartition("__consumer_offsets", 0)
 IMAGE = image_of(
     TopicRecord(name=TOPIC, topic_id=TOPIC_ID),
     *(
@@ -81,7 +82,7 @@ class Transport:
 
 @dataclass
 class Broker:
-    """Hosts orders-0 and orders-1. ``is_quick`` says whether the short way is there."""
+    """Hosts orders-0, orders-1 and an internal topic; may know the short way or not."""
 
     is_quick: bool
     config: TopicConfig
@@ -94,10 +95,11 @@ class Broker:
         self.machine = Machine()
         partitions = Partitions(lambda: IMAGE)
         self.hosted = []
-        for index in (0, 1):
-            name = TopicPartition(TOPIC, index)
+        for name in (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1), INTERNAL):
             partition = self.machine.host(name, self.config, self.log_config)
             partition.apply(registration(replicas=self.replicas))
+            if name is INTERNAL:
+                partition.topic_id = Uuid(b"another topic id")
             partitions.add(partition)
             self.hosted.append(partition)
         self.topics, self.requests = TopicMeter(), RequestMeter()

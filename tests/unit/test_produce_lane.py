@@ -80,6 +80,11 @@ def test_frames_in_one_piece_are_served_in_order() -> None:
     assert broker.hosted[0].log.log_end_offset == 6
 
 
+def test_a_reply_does_not_overtake_one_that_waits() -> None:
+    asked = [frame(PLAIN, number=1), frame(PLAIN, acks=-1, number=2), frame(PLAIN, number=3)]
+    assert told_both(asked, replicas=(0, 1)).hosted[0].log.log_end_offset == 3
+
+
 @pytest.mark.parametrize("client", [None, "", "ä" * 20, "c" * 300])
 def test_any_client_id(client: str | None) -> None:
     assert told_both([frame(PLAIN, client=client)] * 2).taken >= 1
@@ -110,7 +115,7 @@ UNUSUAL = {
     "two batches": frame(bytes(PLAIN) * 2),
     "half a batch behind": frame(bytes(PLAIN) + bytes(PLAIN[:30])),
     "cut off": frame(bytes(PLAIN[:-1])),
-    "CRC": frame(bytes(PLAIN[:-1]) + b"\xff"),
+    "CRC": frame(bytes(PLAIN).replace(b"a", b"b")),
     "base offset": frame(broken(PLAIN, ">q", 0, 5)),
     "magic 1": frame(broken(PLAIN, ">b", 16, 1)),
     "control": frame(broken(PLAIN, ">h", 21, 0x20)),
@@ -191,7 +196,8 @@ def test_a_compacted_topic_takes_no_null_key(key: bytes | None) -> None:
 
 @pytest.mark.parametrize(("acks", "taken"), [(0, 2), (1, 2), (-1, 0)])
 def test_who_has_to_be_waited_for_is(acks: int, taken: int) -> None:
-    broker = told_both([frame(PLAIN, acks=acks)] * 3, replicas=(0, 1))
+    asked = [frame(PLAIN), frame(PLAIN, acks=acks), frame(PLAIN, acks=acks)]
+    broker = told_both(asked, replicas=(0, 1))
     assert broker.taken == taken
     assert broker.hosted[0].log.high_watermark == 0
 

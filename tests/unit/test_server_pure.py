@@ -128,6 +128,41 @@ def test_frames_come_out_as_they_went_in(sizes: list[int], step: int) -> None:
     assert not inlet.is_partial
 
 
+def hear(inlet: Inlet, data: bytes) -> None:
+    inlet.room()[: len(data)] = data
+    inlet.filled(len(data))
+
+
+@pytest.mark.parametrize(
+    ("heard", "end"),
+    [
+        (b"\0\0\0\x02ab", 6),
+        (b"\0\0\0\x02a", 0),
+        (b"\0\0\0\x02abc", 0),
+        (b"\0\0\0\x00", 0),
+        (b"\0\0", 0),
+        (b"", 0),
+        (b"\0\0\0\x05abcde", 9),
+        (b"\0\0\0\x06abcdef", 0),
+        (b"\xff\xff\xff\xff" + b"abc", 0),
+    ],
+)
+def test_only_frame_is_one_that_is_whole_alone_and_within_the_limit(heard: bytes, end: int) -> None:
+    inlet = Inlet()
+    hear(inlet, heard)
+    assert inlet.only_frame(5) == end
+    assert bytes(inlet.buffer[: len(heard)]) == heard
+
+
+def test_only_frame_is_none_behind_another() -> None:
+    inlet = Inlet()
+    hear(inlet, b"\0\0\0\x02ab" * 2)
+    assert inlet.take(9) is not None
+    assert inlet.only_frame(9) == 0
+    inlet.take_all()
+    assert not inlet.is_partial and inlet.frame_size == 4
+
+
 def test_a_byte_at_a_time() -> None:
     assert receive(Inlet(), b"\0\0\0\x02ab\0\0\0\x01c", 1) == [b"ab", b"c"]
 

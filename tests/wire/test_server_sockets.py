@@ -502,3 +502,44 @@ def test_a_file_without_a_descriptor_is_read_instead(loop: str) -> None:
         client.close()
 
     play(loop, scenario)
+
+
+# -- the quick way ---------------------------------------------------------------------
+
+
+def test_quick_replies_that_stay_unread_leave_whole_and_in_order(loop: str) -> None:
+    length = 6 << 20
+
+    def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
+        return bytearray(struct.pack(">i", length)) + data[start + 7 : start + 8] * length
+
+    async def scenario(scripted: Scripted, server: Running) -> None:
+        slow = await PlainClient.to(server.address, receive_buffer=4096)
+        await slow.send(produce(1, b"body"))
+        head = await slow.exactly(4)
+        for number in (2, 3):
+            await slow.send(produce(number, b"body"))
+        assert head + await slow.exactly(length) == struct.pack(">i", length) + b"\1" * length
+        for number in (2, 3):
+            # The short way where nothing waits to be sent any more, else the long one.
+            found = await slow.frame()
+            ways = (bytes([number]) * length, struct.pack(">i", number) + b"raw")
+            assert found in ways, number
+        slow.close()
+
+    play(loop, scenario, scripted=Scripted(chunks=[b"raw"], quick=quick))
+
+
+def test_a_quick_way_that_declines_or_says_nothing(loop: str) -> None:
+    def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
+        return bytearray() if data[start + 7] == 2 else None
+
+    async def scenario(scripted: Scripted, server: Running) -> None:
+        client = await PlainClient.to(server.address)
+        for number in (1, 2, 3):
+            await client.send(produce(number, b""))
+            if number != 2:
+                assert await client.frame() == struct.pack(">i", number) + b"raw"
+        client.close()
+
+    play(loop, scenario, scripted=Scripted(chunks=[b"raw"], quick=quick))
