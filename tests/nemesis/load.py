@@ -11,7 +11,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from tests.nemesis.recorder import Recorder, now
 
 from ottla.testing.history.events import (
@@ -29,6 +36,16 @@ LOGGER = logging.getLogger("nemesis.clients")
 LOGGER.propagate = False
 LOGGER.addHandler(logging.NullHandler())
 
+# What a group's member is told of while its coordinator is gone; it goes on by itself.
+TRANSIENT = frozenset(
+    {
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError._TRANSPORT,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
 FLUSH_S_MAX = 60.0
 POLL_S = 0.2
 COMMIT_EVERY_S = 0.5
@@ -158,12 +175,15 @@ class Consuming(Worker):
                 "auto.offset.reset": "error",
                 "isolation.level": self.isolation.value,
                 "fetch.wait.max.ms": 100,
+                "enable.partition.eof": True,
                 "session.timeout.ms": 6000,
                 "heartbeat.interval.ms": 500,
             },
             logger=LOGGER,
         )
         self.seen: set[str] = set()
+        # Where a partition ended when its end was last reached; markers are no records, and count.
+        self._ends: dict[tuple[str, int], int] = {}
 
     def assigned(self, where: TopicPartition) -> None:
         self.recorder.add(
@@ -180,10 +200,14 @@ class Consuming(Worker):
         """Read once; return the next offset of each partition that gave something."""
         found: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for message in self._consumer.consume(100, POLL_S):
-            if message.error() is not None:
-                self.recorder.complain(f"{self.name}: {message.error()}")
-                continue
             at = message.topic(), message.partition()
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self._ends[at] = message.offset()
+                elif error.code() not in TRANSIENT:
+                    self.recorder.complain(f"{self.name}: {error}")
+                continue
             found.setdefault(at, []).append((message.offset(), message.value().decode()))
         for (topic, partition), records in found.items():
             self.seen.update(value for _, value in records)
@@ -223,9 +247,8 @@ class Reader(Consuming):
         left = {at: end for at, end in ends.items() if end > 0}
         deadline = time.monotonic() + seconds
         while left and time.monotonic() < deadline:
-            for at, position in self.poll().items():
-                if position >= left.get(at, position + 1):
-                    del left[at]
+            self.poll()
+            left = {at: end for at, end in left.items() if self._ends.get(at, -1) < end}
         self._consumer.close()
         return not left
 
