@@ -14,7 +14,6 @@ import typer
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.pipeline_progress import Lags, flow_rows
-from ottla.cli.rendering import Row
 from ottla.cli.settings_file import fail
 from ottla.pipeline.project import (
     BOOTSTRAP_SETTING,
@@ -51,9 +50,11 @@ class _Stopped(Exception):
 
 @app.command("init")
 def init(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="The project's name, and its new directory.")],
     *,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
 ) -> None:
     """Make a project that runs as it is: a topic, a streaming table, a view."""
     root = Path(name)
@@ -61,13 +62,13 @@ def init(
         files = write_project(root, root.name, bootstrap)
     except BadProject as error:
         fail(str(error))
-    for file in files:
-        say(f"wrote {file}")
+    answer(context, output, [{"file": str(file)} for file in files])
     say(f"run it with: ottla pipeline run {name}")
 
 
 @app.command("run")
 def run(  # noqa: PLR0913 - one per option
+    context: typer.Context,
     project: ProjectArgument = None,
     *,
     master: Annotated[
@@ -99,6 +100,7 @@ def run(  # noqa: PLR0913 - one per option
             "--every", min=0, help="Run again, so many seconds after each run, until stopped."
         ),
     ] = None,
+    output: OutputOption = None,
 ) -> None:
     """Take in everything that is there; the next run goes on from here."""
     asked = Asked(
@@ -113,8 +115,10 @@ def run(  # noqa: PLR0913 - one per option
         found.settings()
         with _under_way(found):
             _run(found, Where(master, remote), asked, every)
+        rows = flow_rows(found, _bootstrap(found, asked.settings))
     except (BadProject, PipelineFailed) as error:
         fail(str(error))
+    answer(context, output, rows)
 
 
 def _run(project: Project, where: Where, asked: Asked, every: float | None) -> None:
@@ -230,7 +234,9 @@ def _run_line(name: str, last: Run | None) -> str:
 
 
 @app.command("stop")
-def stop(project: ProjectArgument = None) -> None:
+def stop(
+    context: typer.Context, project: ProjectArgument = None, *, output: OutputOption = None
+) -> None:
     """End the run that is under way, in order; exit 1 where there is none."""
     try:
         found = Project.find(project)
@@ -240,7 +246,7 @@ def stop(project: ProjectArgument = None) -> None:
     if last is None or last.ended or not _is_alive(last.pid):
         fail(f"{found.name} does not run")
     os.kill(last.pid, signal.SIGTERM)
-    say(f"{found.name}: asked process {last.pid} to stop")
+    answer(context, output, {"pipeline": found.name, "process": last.pid, "state": "stopping"})
 
 
 def _is_alive(pid: int) -> bool:
@@ -255,12 +261,13 @@ def _is_alive(pid: int) -> bool:
 
 @app.command("table")
 def table(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A declared table: topic, value, table ...")],
     *,
     master: Annotated[str, typer.Option("--master", "-m", help="Where Spark runs.")] = "local[*]",
+    output: OutputOption = None,
 ) -> None:
     """Bring one topic's table up to date, or keep it so, as its file says."""
     from ottla.cli.pipeline_table import run_declared
 
-    rows: Row = run_declared(file, master)
-    say(f"{rows['topic']} -> {rows['table']}: up to date")
+    answer(context, output, run_declared(file, master))
