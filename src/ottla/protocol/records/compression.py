@@ -39,6 +39,8 @@ _PIECE_BYTES_MIN: Final = 64 * 1024
 _GZIP_WBITS: Final = 31  # a gzip header around a window of 32 KiB
 _ZSTD_IDLE: Final[list[zstandard.ZstdDecompressor]] = []  # in use by nobody
 _ZSTD_IDLE_MAX: Final = 4
+_ZSTD_RATIO_MAX: Final = 32  # what is packed tighter is unpacked piece by piece
+_ZSTD_BLOCK_BYTES_MAX: Final = 128 * 1024  # unpacked
 _ZSTD_BLOCK_RLE: Final = 1
 _ZSTD_BLOCK_RESERVED: Final = 3
 
@@ -242,13 +244,13 @@ def _compress_zstd(data: Buffer, level: int) -> bytes:
 
 
 def _decompress_zstd(data: memoryview, bytes_max: int) -> bytes:
-    frame_end = _zstd_frame_end(data)
+    frame_end, blocks = _zstd_frame(data)
     if frame_end != len(data):
         raise _not_one_stream(Compression.ZSTD, is_cut=False)
     stated = zstandard.frame_content_size(data)
     if stated > bytes_max:
         raise _too_large(Compression.ZSTD, bytes_max)
-    room = min(_piece_bytes(data), bytes_max)
+    room = min(blocks * _ZSTD_BLOCK_BYTES_MAX, _ZSTD_RATIO_MAX * len(data), bytes_max)
     if stated <= room and (unpacked := _decompress_zstd_within(data, room)) is not None:
         return unpacked
     pieces: list[bytes] = []
@@ -283,15 +285,15 @@ def _decompress_zstd_within(data: memoryview, room: int) -> bytes | None:
             _ZSTD_IDLE.append(unpacker)
 
 
-def _zstd_frame_end(data: memoryview) -> int:
-    """Return where the first frame ends, by its block headers.
+def _zstd_frame(data: memoryview) -> tuple[int, int]:
+    """Return where the first frame ends, and how many blocks it has, by its block headers.
 
     The binding's bounded reader cannot tell a frame that is cut off from one that ended. A
     block header is 3 bytes, little-endian: bit 0 last, bits 1-2 type, the rest its size.
     """
     parameters = zstandard.get_frame_parameters(data)
     position = zstandard.frame_header_size(data)
-    is_last = False
+    is_last, blocks = False, 0
     while not is_last:
         if position + 3 > len(data):
             raise _not_one_stream(Compression.ZSTD, is_cut=True)
@@ -301,10 +303,11 @@ def _zstd_frame_end(data: memoryview) -> int:
         if kind == _ZSTD_BLOCK_RESERVED:
             raise InvalidRecord("zstd data with a reserved block type")
         position += 3 + (1 if kind == _ZSTD_BLOCK_RLE else block >> 3)
+        blocks += 1
     position += 4 if parameters.has_checksum else 0
     if position > len(data):
         raise _not_one_stream(Compression.ZSTD, is_cut=True)
-    return position
+    return position, blocks
 
 
 _COMPRESS: Final[dict[Compression, Callable[[Buffer, int], bytes]]] = {
