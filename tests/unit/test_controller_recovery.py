@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from controller_world import World
 
+from ottla.controller.brokers import decide_fence
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.controller.service import Moment
 from ottla.controller.unclean_recovery import (
@@ -271,8 +272,15 @@ def test_what_is_asked_by_name_is_found_whatever_its_topic_prefers() -> None:
         at = TopicIdPartition(world.topic("t").id, 0)
         found = await recovery.find([at])
         assert found[at].leader == 1
-        world.take(decide_recoveries(world.image, found, world.settings))
+        decision = decide_recoveries(world.image, found, world.settings)
+        recovery.note(world.image, decision.records)
+        assert recovery.elected == 1
+        world.take(decision)
         assert world.partition().leader == 1
         assert await recovery.find([at]) == {}, "there is a leader now"
+        world.heartbeat(0)
+        clean = decide_fence(world.image, 1, world.image.cluster.broker_epoch(1), world.settings)
+        recovery.note(world.image, clean.records)
+        assert recovery.elected == 1, "nobody was elected"
 
     asyncio.run(scenario())

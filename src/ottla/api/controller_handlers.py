@@ -15,6 +15,7 @@ from ottla.metadata.image import Image
 from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.protocol.schema import Message
 from ottla.raft.core.messages import VoterChangeReply
@@ -48,6 +49,10 @@ class Recoveries(Protocol):
         self, partitions: Iterable[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, Recovery]:
         """Ask the replicas of partitions without a leader; return whom to elect for each."""
+        ...
+
+    def note(self, image: Image, records: Iterable[Versioned]) -> None:
+        """Count the leaders that records make although they lack some."""
         ...
 
 
@@ -104,7 +109,9 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
         def decide(moment: Moment) -> Decision[ElectLeadersResponse]:
             settings = self.desk.settings
-            return elections.decide_elect_leaders(moment.image, request, settings, found)
+            decision = elections.decide_elect_leaders(moment.image, request, settings, found)
+            self.recoveries.note(moment.image, decision.records)
+            return decision
 
         response: ElectLeadersResponse = await self.controller.submit(decide)
         return response

@@ -29,8 +29,9 @@ from ottla.controller.unclean_recovery import (
 )
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
-from ottla.metadata.topics import TopicIdPartition
+from ottla.metadata.topics import LeaderRecoveryState, TopicIdPartition
 from ottla.protocol.faults import NotController, RequestTimedOut
+from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_topics import PartitionChangeRecord
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class UncleanRecovery(msgspec.Struct, eq=False):
 
         def decide(moment: Moment) -> Decision[None]:
             decision = decide_recoveries(moment.image, found, self.settings)
-            self._note(moment.image, decision)
+            self.note(moment.image, decision.records)
             return decision
 
         try:
@@ -108,11 +109,13 @@ class UncleanRecovery(msgspec.Struct, eq=False):
         except (NotController, RequestTimedOut) as error:
             log.info("unclean recovery put off reason=%s", error)
 
-    def _note(self, image: Image, decision: Decision[None]) -> None:
-        self.elected += len(decision.records)
-        for record in decision.records:
+    def note(self, image: Image, records: Iterable[Versioned]) -> None:
+        """Count the leaders that records make although they lack some, and tell operators."""
+        for record in records:
             change = record.message
-            assert isinstance(change, PartitionChangeRecord)
+            if not isinstance(change, PartitionChangeRecord) or not _is_unclean(image, change):
+                continue
+            self.elected += 1
             topic = image.topics.by_id[change.topic_id].name
             log.warning("elected uncleanly: records may be lost partition=%s-%d leader=%d",
                         topic, change.partition_id, change.leader)  # fmt: skip
@@ -143,3 +146,12 @@ class UncleanRecovery(msgspec.Struct, eq=False):
             for broker_id, of in asked_of(wounded).items():
                 tasks.create_task(ask(broker_id, of))
         return answers
+
+
+def _is_unclean(image: Image, change: PartitionChangeRecord) -> bool:
+    """Whether a change elects somebody who lacks records: it has to recover, or had to already."""
+    before = image.topics.by_id[change.topic_id].partitions[change.partition_id]
+    recovering = LeaderRecoveryState.RECOVERING
+    return change.leader >= 0 and (
+        change.leader_recovery_state == recovering or before.leader_recovery_state is recovering
+    )
