@@ -131,3 +131,10 @@ def test_a_batch_of_pairs_is_the_batch_of_their_records(
             records, compression=compression, producer=producer, is_transactional=True
         )
     assert build_keyed_batch(pairs, Millis(now), producer, compression) == wanted
+
+
+def test_a_batch_of_many_pairs_too() -> None:
+    """From the 64th on the delta of an offset takes two bytes."""
+    pairs = [(b"key", b"value") for _ in range(200)]
+    records = [Record(Offset(at), Millis(5), key, value) for at, (key, value) in enumerate(pairs)]
+    assert build_keyed_batch(pairs, Millis(5)) == build_batch(records)
