@@ -43,6 +43,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         pytest.exit(f"expected {wanted} modules, but not so: {', '.join(wrong)}", returncode=3)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """With ``--dist loadgroup``, one worker runs all of tests/pipeline: they share a Spark session.
+
+    Other files go to a worker whole, so that what a module sets up is set up once. (The groups of
+    xdist itself change a test's id in a way that pytest 9.2 takes no notice of.)
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "spark" if path.startswith("tests/pipeline/") else path
+
+    return Groups(config, log)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     import ottla
 

@@ -1,7 +1,7 @@
 """One warm Spark session and one node for all tests of the pipeline.
 
-A session takes seconds to start, and the first Python source in it as many again: every test that
-takes the fixture ``spark`` runs in the same xdist worker (``--dist loadgroup``) and shares it.
+A session takes seconds to start, and the first Python source in it as many again: with ``--dist
+loadgroup`` all tests of this directory run in one xdist worker (`tests/conftest.py`) and share it.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         for each in QUIET:
             item.add_marker(pytest.mark.filterwarnings(each))
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
