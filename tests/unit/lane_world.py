@@ -80,6 +80,27 @@ class Transport:
         pass
 
 
+def hear(connection: Connection, transport: Transport, data: bytes, step: int) -> None:
+    while data and not transport.is_closed:
+        room = connection.get_buffer(-1)
+        piece = data[: min(step, len(room))]
+        room[: len(piece)] = piece
+        connection.buffer_updated(len(piece))
+        data = data[len(piece) :]
+
+
+class Line:
+    """One more connection."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.transport = Transport()
+        self.connection = Connection(serving, Address("127.0.0.1", 2), lambda *_: None)
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def hear(self, data: bytes, step: int) -> None:
+        hear(self.connection, self.transport, data, step)
+
+
 @dataclass
 class Broker:
     """Hosts orders-0, orders-1 and an internal topic; may know the short way or not."""
@@ -122,6 +143,10 @@ class Broker:
         self.connection = Connection(self.serving, Address("127.0.0.1", 1), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
+    def neighbour(self) -> "Line":
+        """Another connection to the same broker."""
+        return Line(self.serving)
+
     def _serve(self, client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
         reply = self.lane(client, data, start, end)
         self.taken += reply is not None
@@ -129,12 +154,7 @@ class Broker:
 
     def hear(self, data: bytes, step: int) -> None:
         """Receive ``data`` in pieces of ``step`` bytes, unless the connection is closed."""
-        while data and not self.transport.is_closed:
-            room = self.connection.get_buffer(-1)
-            piece = data[: min(step, len(room))]
-            room[: len(piece)] = piece
-            self.connection.buffer_updated(len(piece))
-            data = data[len(piece) :]
+        hear(self.connection, self.transport, data, step)
 
     def told(self) -> dict[str, object]:
         """Everything that anybody could see of what was done."""

@@ -269,6 +269,71 @@ def test_a_disk_that_fails_is_told_as_ever() -> None:
     assert asyncio.run(story(True)) == asyncio.run(story(False))
 
 
+# -- at the end of a turn -----------------------------------------------------
+
+
+class Lines:
+    """One broker, and some connections to it beside its own."""
+
+    def __init__(self) -> None:
+        self.broker = Broker(True, TopicConfig(), LogConfig())
+        self.senders = [self.broker, self.broker.neighbour(), self.broker.neighbour()]
+        for sender in self.senders:
+            sender.hear(frame(PLAIN), 1 << 20)
+        self.before = self.replies()
+
+    def replies(self) -> list[int]:
+        return [len(sender.transport.written) for sender in self.senders]
+
+    def since(self) -> list[bool]:
+        return [now > was for now, was in zip(self.replies(), self.before, strict=True)]
+
+
+def test_replies_of_one_turn_are_gathered_and_sent_at_its_end() -> None:
+    async def story() -> None:
+        lines = Lines()
+        lines.senders[0].hear(frame(PLAIN), 1 << 20)
+        assert lines.since() == [True, False, False], "alone so far: at once"
+        for sender in lines.senders[1:]:
+            sender.hear(frame(PLAIN), 1 << 20)
+        assert lines.since() == [True, False, False]
+        await asyncio.sleep(0)
+        assert lines.since() == [True, True, True]
+        lines.senders[2].hear(frame(PLAIN), 1 << 20)
+        assert lines.replies()[2] == 3 * lines.before[2], "alone again"
+
+    asyncio.run(story())
+
+
+def test_a_gathered_reply_is_not_overtaken() -> None:
+    async def story() -> None:
+        lines = Lines()
+        first, second = lines.senders[:2]
+        first.hear(frame(PLAIN), 1 << 20)
+        second.hear(frame(PLAIN, number=5), 1 << 20)
+        second.hear(frame(PLAIN, PLAIN, number=6) + frame(PLAIN, number=7), 1 << 20)
+        await asyncio.sleep(0)
+        written, numbers = bytes(second.transport.written), []
+        while written:
+            (size, number) = struct.unpack_from(">ii", written)
+            numbers.append(number)
+            written = written[size + 4 :]
+        assert numbers == [1, 5, 6, 7]
+
+    asyncio.run(story())
+
+
+def test_a_gathered_reply_leaves_before_a_drained_connection_closes() -> None:
+    async def story() -> None:
+        lines = Lines()
+        lines.senders[0].hear(frame(PLAIN), 1 << 20)
+        lines.senders[1].hear(frame(PLAIN), 1 << 20)
+        lines.senders[1].connection.drain()
+        assert lines.since()[1] and lines.senders[1].transport.is_closed
+
+    asyncio.run(story())
+
+
 # -- anything -----------------------------------------------------------------
 
 BATCHES = st.one_of(

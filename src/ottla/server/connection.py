@@ -30,6 +30,7 @@ from ottla.runtime.ports import Address, Clock
 from ottla.server.deadlines import Activity
 from ottla.server.dispatch import Call, Dispatcher, Outgoing, printable
 from ottla.server.events import ServerEvents
+from ottla.server.gathering import Gathering
 from ottla.server.handshake import Handshake
 from ottla.server.inlet import Inlet
 from ottla.server.outlet import Outlet, OutletEvents, outlet_for
@@ -80,6 +81,7 @@ class Serving(msgspec.Struct, frozen=True):
     events: ServerEvents
     tasks: Tasks
     handshake: Callable[[], Handshake] | None = None
+    gathering: Gathering = msgspec.field(default_factory=Gathering)
 
     @property
     def listener(self) -> str:
@@ -116,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         principal = ANONYMOUS if self._handshake is None else ""
         self._caller = Caller(principal, None, peer, serving.listener)
         self._client = client_field(None)
+        self._gathered: bytearray | None = None  # a reply that leaves when the turn ends
         self._inlet = Inlet()
         self._quick = serving.dispatcher.quick
         self._listener = serving.listener
@@ -247,6 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _serve_frames(self) -> None:
+        self.send_gathered()  # nothing of what follows may overtake it
         served = 0
         self._is_full = not self._may_serve()
         while not self._is_full:
@@ -286,14 +290,24 @@ class Connection(asyncio.BufferedProtocol):
         inlet.take_all()
         self._frame_since = None
         self._serving.events.answered_at_once(self._listener, key)
-        if reply and not self._outlet.send(reply):
-            self._settle()
+        if reply:
+            self._gathered = reply
+            if not self._serving.gathering.waits(self):
+                self.send_gathered()
         return True
+
+    def send_gathered(self) -> None:
+        """Send the reply that waited for the end of the loop's turn, if there is one."""
+        reply, self._gathered = self._gathered, None
+        if reply is not None and not self._is_over and not self._outlet.send(reply):
+            self._settle()
 
     def _may_be_quick(self) -> bool:
         if self._is_over or self._is_draining or self._is_finishing or self._is_turn_over:
             return False
-        if self._mute is not None or self._order.turns or self._outlet.pending:
+        if self._mute is not None or self._gathered is not None:
+            return False
+        if self._order.turns or self._outlet.pending:
             return False
         handshake = self._handshake
         return handshake is None or (
@@ -500,6 +514,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self) -> None:
         """Send what is queued, then close, go on, or wait: whichever is due."""
+        self.send_gathered()
         self._is_settling = True
         self._outlet.flush()
         self._is_settling = False
