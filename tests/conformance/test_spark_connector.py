@@ -20,7 +20,11 @@ TOPICS = {"plain": 2, "stamped": 1, "transacted": 1, "headed": 1, "written": 3, 
 
 def fill(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
+    # For ever: some records are stamped 1970.
+    kept = {"retention.ms": "-1"}
+    made = admin.create_topics(
+        [NewTopic(name, count, 1, config=kept) for name, count in TOPICS.items()]
+    )
     for future in made.values():
         future.result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
