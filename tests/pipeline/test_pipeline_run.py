@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from source_world import World
+from spark_session import java_missing
 from standalone import run_standalone
-
-from conftest import java_missing
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 

@@ -122,6 +122,8 @@ def _kept_in(project: Project) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # Workers of Python start slowly where others are busy too.
+        "spark.python.authenticate.socketTimeout": "120s",
         BOOTSTRAP_SETTING: DEFAULT_BOOTSTRAP,
     }
 
