@@ -77,7 +77,7 @@ class EosWorker:
             ends[each.partition()] = max(each.offset() + 1, ends.get(each.partition(), 0))
             self._send(txn, each)
         places = [TopicPartition(INPUT, index, end) for index, end in ends.items()]
-        is_commit = self._number % ABORTED_ONE_IN != 0 and self._commit_offsets(txn, places)
+        is_commit = self._commit_offsets(txn, places) and self._number % ABORTED_ONE_IN != 0
         if is_commit:
             self._note(End, Phase.INVOKE, txn=txn, commit=True)
             if self._is_done(lambda: self._producer.commit_transaction(ASK_S)):
