@@ -119,6 +119,10 @@ def _kept_in(project: Project) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": (
             f"jdbc:derby:;databaseName={metastore};create=true"
         ),
+        # The catalog's log, which would lie wherever the command was given.
+        "spark.driver.extraJavaOptions": (
+            f"-Dderby.stream.error.file={project.state / 'derby.log'}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
