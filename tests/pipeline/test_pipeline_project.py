@@ -122,7 +122,10 @@ def test_events_name_their_flow():
 
 
 def test_a_failure_names_the_dataset_and_the_last_thing_raised():
-    said = "Job aborted\nTraceback ...\nottla.client.cluster.Refused: t: UNKNOWN_TOPIC\n at x.y"
+    said = (
+        "Job aborted\nTraceback ...\nottla.client.cluster.Refused: t: UNKNOWN_TOPIC\n at x.y\n"
+        "org.apache.spark.SparkException: stopped"
+    )
     failures = [FlowEvent("a.orders", "FAILED", said)]
     assert _cause(failures, said) == "a.orders: ottla.client.cluster.Refused: t: UNKNOWN_TOPIC"
     assert _cause([], "first\nsecond") == "first"

@@ -14,6 +14,19 @@ from standalone import run_standalone
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 
+MISSING = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+
+@dp.table
+def missing():
+    reader = spark.readStream.format("ottla").option("subscribe", "shop-nowhere")
+    reader = reader.option("kafka.bootstrap.servers", spark.conf.get("ottla.bootstrap"))
+    return reader.load().select("value")
+"""
+
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow,
@@ -54,9 +67,8 @@ def test_the_example_runs_goes_on_and_says_what_is_wrong(spark_node, request, tm
     assert flows["spark_catalog.default.orders.orders"]["records"] == 200
     assert flows["spark_catalog.default.orders.orders"]["lag"] == 0
 
-    definition = shop / "transformations" / "shop.py"
-    wrong = definition.read_text().replace('"shop-clicks", CLICK', '"shop-klicks", CLICK')
-    definition.write_text(wrong)
+    (shop / "transformations" / "missing.py").write_text(MISSING)
     failed = run("-m", "ottla.cli.main", "pipeline", "run", str(shop), *settings, fails=True)
-    assert "clicks" in failed.stderr.splitlines()[-1]
-    assert "shop-klicks" in failed.stderr
+    last = failed.stderr.splitlines()[-1]
+    assert "missing" in last
+    assert "shop-nowhere" in last

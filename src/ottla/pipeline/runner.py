@@ -29,6 +29,8 @@ _FLOW: Final = re.compile(
     r"^Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z_]+)\.?\s*(?P<more>.*)", re.S
 )
 
+_RAISED: Final = re.compile(r"(?:\w+\.)+[A-Z]\w*: ")
+
 
 class PipelineFailed(Exception):
     """A run ended before everything was taken in; says which dataset and why."""
@@ -203,10 +205,9 @@ def read_event(message: str) -> FlowEvent:
 def _cause(failures: Sequence[FlowEvent], said: str) -> str:
     """Name the dataset, and what Python or Spark said last."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    raised = [
-        line for line in lines if re.match(r"[\w.]+(Error|Exception|Refused|NoBroker)\b.*: ", line)
-    ]
-    cause = (raised or lines or ["no reason was given"])[-1 if raised else 0]
+    raised = [line for line in lines if _RAISED.match(line)]
+    ours = [line for line in raised if line.startswith("ottla.")]
+    cause = (ours or raised or lines[:1] or ["no reason was given"])[-1]
     if not failures:
         return cause
     names = ", ".join(dict.fromkeys(event.flow for event in failures))
