@@ -270,7 +270,7 @@ class ConsumerMember:
                 self._client.watch.lets_go(self.member_id, index)
             self.epoch, self.owned, self._wanted = 0, frozenset(), None
             self.reign += 1
-            if error is ErrorCode.UNKNOWN_MEMBER_ID and self._client.ports.random.chance(0.5):
+            if error is ErrorCode.UNKNOWN_MEMBER_ID and self._client.ports.random.fraction() < 0.5:
                 self._names += 1
                 self.member_id = f"{self._prefix}-{self._names}"
 

@@ -174,11 +174,11 @@ class Worker(CommittedReader):
 
     async def _between(self) -> None:
         """Between two steps: stay alive, be slow, or stall until others take it for dead."""
-        if self.ports.random.chance(0.3):
+        if self.ports.random.fraction() < 0.3:
             await self._member.beat()
-        if self.ports.random.chance(0.3):
+        if self.ports.random.fraction() < 0.3:
             await self.rest()
-        if not self.watch.is_calm and self.ports.random.chance(STALLS):
+        if not self.watch.is_calm and self.ports.random.fraction() < STALLS:
             await asyncio.sleep(SESSION_MS / 1000 * (1 + 0.5 * self.ports.random.fraction()))
 
     async def _find_position(self, index: int) -> None:
@@ -218,7 +218,7 @@ class Worker(CommittedReader):
             self._positions[index] = records[-1].offset + 1
             if not is_committed:
                 del self._positions[index]
-            elif self.ports.random.chance(0.2):
+            elif self.ports.random.fraction() < 0.2:
                 # Asked for while the markers are on their way.
                 del self._positions[index]
                 await self._find_position(index)
@@ -240,7 +240,7 @@ class Worker(CommittedReader):
             member = (self._member.member_id, self._member.epoch)
             await self._transactor.commit_offsets(member, index, offset)
             await self._between()
-            is_commit = self.ports.random.chance(0.85)
+            is_commit = self.ports.random.fraction() < 0.85
         except MustAbort:
             is_commit = False
         if is_commit:
