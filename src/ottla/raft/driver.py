@@ -44,7 +44,6 @@ from ottla.raft.core.messages import (
     Request,
     VoterChangeReply,
 )
-from ottla.raft.core.persisting import without_superseded
 from ottla.raft.core.settings import RaftSettings
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import VoterSet
@@ -215,7 +214,7 @@ class RaftDriver:
         self._is_busy = True
         try:
             while self._events and not self._is_stopped:
-                for effect in without_superseded(self._core.step(self._events.popleft())):
+                for effect in self._core.step(self._events.popleft()):
                     self._carry_out(effect)
         except Exception as error:  # noqa: BLE001 - whatever it is, the node goes down with it
             self._fail(error)
