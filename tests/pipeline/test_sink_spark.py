@@ -169,7 +169,7 @@ def test_a_broker_killed_under_a_stream_costs_nothing_but_time(spark, request, t
         feeding.start()
         wait_until(lambda: len(world.values(subscribe=copy.copied)) > 60, "the first rows")
         node.kill(1)
-        node.restart(1)
+        node.start(1)
         feeding.join(60)
         assert is_fed.is_set()
         query.processAllAvailable()
