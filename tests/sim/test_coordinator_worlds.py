@@ -46,7 +46,9 @@ def test_the_worlds_of_coordinators_are_eventful() -> None:
     assert sum(watch.generations for watch in watches) > 12
     assert sum(watch.refused for watch in watches) > 60
     assert sum(watch.elections for watch in watches) > 15
-    assert any(txn.outcome == "asked" for watch in watches for txn in watch.txns)
+    # A worker died inside a transaction, and nobody was told how that ended.
+    outcomes = {txn.outcome for watch in watches for txn in watch.txns}
+    assert outcomes & {"open", "asked"}
 
 
 def test_one_seed_gives_one_history_of_coordinators() -> None:
