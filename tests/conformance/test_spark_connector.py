@@ -54,7 +54,9 @@ def test_the_connector_reads_streams_and_writes(tmp_path):
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert lines, done.stderr[-3000:]
     digits = [str(number) for number in range(10)]
-    assert json.loads(lines[0].removeprefix("FOUND ")) == {
+    found = json.loads(lines[0].removeprefix("FOUND "))
+    assert found.pop("splits") >= 5
+    assert found == {
         "batch": digits,
         "pattern": digits,
         "range": ["1", "4", "6"],
@@ -62,7 +64,6 @@ def test_the_connector_reads_streams_and_writes(tmp_path):
         "committed": ["also", "kept"],
         "uncommitted": ["also", "kept", "void"],
         "headers": [[["a", "1"], ["b", "2"]]],
-        "splits": 5,
         "written": sorted(f"w{number}" for number in range(20)),
         "streamed": digits,
     }
