@@ -28,6 +28,7 @@ from ottla.client.admin import describe_cluster
 from ottla.client.cluster import ClientOptions, Cluster, NoBroker, Refused
 from ottla.client.connection import Options
 from ottla.node.directories import all_directories
+from ottla.pipeline.runner import find_java
 from ottla.protocol.faults import Fault
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
@@ -62,7 +63,10 @@ def doctor(
         nodes = sorted(data.absolute().glob("node-*/data"))
         paths = nodes or [data.absolute()]
     found = asyncio.run(_examine(addresses, paths, node_id))
-    found += [judge_java(_java()), judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))]
+    found += [
+        judge_java(find_java()),
+        judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
+    ]
     answer(
         context,
         output,
@@ -137,9 +141,3 @@ def _directory(path: Path) -> Directory:
     if meta is None:
         return Directory(str(path), is_writable, free)
     return Directory(str(path), is_writable, free, meta.cluster_id, meta.node_id)
-
-
-def _java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else None
-    return found or shutil.which("java")

@@ -12,6 +12,7 @@ from ottla.cli.options import (
     BootstrapOption,
     OutputOption,
     answer,
+    answer_each,
     chosen,
     say,
 )
@@ -84,12 +85,7 @@ def describe(
     async def work(cluster: Cluster) -> list[Row]:
         return [await described(cluster, name) for name in names]
 
-    found = with_cluster(bootstrap, work)
-    if chosen(context, output) is not Output.TABLE:
-        answer(context, output, found)
-        return
-    for each in found:
-        answer(context, output, each)
+    answer_each(context, output, with_cluster(bootstrap, work))
 
 
 @app.command("explain")

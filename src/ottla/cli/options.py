@@ -1,13 +1,14 @@
 """Options that commands share, and how a command answers."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
 from ottla.cli.output import Output
-from ottla.cli.rendering import Answer, render
+from ottla.cli.rendering import Answer, Row, render
 
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 
@@ -38,6 +39,15 @@ def chosen(context: typer.Context, output: Output | None) -> Output:
 def answer(context: typer.Context, output: Output | None, found: Answer) -> None:
     """Print an answer on stdout, in the form asked for."""
     sys.stdout.write(render(found, chosen(context, output)))
+
+
+def answer_each(context: typer.Context, output: Output | None, found: Sequence[Row]) -> None:
+    """Print several documents: one behind the other for eyes, as one list for programs."""
+    if chosen(context, output) is not Output.TABLE:
+        answer(context, output, found)
+        return
+    for each in found:
+        answer(context, output, each)
 
 
 def say(message: str) -> None:

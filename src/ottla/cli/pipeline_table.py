@@ -1,31 +1,24 @@
 """``ottla pipeline table``: one declared table in a session of its own."""
 
-import os
-import shutil
-import sys
 from pathlib import Path
 
 from ottla.cli.rendering import Row
 from ottla.cli.settings_file import fail
-from ottla.pipeline.runner import JAVA_MISSING, SPARK_MISSING
+from ottla.pipeline.runner import PipelineFailed, check_spark
 
 
 def run_declared(file: Path, master: str) -> Row:
     """Run the table that a file declares; return what it was."""
-    if (
-        shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
-        is None
-    ):
-        fail(JAVA_MISSING)
     try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
+        check_spark()
+    except PipelineFailed as error:
+        fail(str(error))
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
-        from ottla.pipeline.table_job import BadJob
-        from ottla.pipeline.tables import load_job, run_table
-    except ImportError:
-        fail(SPARK_MISSING)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from ottla.pipeline.table_job import BadJob
+    from ottla.pipeline.tables import load_job, run_table
+
     try:
         job = load_job(file)
         session = (

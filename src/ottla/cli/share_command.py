@@ -11,7 +11,7 @@ from ottla.cli.options import (
     BootstrapOption,
     OutputOption,
     answer,
-    chosen,
+    answer_each,
     say,
 )
 from ottla.cli.output import Output
@@ -67,12 +67,7 @@ def describe(
             await _check_shared(cluster, name)
         return [await described(cluster, name) for name in names]
 
-    found = with_cluster(bootstrap, work)
-    if chosen(context, output) is not Output.TABLE:
-        answer(context, output, found)
-        return
-    for each in found:
-        answer(context, output, each)
+    answer_each(context, output, with_cluster(bootstrap, work))
 
 
 @app.command("offsets")

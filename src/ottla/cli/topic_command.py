@@ -9,10 +9,9 @@ from ottla.cli.options import (
     BootstrapOption,
     OutputOption,
     answer,
-    chosen,
+    answer_each,
     say,
 )
-from ottla.cli.output import Output
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
@@ -135,11 +134,7 @@ def describe(
         return [await _description(cluster, each) for each in await describe_topics(cluster, names)]
 
     found = with_cluster(bootstrap, work)
-    if chosen(context, output) is not Output.TABLE:
-        answer(context, output, found)
-        return
-    for each in found:
-        answer(context, output, each)
+    answer_each(context, output, found)
 
 
 async def _description(cluster: Cluster, topic: MetadataResponseTopic) -> Row:

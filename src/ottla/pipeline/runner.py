@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -76,15 +77,10 @@ def pipeline_session(
     Raises:
         PipelineFailed: Spark or Java is missing, or Spark does not start.
     """
-    if where.remote is None and shutil.which("java", path=_java_path()) is None:
-        raise PipelineFailed(JAVA_MISSING)
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise PipelineFailed(SPARK_MISSING) from error
-    # Workers are started by the JVM, which would take whichever Python comes first in PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    check_spark(needs_java=where.remote is None)
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if where.master.startswith("local") else "")
     builder: Any = SparkSession.builder.appName(project.name)
     if where.remote is not None:
@@ -108,8 +104,25 @@ def pipeline_session(
         session.stop()
 
 
-def _java_path() -> str:
-    return f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ.get('PATH', '')}"
+def check_spark(*, needs_java: bool = True) -> None:
+    """See that Spark can start, and that its workers find this Python.
+
+    Raises:
+        PipelineFailed: Spark or Java is missing; says how to get it.
+    """
+    if needs_java and find_java() is None:
+        raise PipelineFailed(JAVA_MISSING)
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise PipelineFailed(SPARK_MISSING)
+    # Workers are started by the JVM, which would take whichever Python comes first in PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def find_java() -> str | None:
+    """Return the Java that Spark would run: that of ``JAVA_HOME``, else the first in ``PATH``."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else None
+    return found or shutil.which("java")
 
 
 def _kept_in(project: Project) -> dict[str, str]:
