@@ -62,7 +62,7 @@ def each_codec(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)

@@ -35,7 +35,7 @@ from ottla.runtime.randomness import SystemRandom
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 ELECTION_MS = 1000
 FETCH_MS = 600
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 QUICK = f"""\
 controller.quorum.election.timeout.ms={ELECTION_MS}
 controller.quorum.fetch.timeout.ms={FETCH_MS}

@@ -107,7 +107,7 @@ async def two(root: Path) -> AsyncIterator[World]:
     disk = SimDisk(1)
     loaded = settings(root, 1)
     format_one(loaded)
-    first = await start_node(loaded, start_s_max=20)
+    first = await start_node(loaded, start_s_max=60)
     loaded = second_settings(root, str(first.controller_addr))
     plan = plan_format(loaded, FormatOptions(cluster_id=CLUSTER, quorum=Quorum()), RANDOM)
     format_node(disk, RANDOM, SystemClock().now(), plan)
@@ -120,7 +120,7 @@ async def two(root: Path) -> AsyncIterator[World]:
         committer=lambda path: SimCommitter(path, delay_s=lambda: 0.001),
         bind=network.bind,
     )
-    second = await start_node(loaded, ports, start_s_max=20)
+    second = await start_node(loaded, ports, start_s_max=60)
     try:
         world = World(first, second, disk)
         await create(world)
@@ -196,9 +196,9 @@ def test_one_directory_fails_then_the_other(tmp_path: Path, kind: Kind, error: i
         # The last one: there is nothing left to do for this broker, and it goes by itself.
         world.disk.fail("write", error=error, path_contains="/b/", times=10**6)
         assert await world.produce(good[0], b"lost") is ErrorCode.KAFKA_STORAGE_ERROR
-        await asyncio.wait_for(world.second.wait_should_shut_down(), 10)
+        await asyncio.wait_for(world.second.wait_should_shut_down(), 60)
         with pytest.raises(Exception, match="/a, /b"):
-            await asyncio.wait_for(world.second.wait_stopped(), 10)
+            await asyncio.wait_for(world.second.wait_stopped(), 60)
         await eventually(lambda: all(world.leader(index) == 1 for index in range(COUNT)))
         assert await world.produce(good[0], b"last", world.first) is ErrorCode.NONE
 

@@ -44,7 +44,7 @@ async def run_until_the_disk_fails(root: Path) -> None:
         made.append(Breakable(directory, own.committer(directory)))
         return made[-1]
 
-    node = await start_node(loaded, replace(own, committer=committer), start_s_max=20)
+    node = await start_node(loaded, replace(own, committer=committer), start_s_max=60)
     await wait_unfenced(node)
     async with client(node.listen_addr) as connection:
         for each in made:

@@ -76,7 +76,7 @@ class Cluster:
         loaded = settings(self.root, node_id, controller=self.controller or "127.0.0.1:1")
         if not (self.root / str(node_id)).exists():
             format_one(loaded)
-        self.nodes[node_id] = await start_node(loaded, start_s_max=20)
+        self.nodes[node_id] = await start_node(loaded, start_s_max=60)
         if node_id == 1:
             self.controller = str(self.nodes[1].controller_addr)
         return self.nodes[node_id]
@@ -102,7 +102,7 @@ async def three(root: Path) -> AsyncIterator[Cluster]:
             await cluster.stop(node_id)
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - many parts, no one event
             await asyncio.sleep(0.01)

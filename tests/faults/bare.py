@@ -24,7 +24,7 @@ from ottla.protocol.messages.produce import (
 )
 
 NUMBERS = itertools.count(1)
-SOON_S = 20
+SOON_S = 60
 
 
 class Bare:

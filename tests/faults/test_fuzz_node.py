@@ -156,7 +156,7 @@ def probe(bootstrap: str) -> None:
     with Bare.to(bootstrap) as bare:
         bare.send_bytes(metadata(2))
         assert bare.frame()[:4] == struct.pack(">i", 2)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.slow

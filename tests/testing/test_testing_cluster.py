@@ -29,7 +29,7 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.testing import Cluster, NeedsProcesses, NodeFailed, run_cluster, run_node
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0
 QUORUM = DescribeQuorumRequest(
     topics=[RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])]
 )

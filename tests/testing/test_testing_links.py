@@ -55,7 +55,7 @@ async def two_nodes() -> AsyncIterator[tuple[Links, Echo, Address]]:
 
 def asynchronous(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def run() -> None:
-        asyncio.run(asyncio.wait_for(test(), 20))
+        asyncio.run(asyncio.wait_for(test(), 60))
 
     run.__name__ = test.__name__
     return run

@@ -198,7 +198,7 @@ def looping(world: World, ends: dict[int, tuple[int, int]]) -> tuple[UncleanReco
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0)
 

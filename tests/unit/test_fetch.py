@@ -30,7 +30,7 @@ def on_a_loop(
 
     @wraps(test)
     def run(*args: object, **kwargs: object) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 20))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
 
     return run
 

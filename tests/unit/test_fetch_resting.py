@@ -229,7 +229,7 @@ def test_a_fetch_whose_partitions_all_rest_waits_and_is_woken() -> None:
         response = await broker.wait(reply, 16)
         assert values_of(only(response)) == [b"late"]
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_one_that_woke_for_nothing_wakes_its_fetch_again() -> None:
@@ -248,7 +248,7 @@ def test_one_that_woke_for_nothing_wakes_its_fetch_again() -> None:
         response = await broker.wait(reply, 16)
         assert values_of(only(response)) == [b"a"]
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_one_that_begins_to_rest_while_its_fetch_waits_wakes_it() -> None:
@@ -261,7 +261,7 @@ def test_one_that_begins_to_rest_while_its_fetch_waits_wakes_it() -> None:
         append(partitions[0], b"late")
         assert values_of(only(await broker.wait(reply, 16))) == [b"late"]
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_fetch_that_is_given_up_wakes_nobody_later() -> None:

@@ -565,7 +565,7 @@ def test_a_move_that_waits_can_be_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             await asyncio.sleep(0.01)
             made.moves.alter(ORDERS, made.here.path)
 
-    asyncio.run(asyncio.wait_for(work(), 10))
+    asyncio.run(asyncio.wait_for(work(), 60))
     assert made.moves.moves == {} and made.there.future_logs == {}
 
 
@@ -588,7 +588,7 @@ def test_one_move_that_fails_leaves_the_others_alone() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(work(), 10))
+    asyncio.run(asyncio.wait_for(work(), 60))
     placed = {p.index: p.directory.path for p in made.host.partitions if p.offline is None}
     assert placed[0] == "/d2" and made.host.directories[2].is_failed
 

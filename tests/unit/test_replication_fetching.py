@@ -147,7 +147,7 @@ class World:
         async def scenario() -> None:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(self.fetchers.run(lambda: None))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while not condition():  # noqa: ASYNC110 - nothing tells
                         await asyncio.sleep(0)
                 running.cancel()
@@ -378,7 +378,7 @@ def run_until(service, condition: Callable[[], bool]) -> None:
     async def scenario() -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(service.run(lambda: None))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not condition():  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0)
             running.cancel()

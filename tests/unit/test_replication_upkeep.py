@@ -170,7 +170,7 @@ def test_compaction_keeps_the_newest_record_of_a_key() -> None:
     async def scenario() -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(cleaning.run(lambda: None))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0)
             running.cancel()

@@ -39,7 +39,7 @@ FACTORY: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
 
 def run(scenario: Coroutine[None, None, None]) -> None:
     with asyncio.Runner(loop_factory=FACTORY["new_event_loop"]) as runner:
-        runner.run(asyncio.wait_for(scenario, 30))
+        runner.run(asyncio.wait_for(scenario, 60))
 
 
 async def ask(network: TcpNetwork, address: Address) -> bytes:

@@ -145,7 +145,7 @@ def test_a_store_that_fails_is_an_os_error() -> None:
         config = {**CREDENTIALS, "endpoint": "https://127.0.0.1:1"}
         store = ObstoreObjects.in_s3("bucket", config)
         with pytest.raises(OSError, match="store failed"):
-            await asyncio.wait_for(store.head("k"), 20)
+            await asyncio.wait_for(store.head("k"), 60)
 
     run(scenario())
 

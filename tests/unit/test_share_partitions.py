@@ -232,7 +232,7 @@ def test_what_a_gone_member_held_is_free_at_once_and_an_idle_window_goes() -> No
         await asyncio.sleep(0.01)
 
         world.shares.let_go("g", "m1", is_last=False)
-        assert got(await asyncio.wait_for(waiting, 10)) == [(0, 1, 2)]
+        assert got(await asyncio.wait_for(waiting, 60)) == [(0, 1, 2)]
 
         await world.ack(0, 1, ACCEPT, member="m2")
         await world.shares.refresh("g")

@@ -241,7 +241,7 @@ def topics(*names: str) -> list[InternalTopic]:
 
 
 def run(body: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(body, 10))
+    asyncio.run(asyncio.wait_for(body, 60))
 
 
 def test_topics_are_made_once_and_failures_are_kept_for_a_while() -> None:

@@ -30,7 +30,7 @@ from ottla.protocol.types import Uuid
 from ottla.testing import run_node
 
 NUMBERS = itertools.count(1)
-SOON_S = 20
+SOON_S = 60
 
 
 class Client:

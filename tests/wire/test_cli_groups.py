@@ -17,7 +17,7 @@ from up_process import free_ports
 from ottla.cli.app import app
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 class Ottla:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 QUICK = {
     "group.consumer.min.heartbeat.interval.ms": 200,
     "group.consumer.heartbeat.interval.ms": 200,

@@ -110,7 +110,7 @@ async def world(root: Path) -> AsyncIterator[World]:
     options = FormatOptions(cluster_id=CLUSTER, quorum=Quorum(is_standalone=True))
     plan = plan_format(loaded, options, random)
     format_node(RealDisk(), random, SystemClock().now(), plan)
-    node = await start_node(loaded, start_s_max=20)
+    node = await start_node(loaded, start_s_max=60)
     try:
         async with asyncio.timeout(60):
             await node.wait_image(lambda image: image.cluster.is_unfenced(node.node_id))

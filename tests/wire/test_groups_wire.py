@@ -44,7 +44,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from ottla.protocol.schema import Message
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 NAMES = (f"group-{number}" for number in itertools.count())
 
 

@@ -292,7 +292,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _has_topic(node: Node, name: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await node.wait_image(lambda image: image.topics.named(name) is not None)
 
 

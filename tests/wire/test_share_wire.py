@@ -63,7 +63,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 NUMBERS = itertools.count()
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 GROUP_RESOURCE = 32
@@ -318,8 +318,8 @@ def test_a_waiting_fetch_is_woken_by_what_comes(
 
     produce(node, topic, range(10, 12))
 
-    assert member.got(wait_ms=15_000) == [(10, 11, 1)]
-    assert time.monotonic() - began < 10
+    assert member.got(wait_ms=50_000) == [(10, 11, 1)]
+    assert time.monotonic() - began < 45
 
 
 def test_a_lock_that_expires_gives_the_records_to_another(

@@ -34,7 +34,7 @@ from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 from ottla.protocol.schema import Message
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 QUICK = {
     "group.streams.min.heartbeat.interval.ms": 100,
     "group.streams.heartbeat.interval.ms": 100,

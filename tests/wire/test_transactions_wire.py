@@ -60,7 +60,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Millis, Offset
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 NUMBERS = itertools.count()
 
 
