@@ -60,7 +60,7 @@ class Broker:
 
     def format(self) -> None:
         """Make its directory."""
-        subprocess.run(self.format_command, check=True, capture_output=True)
+        subprocess.run(self.format_command, check=True, capture_output=True, env=_environment())
 
     def start(self) -> float:
         """Start it; return the seconds until it gave its first reply."""
@@ -73,7 +73,9 @@ class Broker:
         """Start it; returns before it replies."""
         pins = [] if self.core is None else pinned(self.core)
         with (self.root / "output").open("ab") as output:
-            self.process = subprocess.Popen([*pins, *self.command], stdout=output, stderr=output)
+            self.process = subprocess.Popen(
+                [*pins, *self.command], stdout=output, stderr=output, env=_environment()
+            )
 
     def wait(self) -> None:
         """Wait until it replies. Raises RuntimeError."""
@@ -119,6 +121,11 @@ class Broker:
         assert self.process is not None
         text = Path(f"/proc/{self.process.pid}/statm").read_text()
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _environment() -> dict[str, str]:
+    """Return ours, but modules compiled on a first start are kept, as they are for users."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _settings(root: Path, port: int, controller_port: int) -> Path:
