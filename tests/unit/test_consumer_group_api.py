@@ -162,8 +162,9 @@ def test_a_group_with_topics_one_may_not_see_is_not_described() -> None:
     broker = Broker(GroupAccess(describe_topic=lambda caller, topic: topic in seen))
     broker.beat()
     seen.clear()
-    (group,) = broker.describe("g")
+    (group,) = broker.describe("g", operations=True)
     assert (group.error_code, group.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    assert group.authorized_operations < 0, "nor told what one may do to it"
 
 
 def test_a_reply_waits_for_its_records() -> None:

@@ -2,13 +2,13 @@
 
 import msgspec
 
+from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.groups.consumer_service import ConsumerGroups
 from ottla.coordinators.groups.service import Answered, Client
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -53,40 +53,19 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ConsumerGroupDescribeRequest, version: int
     ) -> ConsumerGroupDescribeResponse:
         """ConsumerGroupDescribe, as committed."""
-        groups = [self._described(caller, group_id, request) for group_id in request.group_ids]
+        describing = Describing(DescribedGroup, self.consumers.describe, _topics)
+        groups = describing.answer(self.access, caller, request)
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    def _described(
-        self, caller: Caller, group_id: str, request: ConsumerGroupDescribeRequest
-    ) -> DescribedGroup:
-        if not self.access.describe_group(caller, group_id):
-            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            return DescribedGroup(error_code=code, group_id=group_id)
-        if not group_id:
-            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-        try:
-            found = self.consumers.describe(group_id)
-        except Fault as fault:
-            return DescribedGroup(fault.code, str(fault), group_id)
-        if not self._may_see_all(caller, found):
-            return DescribedGroup(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "The group has described topic(s) that the client is not authorized to describe.",
-                group_id,
-            )
-        if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
-            found.authorized_operations = self.access.group_operations(caller, group_id)
-        return found
 
-    def _may_see_all(self, caller: Caller, group: DescribedGroup) -> bool:
-        """Whether a caller may know of every topic that the members read or shall read."""
-        topics = {
-            topic.topic_name
-            for member in group.members
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        return all(self.access.describe_topic(caller, topic) for topic in sorted(topics))
+def _topics(group: DescribedGroup) -> list[str]:
+    """Return every topic that the members read or shall read."""
+    return sorted(
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    )
 
 
 def _refused(fault: Fault) -> ConsumerGroupHeartbeatResponse:

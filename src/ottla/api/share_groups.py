@@ -2,12 +2,12 @@
 
 import msgspec
 
+from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.groups.service import Client
 from ottla.coordinators.groups.share_service import ShareGroups
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.share_group_describe import (
     DescribedGroup,
@@ -49,28 +49,11 @@ class ShareGroupHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ShareGroupDescribeRequest, version: int
     ) -> ShareGroupDescribeResponse:
         """ShareGroupDescribe, as committed."""
-        groups = [self._described(caller, group_id, request) for group_id in request.group_ids]
+        describing = Describing(DescribedGroup, self.shares.describe, _topics)
+        groups = describing.answer(self.access, caller, request)
         return ShareGroupDescribeResponse(groups=groups)
 
-    def _described(
-        self, caller: Caller, group_id: str, request: ShareGroupDescribeRequest
-    ) -> DescribedGroup:
-        if not self.access.describe_group(caller, group_id):
-            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            return DescribedGroup(error_code=code, group_id=group_id)
-        if not group_id:
-            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-        try:
-            found = self.shares.describe(group_id)
-        except Fault as fault:
-            return DescribedGroup(fault.code, str(fault), group_id)
-        topics = {t.topic_name for m in found.members for t in m.assignment.topic_partitions}
-        if not all(self.access.describe_topic(caller, topic) for topic in sorted(topics)):
-            return DescribedGroup(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "The group has described topic(s) that the client is not authorized to describe.",
-                group_id,
-            )
-        if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
-            found.authorized_operations = self.access.group_operations(caller, group_id)
-        return found
+
+def _topics(group: DescribedGroup) -> list[str]:
+    """Return every topic that the members read."""
+    return sorted(t.topic_name for m in group.members for t in m.assignment.topic_partitions)

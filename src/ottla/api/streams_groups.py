@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody
 from ottla.api.groups import asked
 from ottla.api.routes import Caller, Route
@@ -15,7 +16,6 @@ from ottla.coordinators.groups.streams_service import StreamsGroups
 from ottla.coordinators.groups.streams_topics import Status as Code
 from ottla.coordinators.groups.streams_topology import InternalTopic
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages import streams_group_describe, streams_group_heartbeat
 from ottla.protocol.messages.streams_group_describe import (
@@ -99,32 +99,16 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: StreamsGroupDescribeRequest, version: int
     ) -> StreamsGroupDescribeResponse:
         """StreamsGroupDescribe, as committed."""
-        groups = [self._described(caller, group_id, request) for group_id in request.group_ids]
+        describing = Describing(
+            DescribedGroup,
+            self.streams.describe,
+            lambda group: (
+                () if group.topology is None else _topics(group.topology.subtopologies or ())
+            ),
+            "The described group uses topics that the client is not authorized to describe.",
+        )
+        groups = describing.answer(self.access, caller, request)
         return StreamsGroupDescribeResponse(groups=groups)
-
-    def _described(
-        self, caller: Caller, group_id: str, request: StreamsGroupDescribeRequest
-    ) -> DescribedGroup:
-        if not self.access.describe_group(caller, group_id):
-            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            return DescribedGroup(error_code=code, group_id=group_id)
-        if not group_id:
-            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
-        try:
-            found = self.streams.describe(group_id)
-        except Fault as fault:
-            return DescribedGroup(fault.code, str(fault), group_id)
-        said = found.topology
-        names = () if said is None else _topics(said.subtopologies or ())
-        if not all(self.access.describe_topic(caller, topic) for topic in dict.fromkeys(names)):
-            return DescribedGroup(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "The described group uses topics that the client is not authorized to describe.",
-                group_id,
-            )
-        if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
-            found.authorized_operations = self.access.group_operations(caller, group_id)
-        return found
 
 
 def _topics(
