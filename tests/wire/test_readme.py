@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,9 +47,19 @@ def run(address: str, command: list[str]) -> str:
 
 def run_block(address: str, language: str, text: str) -> str:
     text = text.replace("localhost:9092", address)
+    if "def test_" in text:
+        return run_as_test(address, text)
     if language == "python":
         return run(address, [sys.executable, "-c", text])
     return run(address, ["bash", "-euo", "pipefail", "-c", text])
+
+
+def run_as_test(address: str, text: str) -> str:
+    """Run a block as a user's test: by pytest, in a directory that knows nothing of this one."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "test_of_a_user.py").write_text(text)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        return run(address, [*command, "--rootdir", directory, directory])
 
 
 def test_the_readme_speaks_the_truth(address: str) -> None:
