@@ -59,7 +59,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
             path = nodeid.partition("::")[0]
             return "spark" if path.startswith("tests/pipeline/") else path
 
+    config.option.loadscopereorder = False  # the order is ours
     return Groups(config, log)
+
+
+# What takes long begins first, so that workers end together; the rest is small change.
+_LONGEST_FIRST = ("pipeline", "nemesis", "cluster", "faults", "sim", "clients", "wire", "storage")
+
+
+def _rank(item: pytest.Item) -> int:
+    room = item.path.relative_to(ROOT / "tests").parts[0]
+    return _LONGEST_FIRST.index(room) if room in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort by room where several workers share the work; otherwise leave the order as it is."""
+    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
+        items.sort(key=_rank)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
