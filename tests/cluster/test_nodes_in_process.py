@@ -66,7 +66,7 @@ def settings(root: Path, *extra: str, node_id: int = 1, roles: str = "broker,con
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
         f"log.dirs={root / 'data'}\n"
         "controller.quorum.election.timeout.ms=1000\nbroker.heartbeat.interval.ms=200\n"
-        "broker.session.timeout.ms=1000\n" + "\n".join(extra)
+        "broker.session.timeout.ms=3000\n" + "\n".join(extra)
     )
 
 

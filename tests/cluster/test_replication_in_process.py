@@ -49,7 +49,7 @@ def settings(root: Path, node_id: int, *extra: str, controller: str = "127.0.0.1
         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
         log.dirs={root / str(node_id)}
         broker.heartbeat.interval.ms=200
-        broker.session.timeout.ms=1000
+        broker.session.timeout.ms=2000
         replica.lag.time.max.ms=2000
         replica.fetch.backoff.ms=50
     """

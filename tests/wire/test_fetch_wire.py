@@ -57,7 +57,7 @@ def settings(root: Path) -> Loaded:
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
         f"log.dirs={root / 'data'}\n"
         "controller.quorum.election.timeout.ms=1000\nbroker.heartbeat.interval.ms=200\n"
-        "broker.session.timeout.ms=1000\n"
+        "broker.session.timeout.ms=9000\n"
     )
 
 
