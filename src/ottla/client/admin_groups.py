@@ -5,8 +5,8 @@ again only where its coordinator said that it did nothing.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -48,6 +48,7 @@ from ottla.protocol.messages.streams_group_describe import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
+from ottla.protocol.schema import Message
 from ottla.protocol.types import ZERO_UUID, NodeId, Offset, Uuid
 
 NO_OFFSET: Final = -1
@@ -129,15 +130,9 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
     listed = await find_group(cluster, group_id)
 
     async def ask(node_id: NodeId) -> GroupDescription:
-        match listed.type:
-            case "consumer":
-                return await _consumer(cluster, node_id, group_id)
-            case "share":
-                return await _share(cluster, node_id, group_id)
-            case "streams":
-                return await _streams(cluster, node_id, group_id)
-            case _:
-                return await _classic(cluster, node_id, group_id)
+        if listed.type in _KINDS:
+            return await _with_epochs(cluster, node_id, group_id, listed.type)
+        return await _classic(cluster, node_id, group_id)
 
     return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
 
@@ -159,54 +154,40 @@ async def _classic(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDes
     )
 
 
-async def _consumer(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
-    request = ConsumerGroupDescribeRequest([group_id])
-    response = await cluster.send_to(node_id, request, ConsumerGroupDescribeResponse)
+class _Kind(msgspec.Struct, frozen=True):
+    """How groups are described that have epochs: the same but for the classes."""
+
+    request: Callable[[list[str]], Message]
+    reply: type[Any]
+    members: Callable[[Any], tuple[GroupMember, ...]]
+    assignor: Callable[[Any], str] = lambda found: found.assignor_name
+
+
+_KINDS: Final = {
+    CONSUMER: _Kind(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, consumer_members),
+    SHARE: _Kind(ShareGroupDescribeRequest, ShareGroupDescribeResponse, share_members),
+    STREAMS: _Kind(
+        StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, streams_members, lambda _: ""
+    ),
+}
+
+
+async def _with_epochs(
+    cluster: Cluster, node_id: NodeId, group_id: str, kind: str
+) -> GroupDescription:
+    how = _KINDS[kind]
+    response = await cluster.send_to(node_id, how.request([group_id]), how.reply)
     (found,) = response.groups
     _check(found.error_code, group_id, found.error_message)
     return GroupDescription(
         group_id,
-        CONSUMER,
+        kind,
         found.group_state,
         node_id,
-        found.assignor_name,
+        how.assignor(found),
         found.group_epoch,
         found.assignment_epoch,
-        consumer_members(found),
-    )
-
-
-async def _share(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
-    request = ShareGroupDescribeRequest([group_id])
-    response = await cluster.send_to(node_id, request, ShareGroupDescribeResponse)
-    (found,) = response.groups
-    _check(found.error_code, group_id, found.error_message)
-    return GroupDescription(
-        group_id,
-        SHARE,
-        found.group_state,
-        node_id,
-        found.assignor_name,
-        found.group_epoch,
-        found.assignment_epoch,
-        share_members(found),
-    )
-
-
-async def _streams(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
-    request = StreamsGroupDescribeRequest([group_id])
-    response = await cluster.send_to(node_id, request, StreamsGroupDescribeResponse)
-    (found,) = response.groups
-    _check(found.error_code, group_id, found.error_message)
-    return GroupDescription(
-        group_id,
-        STREAMS,
-        found.group_state,
-        node_id,
-        "",
-        found.group_epoch,
-        found.assignment_epoch,
-        streams_members(found),
+        how.members(found),
     )
 
 
