@@ -83,6 +83,23 @@ def test_short_writes_are_continued(
     file.close()
 
 
+def test_large_writes_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_pwrite, sizes = os.pwrite, []
+
+    def noted(fd: int, data: bytes | memoryview, position: int) -> int:
+        sizes.append(len(data))
+        return real_pwrite(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
+    data = os.urandom(600_000)
+    file.pwrite(b"small", 0)
+    file.pwrite(data, 5)
+    assert file.pread(1_000_000, 0) == b"small" + data
+    assert sizes == [5, 262_144, 262_144, 75_712]
+    file.close()
+
+
 def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_pread = os.pread
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
