@@ -281,6 +281,110 @@ def test_records_outlive_the_receive_buffer() -> None:
     play(scenario)
 
 
+class Looking:
+    """A `Reader` that keeps copies of what it is shown."""
+
+    def __init__(self, fails_at: str = "") -> None:
+        self.shown: list[bytes] = []
+        self.whole: list[bytes] = []
+        self._fails_at = fails_at
+
+    def arriving(self, version: int, body: memoryview) -> None:
+        assert version == 4
+        self.shown.append(bytes(body))
+        if self._fails_at == "arriving":
+            raise ZeroDivisionError
+
+    def arrived(self, response: object) -> None:
+        assert isinstance(response, FetchResponse)
+        self.whole.append(bytes(response.responses[0].partitions[0].records or b""))
+        if self._fails_at == "arrived":
+            raise ZeroDivisionError
+
+
+RECORDS = bytes(range(256)) * 40
+
+
+def slowly(peer: Peer, pieces: int = 5) -> Callable[[Request], None]:
+    """Return what answers a fetch piece by piece, a second apart."""
+    loop = asyncio.get_running_loop()
+
+    def answer(request: Request) -> None:
+        topic = FetchedTopic(topic="t", partitions=[PartitionData(records=RECORDS)])
+        reply = FetchResponse(responses=[topic])
+        frame = bytes(response_frame(request.key, request.version, request.correlation_id, reply))
+        size = len(frame) // pieces + 1
+        for number in range(pieces):
+            piece = frame[number * size : (number + 1) * size]
+            loop.call_later(number, peer.transport.write, piece)
+
+    return answer
+
+
+def test_a_reader_sees_a_reply_as_it_comes() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.on_request = slowly(peer)
+        for _ in range(2):
+            reader = Looking()
+            reply = await connection.send(FetchRequest(), reader=reader)
+            assert isinstance(reply, FetchResponse)
+            assert reader.whole == [RECORDS]
+            assert len(reader.shown) == 4, "but for the last piece, with which it is whole"
+            assert [len(each) for each in reader.shown] == sorted(map(len, reader.shown))
+            assert all(reader.shown[-1].startswith(each) for each in reader.shown)
+            assert RECORDS[:1000] in reader.shown[0]
+        await connection.close()
+
+    play(scenario)
+
+
+def test_a_reply_that_nobody_waits_for_is_not_read() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.on_request = slowly(peer)
+        reader = Looking()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await connection.send(FetchRequest(), reader=reader)
+        seen = len(reader.shown)
+        assert 0 < seen < 4
+        await asyncio.sleep(10)
+        assert (len(reader.shown), reader.whole) == (seen, [])
+        assert connection.is_open
+        await connection.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("at", ["arriving", "arrived"])
+def test_what_a_reader_raises_is_raised_where_the_reply_is_waited_for(at: str) -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        peer.on_request = slowly(peer)
+        reader = Looking(at)
+        with pytest.raises(ZeroDivisionError):
+            await connection.send(FetchRequest(), reader=reader)
+        assert len(reader.shown) == (1 if at == "arriving" else 4)
+        assert connection.is_open
+        await connection.close()
+
+    play(scenario)
+
+
+def test_a_reply_to_another_request_is_not_shown() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        answer = slowly(peer)
+        peer.on_request = lambda request: answer(request._replace(correlation_id=77))
+        reader = Looking()
+        with pytest.raises(ConnectionLost):
+            await connection.send(FetchRequest(), reader=reader)
+        assert (reader.shown, reader.whole) == ([], [])
+
+    play(scenario)
+
+
 def test_nobody_there() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         with pytest.raises(ConnectionRefusedError):

@@ -10,6 +10,7 @@ from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
 from ottla.protocol.frames import (
+    SMALL_FRAMES_MAX,
     FrameSplitter,
     Request,
     UnsupportedRequest,
@@ -96,12 +97,41 @@ def test_frames_wait_until_they_are_taken() -> None:
 
 def test_the_buffer_is_kept_for_the_next_frame_but_not_for_ever() -> None:
     splitter = FrameSplitter(1 << 20, size_start=16, size_kept=200)
-    for size, kept in ((100, 104), (50, 104), (150, 154), (100_000, 16)):
+    for size, kept in ((100, 104), (50, 104), (150, 154)):
         assert [len(frame) for frame in splitter.feed(framed(bytes(size)))] == [size]
         assert len(splitter.room()) == kept
     list(splitter.feed(framed(bytes(150))))
     splitter.release()
     assert len(splitter.room()) == 16
+
+
+def test_a_large_buffer_is_kept_while_large_frames_come() -> None:
+    splitter = FrameSplitter(8 << 20, size_start=16, size_kept=200)
+    large = framed(bytes(1_500_000))
+    for _ in range(2):
+        assert [len(frame) for frame in splitter.feed(large)] == [1_500_000]
+        for _ in range(SMALL_FRAMES_MAX):
+            list(splitter.feed(framed(b"small")))
+            assert len(splitter.room()) == 2 << 20, "a frame that is a little larger fits as well"
+    list(splitter.feed(framed(b"small")))
+    assert len(splitter.room()) == 16
+
+
+def test_a_buffer_is_never_larger_than_the_largest_frame() -> None:
+    splitter = FrameSplitter(300_000, size_start=16, size_kept=200)
+    list(splitter.feed(framed(bytes(250_000))))
+    assert len(splitter.room()) == 300_004
+
+
+def test_what_has_come_of_a_frame_may_be_looked_at() -> None:
+    splitter = FrameSplitter(LIMIT, size_start=16)
+    stream = framed(b"one", b"abcdefgh")
+    seen = []
+    for byte in stream[:-1]:
+        list(splitter.feed(bytes((byte,))))
+        seen.append(bytes(splitter.under_way))
+    assert seen[:8] == [b"", b"", b"", b"", b"o", b"on", b"", b""]
+    assert seen[-2:] == [b"abcdef", b"abcdefg"]
 
 
 def test_release_does_not_lose_a_frame_under_way() -> None:

@@ -8,6 +8,9 @@ Requests may be sent without waiting for earlier replies; the node answers in or
 reply is matched by its correlation id. What each side can speak is asked once, when opening,
 and a request goes out in the highest version that both know.
 
+A reply is a message that is the caller's. Who asks for megabytes gives a `Reader` along instead:
+it is shown the reply where it lies in the receive buffer, and what there is of it while more comes.
+
 A request that is not answered in time ends the connection, as in Kafka: replies come in order,
 so none would come behind it either. A caller that is cancelled does not: its reply is dropped.
 """
@@ -16,7 +19,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -36,10 +39,28 @@ TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``."""
 
 _CORRELATION_ID_MAX: Final = 2**31 - 1
+# What of a reply is not looked at before it is whole: more than any header has.
+_HEADER_BYTES_MAX: Final = 1024
 
 
 class ConnectionLost(ConnectionError):
     """The connection ended before the reply came; whether the request was served is unknown."""
+
+
+class Reader(Protocol):
+    """Reads a reply in the receive buffer: whatever is a view is void when a call returns.
+
+    Both are called while somebody waits for the reply, and never after. What they raise is raised
+    where the reply is waited for.
+    """
+
+    def arriving(self, version: int, body: memoryview) -> None:
+        """Look at the first bytes of a reply; there are more at each call, and others to come."""
+        ...
+
+    def arrived(self, response: Message) -> None:
+        """Look at the whole reply, before the caller gets it."""
+        ...
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -60,6 +81,7 @@ class _Sent(msgspec.Struct, eq=False):
     key: ApiKey
     version: int
     reply: "asyncio.Future[Message]"
+    reader: Reader | None = None
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -84,6 +106,8 @@ class _Stream(asyncio.BufferedProtocol):
             self._splitter.filled(nbytes)
             while (frame := self._splitter.next_frame()) is not None:
                 self._owner._take(frame)
+            if self._owner._is_read_early:
+                self._owner._show(self._splitter.under_way)
         except ProtocolFault as fault:
             self._owner._lose(f"bad bytes: {fault}")
 
@@ -160,9 +184,16 @@ class Connection:
         return min(ours[1], theirs[1])
 
     async def send(
-        self, request: Message, *, version: int | None = None, timeout_ms: int = TIMEOUT_MS
+        self,
+        request: Message,
+        *,
+        version: int | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        reader: Reader | None = None,
     ) -> Message:
         """Send a request and return its reply. ``version`` None takes the highest common one.
+
+        With a ``reader``, records in the reply are void: it has seen them.
 
         Raises:
             ConnectionLost: the connection ended, before or while the request was under way.
@@ -178,7 +209,7 @@ class Connection:
         deadline = asyncio.timeout(timeout_ms / 1000)
         try:
             async with deadline:
-                return await (await self._begin(request, key, version)).reply
+                return await (await self._begin(request, key, version, reader)).reply
         except TimeoutError as error:
             self._lose(f"no reply to {key.title} in {timeout_ms} ms")
             raise RequestTimedOut(f"{self.address}: {key.title}: {timeout_ms} ms") from error
@@ -236,7 +267,9 @@ class Connection:
 
     # -- requests and replies --------------------------------------------------
 
-    async def _begin(self, request: Message, key: ApiKey, version: int) -> _Sent:
+    async def _begin(
+        self, request: Message, key: ApiKey, version: int, reader: Reader | None = None
+    ) -> _Sent:
         """Write a request as soon as there is room for it."""
         await self._room.acquire()
         try:
@@ -245,7 +278,7 @@ class Connection:
             self._room.release()
             raise
         loop = asyncio.get_running_loop()
-        sent = _Sent(correlation_id, key, version, loop.create_future())
+        sent = _Sent(correlation_id, key, version, loop.create_future(), reader)
         self._sent.append(sent)
         return sent
 
@@ -282,14 +315,39 @@ class Connection:
         response = self._decode(sent, body)
         self._sent.popleft()
         self._room.release()
-        if not sent.reply.done():
+        if sent.reply.done():
+            return
+        try:
+            if sent.reader is not None:
+                sent.reader.arrived(response)
+        except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for
+            sent.reply.set_exception(error)
+        else:
             sent.reply.set_result(response)
+
+    @property
+    def _is_read_early(self) -> bool:
+        """Whether somebody wants to see the reply that comes next before it is whole."""
+        return bool(self._sent) and self._sent[0].reader is not None
+
+    def _show(self, frame: memoryview) -> None:
+        """Show a reader the beginning of its reply. What is wrong with it, its end will tell."""
+        sent = self._sent[0]
+        if len(frame) < _HEADER_BYTES_MAX or sent.reply.done() or sent.reader is None:
+            return
+        correlation_id, body = parse_response_header(sent.key, sent.version, frame)
+        if correlation_id != sent.correlation_id:
+            return
+        try:
+            sent.reader.arriving(sent.version, body)
+        except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for
+            sent.reply.set_exception(error)
 
     def _decode(self, sent: _Sent, body: memoryview) -> Message:
         kind, version = response_class(sent.key), sent.version
         if sent.key is ApiKey.API_VERSIONS and version > 0 and _is_refusal(body):
             version = 0
-        if has_records(kind, version):
+        if has_records(kind, version) and sent.reader is None:
             body = memoryview(bytes(body))  # records are views, and the receive buffer is reused
         return decode(kind, version, body)
 

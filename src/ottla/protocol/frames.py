@@ -27,6 +27,10 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Buffer
 
 LENGTH_SIZE: Final = 4
+# A buffer that is larger than usual is given up when so many frames had no need of it.
+SMALL_FRAMES_MAX: Final = 16
+# Frames of a kind differ a little: what is large is made a little larger than the first of them.
+_GROWTH_BYTES: Final = 1 << 20
 _LENGTH: Final = Struct(">i")
 _REQUEST_HEAD: Final = Struct(">hhih")  # up to and with the length of the client id
 _CORRELATION_ID: Final = Struct(">i")
@@ -70,9 +74,10 @@ class FrameSplitter:
     `next_frame` has no more; only then may it ask for `room` again. ``need`` above zero means
     that there is no frame yet and nothing to do. `feed` does all that for bytes at hand.
 
-    The buffer grows to the exact size of an accepted frame, never for a claimed one, and is kept
-    for the next up to ``size_kept``. Frames are views into it, good until `room` is called. After a
-    fault a splitter is of no more use: nothing says where the next frame begins.
+    The buffer grows to an accepted frame, never to a claimed one, and is kept for the next: up to
+    ``size_kept`` for good, beyond it until `SMALL_FRAMES_MAX` frames did not need it. Frames are
+    views into it, good until `room` is called. After a fault a splitter is of no more use: nothing
+    says where the next frame begins.
     """
 
     def __init__(self, size_max: int, size_start: int = 16 << 10, size_kept: int = 2 << 20) -> None:
@@ -84,6 +89,7 @@ class FrameSplitter:
         self._start = 0  # of the frame under way, its length included
         self._end = 0  # of what was received
         self._length: int | None = None  # of that frame, once known
+        self._small_frames = 0  # in a row, below ``size_kept``
 
     @property
     def need(self) -> int:
@@ -118,12 +124,22 @@ class FrameSplitter:
                 return None
             head = self._view[self._start : self._start + LENGTH_SIZE]
             self._length = frame_length(head, self._size_max)
+            self._small_frames += 1
+            if self._length > self._size_kept:
+                self._small_frames = 0
         start = self._start + LENGTH_SIZE
         stop = start + self._length
         if self._end < stop:
             return None
         self._start, self._length = stop, None
         return self._view[start:stop]
+
+    @property
+    def under_way(self) -> memoryview:
+        """What has come of a frame that is not whole, without its length; void as frames are."""
+        if self._length is None:
+            return self._view[:0]
+        return self._view[self._start + LENGTH_SIZE : self._end]
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """Take bytes and yield the frames they complete, each good until the next is asked for.
@@ -154,8 +170,10 @@ class FrameSplitter:
         """Begin the buffer with what is left, in one that holds the frame under way."""
         wanted = max(self._wanted(), self._size_start)
         fits = wanted <= len(self._view)
-        is_too_large = len(self._view) > self._size_kept and wanted <= self._size_kept
-        target = self._view if fits and not is_too_large else memoryview(bytearray(wanted))
+        if wanted > self._size_kept:
+            wanted = min(-(-wanted // _GROWTH_BYTES) * _GROWTH_BYTES, LENGTH_SIZE + self._size_max)
+        is_spare = len(self._view) > self._size_kept and self._small_frames > SMALL_FRAMES_MAX
+        target = self._view if fits and not is_spare else memoryview(bytearray(wanted))
         target[: len(pending)] = pending
         self._view = target
         self._start, self._end = 0, len(pending)
