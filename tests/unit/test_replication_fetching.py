@@ -4,7 +4,8 @@ import asyncio
 import errno
 from collections.abc import Callable
 
-from replicas_world import NODE, Broker, image_of, partition_of, topic_id
+from following_world import World, image
+from replicas_world import NODE, Broker, image_of, partition_of
 from replication_world import (
     LAG_MS,
     ORDERS,
@@ -18,7 +19,7 @@ from replication_world import (
 from ottla.config.generated import TopicConfig
 from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import Fault, RequestTimedOut, code_of
+from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages import assign_replicas_to_dirs as dirs
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -27,136 +28,16 @@ from ottla.protocol.messages.alter_partition import (
     ResponseTopicData,
 )
 from ottla.protocol.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
     FetchRequest,
-    FetchResponse,
-    PartitionData,
 )
 from ottla.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
 )
 from ottla.replication.directory_reports import DirectoryReports
-from ottla.replication.fetcher_loop import Fetchers, FetchSettings
 from ottla.replication.follower import Follower
 from ottla.replication.isr_loop import IsrChanges, drop_laggards
 from ottla.replication.reading import Isolation, ReadWant
-from ottla.replication.replicas import Replicas
 from ottla.storage.checkpoints import RECOVERY_POINT, read_offsets
-
-FAST = FetchSettings(backoff_ms=0, wait_ms_max=0)
-
-
-class Leader:
-    """Broker 2 and a line to it: answers from a partition of its own."""
-
-    def __init__(self) -> None:
-        self.machine = Machine(2, seed=2)
-        self.partition = self.machine.host()
-        self.requests: list[FetchRequest] = []
-        self.dialled = 0
-        self.failures = 0
-        self.refusals: list[ErrorCode] = []
-        self.asked = asyncio.Event()
-        self.bytes_max = 1 << 20
-        self.session_id = 0
-
-    async def dial(self, broker_id: int) -> "Leader":
-        assert broker_id == 2
-        self.dialled += 1
-        if self.failures:
-            self.failures -= 1
-            raise ConnectionRefusedError("not up")
-        return self
-
-    async def close(self) -> None:
-        return None
-
-    async def send(self, request, *, timeout_ms: int):
-        await asyncio.sleep(0)
-        if isinstance(request, ListOffsetsRequest):
-            return self._range(request)
-        self.requests.append(request)
-        rows = [self._answer(row) for topic in request.topics for row in topic.partitions]
-        topic = FetchableTopicResponse(topic_id=topic_id(1), partitions=rows)
-        return FetchResponse(session_id=self.session_id, responses=[topic] if rows else [])
-
-    def _range(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        (asked,) = request.topics[0].partitions
-        log = self.partition.log
-        offset = log.log_start_offset if asked.timestamp == -2 else log.log_end_offset
-        row = ListOffsetsPartitionResponse(0, offset=offset)
-        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("orders", [row])])
-
-    def _answer(self, row) -> PartitionData:
-        if self.refusals:
-            return PartitionData(error_code=int(self.refusals.pop(0)))
-        want = ReadWant(
-            row.fetch_offset,
-            self.bytes_max,
-            isolation=Isolation.LOG_END,
-            current_leader_epoch=row.current_leader_epoch,
-            last_fetched_epoch=row.last_fetched_epoch,
-            replica_id=NODE,
-        )
-        try:
-            found = self.partition.read(want)
-            if found.diverging is None:
-                self.partition.follower_fetched(
-                    NODE, row.fetch_offset, log_start=row.log_start_offset
-                )
-        except Fault as fault:
-            return PartitionData(error_code=int(code_of(fault)))
-        return PartitionData(
-            high_watermark=self.partition.log.high_watermark,
-            log_start_offset=found.log_start_offset,
-            diverging_epoch=EpochEndOffset(*(found.diverging or (-1, -1))),
-            records=bytes_of(found.slice),
-        )
-
-
-def image(epoch: int = 0, partition_epoch: int = 0, leader: int = 2):
-    replicas = partition_of(2, 1, leader=leader, epoch=epoch, partition_epoch=partition_epoch)
-    return image_of({"orders": (1, {0: replicas})})
-
-
-class World:
-    """This broker follows broker 2."""
-
-    def __init__(self) -> None:
-        self.leader = Leader()
-        self.broker = Broker(paths=("/d1",))
-        self.fetchers = Fetchers(self.broker.host, self.leader.dial, FAST)
-        self.broker.replicas = Replicas(self.broker.host, self.fetchers)
-        self.lead()
-        self.broker.start(image())
-
-    def lead(self, epoch: int = 0, partition_epoch: int = 0) -> None:
-        self.leader.partition.apply(
-            registration(leader=2, replicas=(2, 1), epoch=epoch, partition_epoch=partition_epoch)
-        )
-
-    @property
-    def mine(self):
-        return self.broker.partitions.get("orders", 0)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        async def scenario() -> None:
-            async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(self.fetchers.run(lambda: None))
-                async with asyncio.timeout(60):
-                    while not condition():  # noqa: ASYNC110 - nothing tells
-                        await asyncio.sleep(0)
-                running.cancel()
-
-        asyncio.run(scenario())
-        self.fetchers = Fetchers(self.broker.host, self.leader.dial, FAST)
-        self.broker.replicas._following = self.fetchers
-        if self.mine is not None and not self.mine.is_leader:
-            self.fetchers.follow(self.mine)
 
 
 def test_a_follower_gets_everything_and_the_leader_learns_of_it() -> None:
@@ -301,15 +182,15 @@ def test_what_comes_after_the_image_moved_on_is_thrown_away() -> None:
     world = World()
     append(world.leader.partition, b"a")
     (fetcher,) = world.fetchers._fetchers.values()
-    send = world.leader.send
+    answered = world.leader.answer
 
-    async def late(request, *, timeout_ms: int):
-        answer = await send(request, timeout_ms=timeout_ms)
+    async def late(request):
+        answer = await answered(request)
         if not world.mine.is_leader:
             world.broker.publish(image(1, 1, leader=1))
         return answer
 
-    world.leader.send = late
+    world.leader.answer = late
     world.until(lambda: fetcher.is_over)
     assert world.mine.is_leader
     assert world.mine.log.log_end_offset == 0
@@ -322,15 +203,15 @@ def test_a_topic_deleted_while_its_records_come_harms_no_directory() -> None:
         if gone_at is ListOffsetsRequest:
             world.leader.refusals = [ErrorCode.OFFSET_OUT_OF_RANGE]
         (fetcher,) = world.fetchers._fetchers.values()
-        send = world.leader.send
+        answered = world.leader.answer
 
-        async def late(request, *, timeout_ms: int, at=gone_at, inner=send, world=world):
-            answer = await inner(request, timeout_ms=timeout_ms)
+        async def late(request, at=gone_at, inner=answered, world=world):
+            answer = await inner(request)
             if isinstance(request, at):
                 world.broker.publish(image_of({}))
             return answer
 
-        world.leader.send = late
+        world.leader.answer = late
         world.until(lambda fetcher=fetcher: fetcher.is_over)
         assert not world.broker.directories[0].is_failed
 

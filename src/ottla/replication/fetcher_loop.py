@@ -1,7 +1,7 @@
 """Fetches for the partitions that other brokers lead: one connection and loop per leader.
 
     wanted = every followed partition of this leader: from its log's end, with its last epoch
-    Fetch (waits at the leader until there is something) -> append, cut back, or reset
+    Fetch (waits at the leader until there is something) -> append (`intake.py`), cut back, or reset
     then the next one: its offsets tell the leader how far we are
 
 Of thousands of partitions most are quiet. Only those are looked at again that an answer named,
@@ -15,7 +15,7 @@ within `Fetchers`, which ends with them.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -40,23 +40,34 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, Uuid
 from ottla.replication.fetch_session import FetchSession, Key, NextFetch
 from ottla.replication.follower import Follower
-from ottla.replication.following import AfterError, Diverging, Range, decide_after_error
+from ottla.replication.following import (
+    AfterError,
+    Diverging,
+    Range,
+    Round,
+    decide_after_error,
+    decide_bytes,
+)
 from ottla.replication.hosting import Host
+from ottla.replication.intake import Intake
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
 
 log = logging.getLogger(__name__)
 
 LATEST, EARLIEST = -1, -2
-# Bytes that are appended before others get a turn.
-TURN_BYTES: Final = 1 << 20
 
 
 class Line(Protocol):
     """A connection to a leader."""
 
-    async def send(self, request: Message, *, timeout_ms: int) -> Message:
-        """Return the response. Raises OSError or a `Fault` when there is none."""
+    async def send(
+        self, request: Message, *, timeout_ms: int, reader: Intake | None = None
+    ) -> Message:
+        """Return the response, once ``reader`` has seen it; it may see it as it comes.
+
+        Raises OSError or a `Fault` when there is none.
+        """
         ...
 
     async def close(self) -> None:
@@ -154,7 +165,11 @@ class Fetcher:
             self._session = FetchSession()
             self._line = await self._dial(self.leader_id)
         request = self._request(self._session.next(self._wanted, touched))
-        response = await self._line.send(request, timeout_ms=self._settings.timeout_ms)
+        intake = Intake(self._host, self._asked, self._wanted, self._stale)
+        began = self._host.clock.monotonic()
+        response = await self._line.send(
+            request, timeout_ms=self._settings.timeout_ms, reader=intake
+        )
         assert isinstance(response, FetchResponse)
         error = ErrorCode(response.error_code)
         self._session.answered(error, response.session_id)
@@ -166,7 +181,7 @@ class Fetcher:
             ):
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
             return
-        await self._take_in(response)
+        await self._take_in(response, intake, self._host.clock.monotonic() - began)
 
     async def _rest(self) -> None:
         """Wait until a refused partition may be asked for again, or others come."""
@@ -215,7 +230,7 @@ class Fetcher:
             fetch_offset=local.log_end_offset,
             last_fetched_epoch=NO_EPOCH if latest is None else latest,
             log_start_offset=local.log_start_offset,
-            partition_max_bytes=self._settings.bytes_max,
+            partition_max_bytes=max(follower.bytes_wanted, self._settings.bytes_max),
             high_watermark=local.high_watermark,
         )
 
@@ -241,8 +256,7 @@ class Fetcher:
 
     # -- what came back --------------------------------------------------------
 
-    async def _take_in(self, response: FetchResponse) -> None:
-        taken = 0
+    async def _take_in(self, response: FetchResponse, intake: Intake, taken_ms: int) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -252,37 +266,35 @@ class Fetcher:
                 self._stale[key] = None
                 if not follower.is_current:
                     continue
-                if follower.partition.log.log_end_offset != self._wanted[key].fetch_offset:
-                    continue
+                asked = self._wanted[key]
+                follower.bytes_wanted = decide_bytes(
+                    Round(asked.partition_max_bytes, intake.got.get(key, 0), taken_ms),
+                    self._settings.bytes_max,
+                    self._settings.response_bytes_max,
+                )
                 try:
-                    taken += await self._take_in_one(follower, data)
+                    if key in intake.refused:
+                        raise intake.refused[key]
+                    if follower.partition.log.log_end_offset == asked.fetch_offset:
+                        await self._take_in_one(follower, data)
                 except StorageFailed:
                     continue  # its directory is offline now, and others are not
                 except Fault as fault:
                     log.warning("fetched records refused partition=%s reason=%s",
                                 follower.partition, fault)  # fmt: skip
                     self._delay(follower)
-                if taken >= TURN_BYTES:
-                    taken = 0
-                    await asyncio.sleep(0)
 
-    async def _take_in_one(self, follower: Follower, data: PartitionData) -> int:
+    async def _take_in_one(self, follower: Follower, data: PartitionData) -> None:
+        """Do what the leader says in place of records."""
         error = ErrorCode(data.error_code)
         if error is not ErrorCode.NONE:
             await self._refused(follower, error)
-            return 0
+            return
         diverging = data.diverging_epoch
         if diverging.end_offset >= 0:
             leader = Diverging(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset))
             if follower.cut(leader):
                 await self._note_cut(follower)
-            return 0
-        taken = 0
-        if data.records:
-            taken = follower.append(data.records, self._host.clock.now())
-            self._host.throttles.fetched(follower.partition, taken)
-        follower.learn(Offset(data.high_watermark), Offset(data.log_start_offset))
-        return taken
 
     async def _refused(self, follower: Follower, error: ErrorCode) -> None:
         after = decide_after_error(error)

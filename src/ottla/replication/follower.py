@@ -14,13 +14,14 @@ class Follower:
     Everything here is refused by `is_current` once the image has moved on.
     """
 
-    __slots__ = ("_host", "delayed_until", "epoch", "partition")
+    __slots__ = ("_host", "bytes_wanted", "delayed_until", "epoch", "partition")
 
     def __init__(self, host: Host, partition: Partition) -> None:
         self._host = host
         self.partition = partition
         self.epoch: LeaderEpoch = partition.leader_epoch
         self.delayed_until = Millis(0)
+        self.bytes_wanted = 0  # with the next fetch; below what is usual it does not count
 
     @property
     def is_current(self) -> bool:

@@ -62,6 +62,34 @@ def decide_reset(log_end: Offset, leader: Range) -> Reset | None:
     return None
 
 
+class Round(NamedTuple):
+    """What a fetch asked for of one partition, what it got, and how long that took."""
+
+    bytes_asked: int
+    bytes_got: int
+    taken_ms: int
+
+
+# How long a round may take that brings more of a partition than usual: all others wait for it.
+_ROUND_MS_MAX: Final = 200
+
+
+def decide_bytes(last: Round, bytes_usual: int, bytes_max: int) -> int:
+    """Decide how much of a partition to ask for next.
+
+    ``bytes_usual`` (``replica.fetch.max.bytes``) of one that keeps up; twice as much each time of
+    one that gets what it asks for, up to all that a response may hold, so that the round trips of
+    a partition far behind cost little. On a slow line it stays with what comes in good time.
+    """
+    if last.bytes_got * 2 < last.bytes_asked:
+        return bytes_usual
+    if last.taken_ms > _ROUND_MS_MAX:
+        return max(bytes_usual, last.bytes_asked // 2)
+    if last.taken_ms * 2 > _ROUND_MS_MAX:
+        return max(bytes_usual, last.bytes_asked)
+    return max(bytes_usual, min(last.bytes_asked * 2, bytes_max))
+
+
 class AfterError(enum.Enum):
     """What becomes of a partition whose fetch was refused."""
 

@@ -1,0 +1,340 @@
+"""Answers of a leader that are appended while they come: what is taken, and what never is."""
+
+import errno
+
+import pytest
+from following_world import FAST, Leader, World, image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replicas_world import topic_id
+from replication_world import append, batch_of, values_in
+
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.protocol.records.batch import patch_crc
+from ottla.replication.arriving import VERSION_MIN, ArrivingFetch
+from ottla.replication.fetcher_loop import FetchSettings
+from ottla.replication.follower import Follower
+from ottla.replication.following import Round, decide_bytes
+from ottla.replication.intake import Intake
+
+VERSION = 18
+LARGE = 150_000
+KEY = (topic_id(1), 0)
+
+
+# -- what has come of a response ---------------------------------------------------------
+
+
+def row_of(index: int, sizes: list[int], **fields) -> PartitionData:
+    records = b"".join(bytes(batch_of(bytes(size))) for size in sizes)
+    return PartitionData(index, records=records, aborted_transactions=None, **fields)
+
+
+def response_of(*topics: list[PartitionData], error: int = 0) -> FetchResponse:
+    rows = [
+        FetchableTopicResponse(topic_id=topic_id(n), partitions=t) for n, t in enumerate(topics)
+    ]
+    return FetchResponse(error_code=error, responses=rows)
+
+
+def parts_of(body: bytes, step: int, version: int = VERSION, least: int = 1) -> dict:
+    """Show a response a step at a time; return what was found of each partition."""
+    arriving = ArrivingFetch(version, least)
+    found: dict = {}
+    for end in range(0, len(body), step):
+        while (part := arriving.next(memoryview(body)[:end])) is not None:
+            assert part.batches
+            found.setdefault(part.key, []).append(bytes(part.batches))
+    return found
+
+
+SIZES = st.lists(st.integers(0, 400), max_size=6)
+TOPICS = st.lists(st.lists(SIZES, min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(topics=TOPICS, step=st.integers(1, 300), least=st.integers(1, 500), cut=st.integers(0, 60))
+def test_batches_are_found_in_order_whole_and_once(topics, step, least, cut) -> None:
+    answer = response_of(*([row_of(i, sizes) for i, sizes in enumerate(rows)] for rows in topics))
+    for topic in answer.responses:
+        for row in topic.partitions:
+            row.records = row.records[: len(row.records) - min(cut, len(row.records))]
+    found = parts_of(encode(answer, VERSION), step, least=least)
+    for number, rows in enumerate(topics):
+        for index, sizes in enumerate(rows):
+            parts = found.pop((topic_id(number), index), [])
+            whole = [bytes(batch_of(bytes(size))) for size in sizes]
+            got = b"".join(parts)
+            assert b"".join(whole).startswith(got)
+            assert len(got) in {sum(map(len, whole[:n])) for n in range(len(whole) + 1)}
+            assert all(len(part) >= least for part in parts[:-1])
+    assert not found
+
+
+def test_all_but_the_last_bytes_are_found_before_the_end() -> None:
+    answer = response_of([row_of(0, [300, 300]), row_of(1, [300])], [row_of(0, [300] * 3)])
+    found = parts_of(encode(answer, VERSION), 1)
+    size = len(batch_of(bytes(300)))
+    assert [len(b"".join(parts)) // size for parts in found.values()] == [2, 1, 3]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        response_of([row_of(0, [300] * 3)], error=71),
+        response_of([row_of(0, [300] * 3, error_code=6)]),
+        response_of([PartitionData(0, aborted_transactions=[AbortedTransaction(1, 2)],
+                                   records=bytes(batch_of(bytes(300)) * 3))]),
+        response_of([PartitionData(0, records=b"\xff" * 900)]),
+        response_of([PartitionData(0, records=b"\0" * 900)]),
+        response_of([]),
+        FetchResponse(),
+    ],
+)  # fmt: skip
+def test_whatever_is_unusual_is_left_to_the_end(answer) -> None:
+    assert parts_of(encode(answer, VERSION) + bytes(200), 40) == {}
+
+
+def test_a_partition_behind_tagged_fields_is_left_to_the_end() -> None:
+    told = row_of(0, [300], diverging_epoch=EpochEndOffset(1, 2))
+    found = parts_of(encode(response_of([told, row_of(1, [300])]), VERSION), 40)
+    assert list(found) == [(topic_id(0), 0)]
+
+
+def test_topics_without_ids_are_left_to_the_end() -> None:
+    rows = [FetchableTopicResponse("orders", partitions=[row_of(0, [300] * 3)])]
+    body = encode(FetchResponse(responses=rows), VERSION_MIN - 1)
+    assert parts_of(body, 40, VERSION_MIN - 1) == {}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=600), st.integers(0, 300))
+def test_hostile_bytes_are_no_batches(noise: bytes, at: int) -> None:
+    body = bytearray(encode(response_of([row_of(0, [100] * 3), row_of(1, [100])]), VERSION))
+    body[at : at + len(noise)] = noise
+    parts_of(bytes(body), 37)
+
+
+# -- a follower that takes them ----------------------------------------------------------
+
+
+class Piecewise(Leader):
+    """Shows an answer piece by piece, in a buffer that is somebody else's afterwards."""
+
+    def __init__(self, pieces: int = 8) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self.at_piece = {}
+        self.lost_at: int | None = None
+        self.spoil = lambda body: None
+        self.ends: list[tuple[int, int]] = []
+        self.world: World
+
+    async def send(self, request, *, timeout_ms: int, reader=None):
+        answer = await self.answer(request)
+        if reader is None:
+            return answer
+        for topic in request.topics:
+            for row in topic.partitions:
+                self.ends.append((row.fetch_offset, self.world.mine.log.log_end_offset))
+        body = bytearray(encode(answer, VERSION))
+        self.spoil(body)
+        view = memoryview(body)
+        for piece in range(1, self.pieces):
+            reader.arriving(VERSION, view[: len(body) * piece // self.pieces])
+            self.at_piece.pop(piece, lambda: None)()
+            if piece == self.lost_at:
+                self.lost_at = None
+                body[:] = b"\xee" * len(body)
+                raise ConnectionResetError("cut off")
+        response = decode(FetchResponse, VERSION, view)
+        reader.arrived(response)
+        body[:] = b"\xee" * len(body)
+        return response
+
+
+def followed(count: int = 8, **settings) -> World:
+    leader = Piecewise()
+    terms = {"backoff_ms": 0, "wait_ms_max": 0, "bytes_max": 1 << 23} | settings
+    world = World(FetchSettings(**terms), leader)
+    leader.world = world
+    for number in range(count):
+        append(leader.partition, bytes((number,)) * LARGE)
+    return world
+
+
+def first_bytes(world: World) -> list[int]:
+    values = values_in(world.mine.log)
+    assert all(value is not None and len(set(value)) == 1 for value in values)
+    return [value[0] for value in values if value]
+
+
+def test_batches_are_appended_while_others_come() -> None:
+    world = followed()
+    reached: list[int] = []
+    world.leader.at_piece = {
+        piece: lambda: reached.append(world.mine.log.log_end_offset) for piece in range(1, 8)
+    }
+    world.until(lambda: world.mine.log.high_watermark == 8)
+    assert first_bytes(world) == list(range(8)), "each once, as it was sent"
+    assert reached == sorted(reached)
+    assert 0 < reached[3] < 8, "before the answer was whole"
+
+
+def test_no_fetch_asks_from_behind_what_is_appended() -> None:
+    world = followed()
+    world.leader.lost_at = 5
+    world.until(lambda: world.mine.log.high_watermark == 8)
+    assert all(asked == end for asked, end in world.leader.ends)
+    assert 0 < world.leader.ends[1][0] < 8, "a connection that is lost loses nothing"
+    assert first_bytes(world) == list(range(8))
+
+
+def test_a_damaged_batch_ends_what_is_taken() -> None:
+    world = followed()
+
+    def spoil(body: bytearray) -> None:
+        body[len(body) // 2] ^= 1
+        world.leader.spoil = lambda body: None
+
+    world.leader.spoil = spoil
+    taken: list[int] = []
+    world.leader.at_piece[7] = lambda: taken.append(world.mine.log.log_end_offset)
+    world.until(lambda: world.mine.log.high_watermark == 8)
+    assert taken == [world.leader.ends[1][0]], "nothing behind it until it is asked for again"
+    assert 0 < taken[0] <= 4
+    assert first_bytes(world) == list(range(8))
+
+
+def test_an_image_that_moves_on_ends_what_is_taken() -> None:
+    world = followed()
+    (fetcher,) = world.fetchers._fetchers.values()
+    ends: list[int] = []
+
+    def lead() -> None:
+        world.broker.publish(image(1, 1, leader=1))
+        ends.append(world.mine.log.log_end_offset)
+
+    world.leader.at_piece[4] = lead
+    world.until(lambda: fetcher.is_over)
+    assert [world.mine.log.log_end_offset] == ends
+    assert 0 < ends[0] < 8
+
+
+def test_a_disk_that_fails_within_an_answer_stops_that_partition() -> None:
+    world = followed()
+    world.leader.at_piece[4] = lambda: world.broker.disk.fail(
+        "write", error=errno.EIO, path_contains="/d1/orders-0"
+    )
+    world.until(lambda: world.mine.offline is not None)
+    assert 0 < world.mine.log.log_end_offset < 8
+
+
+def intake_of(world: World) -> Intake:
+    follower = Follower(world.broker.host, world.mine)
+    return Intake(world.broker.host, {KEY: follower}, {KEY: FetchPartition(0)}, {})
+
+
+def answer_of(world: World) -> FetchResponse:
+    log = world.leader.partition.log
+    found = log.read(0, 1 << 24, upto=log.log_end_offset)
+    row = PartitionData(0, records=found.file.pread(found.length, found.position))
+    row.high_watermark, row.log_start_offset, row.aborted_transactions = 8, 0, None
+    return FetchResponse(responses=[FetchableTopicResponse("", topic_id(1), [row])])
+
+
+def test_a_part_that_was_left_out_leaves_out_all_behind_it() -> None:
+    world = followed()
+    answer = answer_of(world)
+    body = memoryview(encode(answer, VERSION))
+    intake = intake_of(world)
+    # Out of step for a moment: at 1 instead of 0.
+    world.mine.log.append_at(batch_of(b"other"), now=0)
+    intake.arriving(VERSION, body[: len(body) // 2])
+    world.mine.log.truncate_to(0)
+    intake.arriving(VERSION, body[: len(body) - 1])
+    assert world.mine.log.log_end_offset == 0, "else it would have a gap"
+    intake.arrived(answer)
+    assert first_bytes(world) == list(range(8))
+    assert intake.refused == {}
+
+
+def test_an_answer_is_taken_once() -> None:
+    world = followed()
+    answer = answer_of(world)
+    intake = intake_of(world)
+    intake.arriving(VERSION, memoryview(encode(answer, VERSION)))
+    intake.arrived(answer)
+    assert first_bytes(world) == list(range(8))
+    assert answer.responses[0].partitions[0].records is None
+
+
+def test_records_beside_a_diverging_epoch_are_not_taken() -> None:
+    world = followed()
+    answer = answer_of(world)
+    answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(0, 0)
+    intake_of(world).arrived(answer)
+    assert world.mine.log.log_end_offset == 0
+
+
+# -- how much is asked for ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last", "wanted"),
+    [
+        (Round(100, 0, 0), 100),
+        (Round(100, 49, 0), 100),
+        (Round(100, 50, 0), 200),
+        (Round(100, 1000, 0), 200),
+        (Round(600, 600, 0), 1000),
+        (Round(600, 600, 101), 600),
+        (Round(600, 600, 201), 300),
+        (Round(150, 150, 201), 100),
+        (Round(1000, 10, 0), 100),
+    ],
+)
+def test_who_is_behind_asks_for_more(last: Round, wanted: int) -> None:
+    assert decide_bytes(last, 100, 1000) == wanted
+
+
+def test_what_is_usual_may_be_more_than_a_response_holds() -> None:
+    assert decide_bytes(Round(100, 100, 0), 100, 50) == 100
+
+
+def test_a_follower_asks_for_more_until_it_keeps_up() -> None:
+    world = followed(30, bytes_max=LARGE * 2, response_bytes_max=LARGE * 9)
+    asked: list[int] = []
+    answered = world.leader.answer
+
+    async def note(request):
+        asked.extend(r.partition_max_bytes // LARGE for t in request.topics for r in t.partitions)
+        return await answered(request)
+
+    world.leader.answer = note
+    world.until(lambda: world.mine.log.high_watermark == 30)
+    assert asked[:4] == [2, 4, 8, 9]
+    assert asked[-1] == 2
+
+
+def test_the_usual_settings_ask_for_a_megabyte() -> None:
+    assert FAST.bytes_max == 1 << 20
+
+
+def test_a_batch_with_a_negative_span_is_no_batch() -> None:
+    world = followed(0)
+    batch = batch_of(b"a")
+    batch[23:27] = b"\xff\xff\xff\xff"
+    patch_crc(batch, 0, len(batch))
+    row = PartitionData(0, records=bytes(batch))
+    intake = intake_of(world)
+    intake.arrived(FetchResponse(responses=[FetchableTopicResponse("", topic_id(1), [row])]))
+    assert list(intake.refused) == [KEY]
