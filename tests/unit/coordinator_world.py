@@ -52,6 +52,15 @@ class FakeLog:
             self.commit()
         return self.log_end
 
+    @property
+    def commits_at_once(self) -> bool:
+        return self.follows and self.fault is None
+
+    def append_at_once(
+        self, batch: bytearray, records: int, *, epoch: LeaderEpoch, now: Millis
+    ) -> Offset | None:
+        return self.append(batch, epoch=epoch, now=now) if self.commits_at_once else None
+
     def commit(self, upto: int | None = None) -> None:
         self.high_watermark = self.log_end if upto is None else Offset(upto)
         for wake in list(self._wakes):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from replicas_world import Broker, image_of, partition_of
 
+from ottla.api.late_routes import Promise
 from ottla.api.routes import Route
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
@@ -91,7 +92,7 @@ class World:
             transacting=SimpleNamespace(links=None),
             services=(FakeService("groups", self.journal, lambda: None),),
             publishers=(SimpleNamespace(on_image=self._on_image),),
-            routes=lambda image: [Route(key, self._answer) for key in coordinators.GROUPS],
+            routes=lambda image: [self._route(promise) for promise in coordinators.GROUPS],
         )
 
     def build_sharing(self, *parts: object) -> object:
@@ -101,6 +102,11 @@ class World:
 
     def _on_image(self, delta: object, image: object) -> None:
         self.journal.append("image")
+
+    def _route(self, promise: ApiKey | Promise) -> Route:
+        if isinstance(promise, ApiKey):
+            return Route(promise, self._answer)
+        return Route(promise.api_key, self._answer, quick=lambda *call: bytearray(call[0]))
 
     def _answer(self, *call: object) -> Any:
         return call
@@ -139,6 +145,17 @@ def test_coordinators_come_with_the_first_request(world: World) -> None:
     assert route.handle("caller", "request", 3) == ("caller", "request", 3)
     assert route.handle("caller", "request", 4) == ("caller", "request", 4)
     assert world.journal == ["made"]
+
+
+def test_a_quick_way_is_there_when_its_handler_is(world: World) -> None:
+    route = world.route(ApiKey.OFFSET_COMMIT)
+    quick = route.quick
+    assert quick is not None
+    assert quick(b"c", bytearray(), 0, 0) is None
+    assert world.journal == [], "who is not needed yet does not come to be by it"
+    route.handle("caller", "request", 3)
+    assert quick(b"c", bytearray(), 0, 0) == b"c"
+    assert world.route(ApiKey.LIST_GROUPS).quick is None
 
 
 def test_their_services_run_from_then_on_and_end_in_reverse(world: World) -> None:

@@ -8,7 +8,7 @@ from coordinator_world import FakeClock, FakeLog
 from immutables import Map
 
 from ottla.api.find_coordinator import FindCoordinatorHandler
-from ottla.api.group_access import GroupAccess
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import ANONYMOUS, Caller
@@ -72,7 +72,7 @@ class World:
         self.coordinator = GroupCoordinator(
             self.runtime, GroupSettings(), lambda: 1, SystemRandom()
         )
-        allowed = GroupAccess(**access)
+        allowed = GroupAccess(**access) if access else ALLOW_ALL
         self.groups = GroupHandlers(self.coordinator, allowed)
         self.offsets = OffsetHandlers(self.coordinator, lambda: IMAGE, allowed)
 
@@ -295,3 +295,8 @@ def test_offsets_go_with_their_topic() -> None:
 )
 def test_keys_belong_where_kafka_puts_them(key: str, expected: int) -> None:
     assert partition_for(key, 50) == expected
+
+
+def test_the_short_way_is_open_where_everybody_may() -> None:
+    assert World().offsets.routes()[0].quick is not None
+    assert World(read_group=lambda caller, group: True).offsets.routes()[0].quick is None

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ottla.api.replies import Reply
-from ottla.api.routes import Route
+from ottla.api.routes import Quick, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.schema import Versions
 from ottla.runtime.late import Late
@@ -23,6 +23,7 @@ class Promise(msgspec.Struct, frozen=True):
     api_key: ApiKey
     versions: Versions | None = None
     cancel_when_gone: bool = False
+    is_quick: bool = False
 
 
 def late_routes(
@@ -41,24 +42,38 @@ def late_routes(
             _handler(handlers, promise.api_key),
             versions=promise.versions,
             cancel_when_gone=promise.cancel_when_gone,
+            quick=_quick(handlers, promise.api_key) if promise.is_quick else None,
         )
         for promise in promises
     )
 
 
-Handlers = dict[ApiKey, Callable[..., Reply]]
+Handlers = dict[ApiKey, Route]
 
 
 def _handler(handlers: Late[Handlers], key: ApiKey) -> Callable[..., Reply]:
     # The request is of the class that its key has, which no annotation here can say.
     def handle(caller: Any, request: Any, version: Any) -> Reply:  # noqa: ANN401
-        return handlers.get()[key](caller, request, version)
+        return handlers.get()[key].handle(caller, request, version)
 
     return handle
 
 
+def _quick(handlers: Late[Handlers], key: ApiKey) -> Quick:
+    """Return a quick way that there is once the handlers are: the first request makes them."""
+
+    def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
+        way = handlers.get()[key].quick if handlers.is_made else None
+        return None if way is None else way(client, data, start, end)
+
+    return quick
+
+
 def _kept(promises: tuple[Promise, ...], routes: tuple[Route, ...]) -> Handlers:
-    made = {Promise(each.api_key, each.versions, each.cancel_when_gone) for each in routes}
+    made = {
+        Promise(each.api_key, each.versions, each.cancel_when_gone, each.quick is not None)
+        for each in routes
+    }
     if made != set(promises) or any(route.raw for route in routes):
         raise ValueError(f"late routes: {made} was made, {promises} was promised")
-    return {route.api_key: route.handle for route in routes}
+    return {route.api_key: route for route in routes}

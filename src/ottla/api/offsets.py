@@ -11,9 +11,11 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.commit_lane import CommitLane
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
 from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.quick_commits import QuickCommits
 from ottla.coordinators.groups.requests import commit_refused
 from ottla.coordinators.groups.service import Answered, GroupCoordinator
 from ottla.metadata.image import Image
@@ -64,8 +66,11 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
 
     def routes(self) -> tuple[Route, ...]:
         """Return their part of a client listener's routes."""
+        # The short way does not ask who asks.
+        is_open = self.access is ALLOW_ALL
+        lane = CommitLane(QuickCommits(self.groups), self.image)
         return (
-            Route(ApiKey.OFFSET_COMMIT, self.on_commit),
+            Route(ApiKey.OFFSET_COMMIT, self.on_commit, quick=lane.serve if is_open else None),
             Route(ApiKey.OFFSET_FETCH, self.on_fetch),
             Route(ApiKey.OFFSET_DELETE, self.on_delete),
         )

@@ -23,10 +23,10 @@ A route may have a ``quick`` way, for requests that are many, small and alike:
 
     quick(client, buffer, start, end) -> bytearray | None
 
-It is shown the frame ``buffer[start:end]`` before anybody else, of whatever API it is, beside
-the client id that the connection's request before had, as a header has it. It returns the whole
-reply (empty for none), or None for what is not its kind: then it has done nothing, and the frame
-is served as all are. It must come to the same reply as ``handle``. An API that has one is never
+It is shown the frame ``buffer[start:end]`` of its API before anybody else, beside the client id
+that the connection's request before had, as a header has it. It returns the whole reply (empty
+for none), or None for what is not its kind: then it has done nothing, and the frame is served as
+all are. It must come to the same reply as ``handle``. An API that has one is never
 ``hidden``.
 """
 
@@ -111,12 +111,13 @@ class Routes:
         return self._found.get(key)
 
     @property
-    def quick(self) -> tuple[ApiKey, Quick] | None:
-        """The API that has a quick way on this listener, and the way; None where none has."""
-        for route, _ in self._found.values():
-            if route.quick is not None and route.versions is None:
-                return route.api_key, route.quick
-        return None
+    def quick(self) -> Mapping[int, tuple[ApiKey, Quick]]:
+        """The APIs that have a quick way on this listener, by key, each with its way."""
+        return {
+            key: (route.api_key, route.quick)
+            for key, (route, _) in self._found.items()
+            if route.quick is not None and route.versions is None
+        }
 
     def __iter__(self) -> Iterator[tuple[ApiKey, Versions]]:
         """Yield what is served now, by rising key."""

@@ -6,11 +6,12 @@ record   key and value as in `protocol.internal.framing`, timestamp of the decis
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from ottla.coordinators.decision import Decision, Origin
+from ottla.coordinators.lingering import RECORD_OVERHEAD
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.internal.framing import (
     CoordinatorRecord,
@@ -38,9 +39,6 @@ from ottla.protocol.types import Buffer, Millis, Offset
 log = logging.getLogger(__name__)
 
 Decode: TypeAlias = Callable[[Buffer | None, Buffer | None], CoordinatorRecord]
-
-# Lengths, deltas, attributes and header count of one record, at their longest in such a batch.
-_RECORD_OVERHEAD: Final = 24
 
 
 class MarkerFound(msgspec.Struct, frozen=True):
@@ -86,7 +84,7 @@ def _part_end(encoded: list[tuple[bytes, bytes | None]], start: int, bytes_max: 
     size = HEADER_BYTES
     for index in range(start, len(encoded)):
         key, value = encoded[index]
-        size += _RECORD_OVERHEAD + len(key) + len(value or b"")
+        size += RECORD_OVERHEAD + len(key) + len(value or b"")
         if size > bytes_max and index > start:
             return index
     return len(encoded)

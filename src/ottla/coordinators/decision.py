@@ -105,6 +105,8 @@ class Decision(msgspec.Struct, frozen=True):
     undoes what the machine changed beside its log, and may answer others; its records are not
     written. The reply is then the fault itself unless it says otherwise. Timers change, and
     answers leave, only if the records were taken.
+    ``may_linger``: ``packed`` is all there is to write, and no other decision of its kind depends
+    on whether it is written yet (see `lingering`).
     """
 
     records: Sequence[CoordinatorRecord] = ()
@@ -115,6 +117,7 @@ class Decision(msgspec.Struct, frozen=True):
     may_split: bool = False
     refused: "Callable[[Fault], Decision] | None" = None
     packed: Packed | None = None
+    may_linger: bool = False
 
 
 NOTHING = Decision()

@@ -35,6 +35,11 @@ class PartitionLog:
         """The largest batch the topic takes."""
         return self._partition.config.max_message_bytes
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether no follower has to be waited for, and none is missing."""
+        return self._partition.is_answered_at_once(ALL)
+
     def append(
         self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis, transaction_version: int = 0
     ) -> Offset:
@@ -48,6 +53,21 @@ class PartitionLog:
             expected_epoch=epoch,
         )
         return Offset(appended.last_offset + 1)
+
+    def append_at_once(
+        self, batch: bytearray, records: int, *, epoch: LeaderEpoch, now: Millis
+    ) -> Offset | None:
+        """Append a plain batch where nobody has to be waited for; raises as `ShardLog`'s."""
+        partition = self._partition
+        if epoch != partition.leader_epoch or not partition.is_answered_at_once(ALL):
+            return None
+        config = partition.log.config
+        if len(batch) > min(config.max_message_bytes, config.segment_bytes):
+            return None
+        if config.is_log_append_time:
+            return None
+        first = partition.append_checked(memoryview(batch), records - 1, now, now)
+        return Offset(first + records)
 
     def read(self, offset: Offset, bytes_max: int) -> bytes:
         """Return batches up to the log end; raises as `ShardLog.read`."""

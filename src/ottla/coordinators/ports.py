@@ -31,6 +31,11 @@ class ShardLog(Protocol):
         """The largest batch the topic takes."""
         ...
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether what is appended now is committed by that: there is nobody to wait for."""
+        ...
+
     def append(
         self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis, transaction_version: int = 0
     ) -> Offset:
@@ -41,6 +46,19 @@ class ShardLog(Protocol):
         Raises:
             NotLeader, FencedLeaderEpoch, StorageFailed: this node coordinates no longer.
             NotEnoughReplicas, RecordTooLarge, InvalidProducerEpoch, ...: nothing was written.
+        """
+        ...
+
+    def append_at_once(
+        self, batch: bytearray, records: int, *, epoch: LeaderEpoch, now: Millis
+    ) -> Offset | None:
+        """Append a plain batch of so many records if it is committed by that; return the new end.
+
+        It has no producer, its CRC is right, and ``now`` is the time of all its records. None
+        where `append` has to wait, or to say why not: nothing was written then.
+
+        Raises:
+            StorageFailed: this node coordinates no longer.
         """
         ...
 

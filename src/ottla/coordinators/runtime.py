@@ -82,6 +82,7 @@ class CoordinatorRuntime(Generic[Machine]):
         shard = Shard(name, epoch, shard_log, machine, self._parts.settings)
         shard.on_lost = lambda: self._on_lost(index, shard)
         shard.on_timers = lambda: self._on_timers(shard)
+        shard.on_held = lambda: _soon(shard.flush)
         self._shards[index] = shard
         self._loading.append((index, shard))
         self._wake.set()
@@ -113,16 +114,23 @@ class CoordinatorRuntime(Generic[Machine]):
         return any(shard.state is ShardState.LOADING for shard in self._shards.values())
 
     def submit(
-        self, index: int, decide: Callable[[Machine, Millis, Pending], Decision]
+        self,
+        index: int,
+        decide: Callable[[Machine, Millis, Pending], Decision],
+        *,
+        may_linger: bool = False,
     ) -> Any | Awaitable[Any]:  # noqa: ANN401 - each request has a reply of its own
         """Decide against a shard; return the reply, or what to await for it.
 
         ``decide`` gets the machine, wall time and the ticket of this request, which it may keep
-        by replying `LATER`. Raises, or the awaitable does: NotCoordinator, CoordinatorLoading,
-        CoordinatorNotAvailable, and whatever fault it raises itself.
+        by replying `LATER`. ``may_linger`` is as in `Shard.submit`. Raises, or the awaitable does:
+        NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable, and whatever fault it raises
+        itself.
         """
-        ticket = Pending()
-        self.shard(index).submit(lambda machine, now: decide(machine, now, ticket), ticket)
+        ticket, shard = Pending(), self.shard(index)
+        shard.submit(
+            lambda machine, now: decide(machine, now, ticket), ticket, may_linger=may_linger
+        )
         return ticket.outcome()
 
     def end_transaction(
@@ -191,3 +199,8 @@ class CoordinatorRuntime(Generic[Machine]):
         due = shard.next_due()
         if due is not None and (self._wakes_at is None or due < self._wakes_at):
             self._wake.set()
+
+
+def _soon(call: Callable[[], None]) -> None:
+    """Call it when whoever speaks now has been heard."""
+    asyncio.get_running_loop().call_soon(call)

@@ -7,6 +7,9 @@ While active: decide, append, replay at once, park the reply, answer when commit
 waits: the runtime calls `load_step` until the log is read, `on_due` when time has passed, and the
 partition calls back when its high watermark moves.
 
+Commits of offsets may linger between decide and append (`lingering`); whatever else is decided
+has them written before.
+
 Invariants: the machine's state is what its log up to ``end`` amounts to. A reply leaves only
 when all that its decision could have seen is committed. A closed shard never answers but with
 NOT_COORDINATOR, and its machine is thrown away: what was not committed cannot be taken back.
@@ -36,7 +39,9 @@ from ottla.coordinators.decision import (
     SetTimer,
     StateMachine,
     Ticket,
+    TimerChange,
 )
+from ottla.coordinators.lingering import ADAPTIVE, Held, Lingering
 from ottla.coordinators.parked import Parked, Settled, Views
 from ottla.coordinators.ports import ShardLog
 from ottla.coordinators.timers import Timers
@@ -82,7 +87,8 @@ class ShardState(enum.Enum):
 class ShardSettings(msgspec.Struct, frozen=True):
     """``write_timeout_ms``: how long a reply waits for its commit (``offsets.commit.timeout.ms``).
 
-    ``load_bytes`` are read, decoded and replayed in one step of a load.
+    ``load_bytes`` are read, decoded and replayed in one step of a load. ``linger_ms`` is as in
+    `lingering`.
     """
 
     clock: Clock
@@ -90,13 +96,14 @@ class ShardSettings(msgspec.Struct, frozen=True):
     write_timeout_ms: int = 5000
     load_bytes: int = 64 * 1024
     compression: Compression = Compression.NONE
+    linger_ms: int = 0
 
 
 class Shard(Generic[Machine]):
     """One shard in one reign of this node over its partition.
 
     ``on_lost`` is called once, when the shard closes by itself; ``on_timers`` whenever a timer
-    may be due earlier than before.
+    may be due earlier than before; ``on_held`` when `flush` is to be called soon.
     """
 
     def __init__(
@@ -113,12 +120,14 @@ class Shard(Generic[Machine]):
         self.state = ShardState.LOADING
         self.on_lost: Callable[[], None] = _nothing
         self.on_timers: Callable[[], None] = _nothing
+        self.on_held: Callable[[], None] = _nothing
         self._log = log_
         self._settings = settings
         self._end = log_.log_start
         self._loaded_end = log_.log_start
         self._timers = Timers()
         self._parked = Parked()
+        self._lingering = Lingering()
         self._views: Views[object] = Views(machine.view())
         self._unsubscribe = log_.on_advanced(self._on_advanced)
 
@@ -126,6 +135,10 @@ class Shard(Generic[Machine]):
     def end(self) -> Offset:
         """The offset behind the last record that the state holds."""
         return self._end
+
+    def now(self) -> Millis:
+        """Return the wall time that decisions are made at."""
+        return self._settings.clock.now()
 
     # -- load ----------------------------------------------------------------
 
@@ -194,12 +207,21 @@ class Shard(Generic[Machine]):
         self.check_active()
         return self._views.committed
 
-    def submit(self, decide: Callable[[Machine, Millis], Decision], ticket: Ticket) -> None:
+    def submit(
+        self,
+        decide: Callable[[Machine, Millis], Decision],
+        ticket: Ticket,
+        *,
+        may_linger: bool = False,
+    ) -> None:
         """Decide, write, and answer the ticket when committed.
 
         A fault that ``decide`` raises fails the ticket and changes nothing; any other error is
         a bug in the middle of a change of state, so the shard is closed before it is raised.
+        ``may_linger``: it does not matter to this decision whether those that wait are written.
         """
+        if not may_linger:
+            self.flush()
         try:
             self.check_active()
             decision = decide(self.machine, self._settings.clock.now())
@@ -209,7 +231,8 @@ class Shard(Generic[Machine]):
         except BaseException:
             self._lose()
             raise
-        self._carry_out(decision, ticket)
+        if not (decision.may_linger and self._linger(decision, ticket)):
+            self._carry_out(decision, ticket)
 
     def end_transaction(
         self, producer: Producer, marker: EndTxnMarker, ticket: Ticket, version: int = 0
@@ -218,6 +241,7 @@ class Shard(Generic[Machine]):
 
         ``version`` is the transaction's: from 2 on the log tells a late marker by its epoch.
         """
+        self.flush()
         now = self._settings.clock.now()
         try:
             self.check_active()
@@ -234,7 +258,10 @@ class Shard(Generic[Machine]):
             self._park([Answer(ticket, None)])
 
     def _carry_out(self, decision: Decision, ticket: Ticket) -> None:
+        self.flush()
         try:
+            if self.state is ShardState.CLOSED:
+                raise NotLeader(f"{self.name}: lost while writing")
             self._write(decision)
         except _LOST as fault:
             log.warning("shard lost shard=%s epoch=%d reason=%s", self.name, self.epoch, fault)
@@ -247,7 +274,7 @@ class Shard(Generic[Machine]):
             self._lose()
             raise
         else:
-            self._change_timers(decision)
+            self.change_timers(decision.timers)
             self._park(_answers(decision, ticket))
 
     def _write(self, decision: Decision) -> None:
@@ -277,22 +304,115 @@ class Shard(Generic[Machine]):
         packed.replay(Offset(end - len(pairs)), producer)
         self._moved_to(end)
 
+    # -- linger --------------------------------------------------------------
+
+    def _linger(self, decision: Decision, ticket: Ticket) -> bool:
+        """Let a decision wait to be written with others; False where it does not."""
+        linger_ms, packed = self._settings.linger_ms, decision.packed
+        if not linger_ms or packed is None:
+            return False
+        if linger_ms == ADAPTIVE and self._log.commits_at_once:
+            return False
+        pairs, lingering = packed.pairs(), self._lingering
+        if not lingering.fits(pairs, self._log.batch_bytes_max):
+            self.flush()
+            if self.state is ShardState.CLOSED:
+                return False
+            if not lingering.fits(pairs, self._log.batch_bytes_max):
+                return False
+        lingering.hold(Held(decision, packed, pairs, ticket))
+        if len(lingering) == 1:
+            if linger_ms == ADAPTIVE:
+                self.on_held()
+            else:
+                lingering.due = Millis(self._settings.clock.monotonic() + linger_ms)
+                self.on_timers()
+        return True
+
+    def flush(self) -> None:
+        """Write what waits, in one batch and in its order."""
+        held = self._lingering.take()
+        if not held:
+            return
+        try:
+            first = self._append_held(held)
+        except _LOST as fault:
+            self._lose()
+            _fail_all([each.ticket for each in held], NotCoordinator(f"{self.name}: {fault}"))
+        except Fault as fault:
+            for each in held:
+                self._refuse(each.decision, fault_for_client(fault), each.ticket)
+        except BaseException:
+            self._lose()
+            _fail_all([each.ticket for each in held], NotCoordinator(self.name))
+            raise
+        else:
+            self._take_held(held, first)
+
+    def _append_held(self, held: Sequence[Held]) -> Offset:
+        """Append what waited; return the offset of the first record."""
+        self.check_active()
+        now = self._settings.clock.now()
+        pairs = [pair for each in held for pair in each.pairs]
+        batch = build_keyed_batch(pairs, now, None, self._settings.compression)
+        end = self._log.append(batch, epoch=self.epoch, now=now)
+        if self.state is ShardState.CLOSED:
+            raise NotLeader(f"{self.name}: lost while writing")
+        return Offset(end - len(pairs))
+
+    def _take_held(self, held: Sequence[Held], first: Offset) -> None:
+        answers: list[Answer] = []
+        for each in held:
+            each.packed.replay(first, None)
+            first = Offset(first + len(each.pairs))
+            self.change_timers(each.decision.timers)
+            answers += _answers(each.decision, each.ticket)
+        self._moved_to(first)
+        self._park(answers)
+
+    # -- at once -------------------------------------------------------------
+
+    def write_at_once(
+        self, batch: bytearray, records: int, now: Millis, replay: Callable[[], None]
+    ) -> bool:
+        """Write a plain batch that is committed by that, and have ``replay`` take it.
+
+        False where it is not so, or where somebody waits for something before it: nothing has
+        been done then, but that a shard which cannot write is closed.
+        """
+        if self.state is not ShardState.ACTIVE or self._parked or self._lingering:
+            return False
+        settings = self._settings
+        if settings.linger_ms > 0 or settings.compression is not Compression.NONE:
+            return False
+        try:
+            end = self._log.append_at_once(batch, records, epoch=self.epoch, now=now)
+        except StorageFailed:
+            self._lose()
+            return False
+        if end is None:
+            return False
+        replay()
+        self._moved_to(end)
+        return True
+
     def _refuse(self, decision: Decision, fault: Fault, ticket: Ticket) -> None:
         """Let the machine take back what is not in the log; the one who asked hears the fault."""
         after = Decision() if decision.refused is None else decision.refused(fault)
         assert not after.records, "what undoes a refused write must not write"
-        self._change_timers(after)
+        self.change_timers(after.timers)
         answers = _answers(after, ticket) if after.reply is not None else list(after.answers)
         if answers:
             self._park(answers)
         if after.reply is None and decision.reply is not LATER:
             ticket.fail(fault)
 
-    def _change_timers(self, decision: Decision) -> None:
-        if not decision.timers:
+    def change_timers(self, changes: Sequence[TimerChange]) -> None:
+        """Set and cancel timers."""
+        if not changes:
             return
         now = self._settings.clock.monotonic()
-        for change in decision.timers:
+        for change in changes:
             match change:
                 case SetTimer():
                     self._timers.set(change.key, Millis(now + change.delay_ms))
@@ -324,7 +444,7 @@ class Shard(Generic[Machine]):
 
     def next_due(self) -> Millis | None:
         """Return when `on_due` has something to do, on the monotonic clock."""
-        times = (self._timers.next(), self._parked.next_deadline())
+        times = (self._timers.next(), self._parked.next_deadline(), self._lingering.due)
         return min((time for time in times if time is not None), default=None)
 
     def on_due(self) -> None:
@@ -332,7 +452,10 @@ class Shard(Generic[Machine]):
         now = self._settings.clock.monotonic()
         late = CoordinatorNotAvailable(f"{self.name}: not committed in time")
         _fail_all(self._parked.take_overdue(now), late)
+        if self._lingering.due is not None and self._lingering.due <= now:
+            self.flush()
         for key in self._timers.take_due(now):
+            self.flush()
             if self.state is not ShardState.ACTIVE:
                 return
             decision = self.machine.on_timer(key, self._settings.clock.now())
@@ -347,7 +470,8 @@ class Shard(Generic[Machine]):
         self.state = ShardState.CLOSED
         self._unsubscribe()
         fault = NotCoordinator(f"{self.name}: leadership was lost")
-        _fail_all([*self._parked.take_all(), *self.machine.on_unloaded()], fault)
+        held = [each.ticket for each in self._lingering.take()]
+        _fail_all([*self._parked.take_all(), *held, *self.machine.on_unloaded()], fault)
 
     def _lose(self) -> None:
         self.close()

@@ -91,6 +91,7 @@ def build_coordination(
                 decode_group_record,
                 write_timeout_ms=config.offsets_commit_timeout_ms,
                 compression=Compression(config.offsets_topic_compression_codec),
+                linger_ms=config.group_coordinator_append_linger_ms,
             ),
         )
     )

@@ -53,7 +53,7 @@ GROUPS: Final = (
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.STREAMS_GROUP_HEARTBEAT,
     ApiKey.STREAMS_GROUP_DESCRIBE,
-    ApiKey.OFFSET_COMMIT,
+    Promise(ApiKey.OFFSET_COMMIT, is_quick=True),
     ApiKey.OFFSET_FETCH,
     ApiKey.OFFSET_DELETE,
 )

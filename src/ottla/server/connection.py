@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
-from ottla.api.routes import ANONYMOUS, Caller, Quick
+from ottla.api.routes import ANONYMOUS, Caller
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import LENGTH_SIZE, client_field
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take what came. Nothing is done before a length, then a frame, is whole."""
         self._has_moved = True
         if self._inlet.filled(nbytes):
-            if self._quick is None or not self._serve_quick(*self._quick):
+            if not self._serve_quick():
                 self._serve_frames()
         elif self._frame_since is None:
             self._frame_since = self._serving.clock.monotonic()
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_since = None
         self._settle()
 
-    def _serve_quick(self, key: ApiKey, serve: Quick) -> bool:
+    def _serve_quick(self) -> bool:
         """Serve the one frame that is here, if it is plain and nothing is under way.
 
         False where it is not so; nothing has been done then.
@@ -284,7 +284,14 @@ class Connection(asyncio.BufferedProtocol):
             return False
         inlet = self._inlet
         end = inlet.only_frame(self._serving.limits.frame_bytes_max)
-        reply = serve(self._client, inlet.buffer, LENGTH_SIZE, end) if end else None
+        if not end:
+            return False
+        data = inlet.buffer
+        way = self._quick.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
+        if way is None:
+            return False
+        key, serve = way
+        reply = serve(self._client, data, LENGTH_SIZE, end)
         if reply is None:
             return False
         inlet.take_all()

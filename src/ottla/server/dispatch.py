@@ -5,6 +5,7 @@ closing is left; `Dispatcher.call` runs the handler; `Dispatcher.settle` builds 
 """
 
 import logging
+from collections.abc import Mapping
 from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
@@ -74,8 +75,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
     events: ServerEvents
 
     @property
-    def quick(self) -> tuple[ApiKey, Quick] | None:
-        """The quick way of the one API that has one."""
+    def quick(self) -> Mapping[int, tuple[ApiKey, Quick]]:
+        """The quick ways, by the key of their API."""
         return self.routes.quick
 
     def open(self, frame: memoryview, handshake: Handshake | None) -> Call | Outgoing:

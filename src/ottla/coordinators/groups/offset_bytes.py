@@ -30,6 +30,7 @@ _KEY_TYPE: Final = 1
 _VERSION: Final = 4
 _VERSION_EXPIRING: Final = 1
 _ID_TAG: Final = bytes((1, 0, 16))
+_NO_TAGS: Final = bytes(1)
 _TOPICS_KEPT: Final = 1024
 
 
@@ -52,13 +53,18 @@ def key_of_topic(group: str, topic: str) -> bytes:
     return bytes(found)
 
 
+def tags_of_value(topic_id: Uuid) -> bytes:
+    """Return how a value ends: its tagged fields, which are none or the id of the topic."""
+    return _ID_TAG + topic_id if topic_id != ZERO_UUID else _NO_TAGS
+
+
 def pairs_of_topic(
     key: bytes, topic_id: Uuid, partitions: Iterable[NewOffset], times: tuple[Millis, Millis]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield key and value of each offset. ``times``: when it is committed, and when it expires."""
     committed_at, expires = times
-    has_id = topic_id != ZERO_UUID
-    id_bytes = _ID_TAG + topic_id if has_id else b""
+    tags = tags_of_value(topic_id)
+    has_id = tags is not _NO_TAGS
     pack_index, pack_short = _INT32.pack, _SHORT.pack
     for each in partitions:
         offset, epoch = each.committed_offset, each.committed_leader_epoch
@@ -66,9 +72,9 @@ def pairs_of_topic(
         if expires != NO_TIMESTAMP:
             value = _expiring(offset, metadata or "", committed_at, expires)
         elif metadata:
-            value = _with_metadata(offset, epoch, metadata, committed_at, id_bytes or b"\0")
+            value = _with_metadata(offset, epoch, metadata, committed_at, tags)
         else:
-            value = pack_short(_VERSION, offset, epoch, 1, committed_at, has_id) + id_bytes[1:]
+            value = pack_short(_VERSION, offset, epoch, 1, committed_at, has_id) + tags[1:]
         yield key + pack_index(each.partition_index), value
 
 

@@ -11,7 +11,7 @@ removes both kinds.
 Everything here is changed by replay alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -158,9 +158,14 @@ class Offsets:
             pending = self.pending.setdefault(producer, {}).setdefault(group, {})
             pending.update(commits.committed(first))
             return
+        self.put_all(group, commits.committed(first))
+
+    def put_all(
+        self, group: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]]
+    ) -> None:
+        """Take offsets of one commit outside a transaction; of one partition the last counts."""
         changed = self.committed.get(group, _NONE).mutate()
-        for place, found in commits.committed(first):
-            changed[place] = found
+        changed.update(offsets)
         self.committed = self.committed.set(group, changed.finish())
 
     def end_transaction(self, producer: int, *, is_commit: bool) -> None:

@@ -4,13 +4,13 @@ Requests of the classic protocol to a group of another kind are answered as if t
 member; the kinds that let classic members in have rules of their own for that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ottla.coordinators.decision import Decision, Ticket
+from ottla.coordinators.decision import Decision, Ticket, TimerChange
 from ottla.coordinators.groups.classic_group import ClassicGroup
 from ottla.coordinators.groups.classic_life import heartbeat, leave, note_commit, sync
 from ottla.coordinators.groups.classic_rebalance import Effects, sync_refused
-from ottla.coordinators.groups.kinds import Committer
+from ottla.coordinators.groups.kinds import Committer, Group
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.offset_rules import (
     allow_all,
@@ -123,17 +123,28 @@ def decide_offset_commit(
         verdict = allow_all
     commit = commit_offsets(request, verdict, machine.settings, now)
     packed = machine.commits(request.group_id, commit, now)
-    if not isinstance(group, ClassicGroup):
-        return Decision(reply=commit.reply, packed=packed)
-    effects = Effects(machine.settings, now)
-    note_commit(group, request.member_id, effects)
+    # A group that begins with this commit is one that the next decision must see.
+    may_linger = group is not None
+    timers = signs_of_life(machine, group, request.member_id, now)
     return Decision(
         reply=commit.reply,
-        timers=effects.timers,
+        timers=timers,
         # It is a sign of life whether or not the log takes it.
-        refused=lambda fault: Decision(timers=effects.timers),
+        refused=lambda fault: Decision(timers=timers),
         packed=packed,
+        may_linger=may_linger,
     )
+
+
+def signs_of_life(
+    machine: GroupMachine, group: Group | None, member_id: str, now: Millis
+) -> Sequence[TimerChange]:
+    """Return the timers that a commit of a member sets anew."""
+    if not isinstance(group, ClassicGroup) or not group.members:
+        return ()
+    effects = Effects(machine.settings, now)
+    note_commit(group, member_id, effects)
+    return effects.timers
 
 
 def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

@@ -148,6 +148,7 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
         return self.runtime.submit(
             self.index_of(request.group_id),
             lambda machine, now, ticket: decide_offset_commit(machine, request, version, now),
+            may_linger=True,
         )
 
     def commit_transactional(

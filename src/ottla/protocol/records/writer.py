@@ -109,6 +109,21 @@ def build_keyed_batch(
     region = compress(compression, encode_pairs(pairs), None)
     batch = bytearray(HEADER_BYTES + len(region))
     batch[HEADER_BYTES:] = region
+    put_keyed_header(batch, len(pairs), timestamp, producer, compression)
+    return batch
+
+
+def put_keyed_header(
+    batch: bytearray,
+    count: int,
+    timestamp: Millis,
+    producer: Producer | None = None,
+    compression: Compression = Compression.NONE,
+) -> None:
+    """Write the header of a batch of ``count`` records of one moment over its first bytes.
+
+    The records stand behind it, already packed; their CRC is made here.
+    """
     attributes = int(compression) if producer is None else compression | TRANSACTIONAL
     _HEADER.pack_into(
         batch,
@@ -119,14 +134,13 @@ def build_keyed_batch(
         MAGIC,
         0,
         attributes,
-        len(pairs) - 1,
+        count - 1,
         timestamp,
         timestamp,
         *(NO_PRODUCER if producer is None else producer),
-        len(pairs),
+        count,
     )
     patch_crc(batch, 0, len(batch))
-    return batch
 
 
 def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
