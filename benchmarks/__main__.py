@@ -26,6 +26,7 @@ AREAS = (
     "broker",
     "coordinators",
     "cluster",
+    "pipeline",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks

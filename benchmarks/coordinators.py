@@ -3,11 +3,18 @@
 Requests are frames that were built before, sent by a C program (`broker/requests.c`) or by one
 thread that only writes and reads them, so that it is the broker that is measured. Both brokers are
 pinned to one core and the load to the other, as in `benchmarks.broker`.
+
+    python -m benchmarks.coordinators [part ...] [--quick] [--rounds N]
+
+Each row is printed as soon as it is known.
 """
 
+import argparse
 import statistics
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -21,17 +28,28 @@ from benchmarks.coordinator_load import (
     make_topic,
     wait_coordinator,
 )
-from benchmarks.report import Row, spread
+from benchmarks.report import HEAD, Row, line_of, spread
 
 AREA = "coordinators"
-ROUNDS = 3
-SECONDS = 2.0
 CONNECTIONS = 16
 COMMIT_PARTITIONS = (1, 10, 100)
 MEMBERS = 200
-HEARTBEAT_MEMBERS = 1000
 TRANSACTION_RECORDS = (1, 10, 100)
-SHARE_RECORDS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured. One round more is run than counts: it warms the JVM up."""
+
+    rounds: int = 3
+    seconds: float = 2.0
+    heartbeat_members: int = 1000
+    share_records: int = 200_000
+
+
+FULL = Scale()
+# Enough to see where it stands within two minutes, less than a JVM wants to be at its best.
+QUICK = Scale(rounds=1, seconds=1.0, heartbeat_members=300, share_records=50_000)
 
 
 class Figures:
@@ -61,8 +79,13 @@ class Figures:
         )
 
 
-def run(rounds: int = ROUNDS, parts: Sequence[str] = ()) -> list[Row]:
-    """Measure everything, or the parts named; nothing where Apache Kafka is not to be had."""
+def run(
+    scale: Scale = FULL, parts: Sequence[str] = (), told: Callable[[Row], None] = lambda row: None
+) -> list[Row]:
+    """Measure everything, or the parts named; nothing where Apache Kafka is not to be had.
+
+    ``told`` gets each row when it is known.
+    """
     try:
         program("requests")
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
@@ -75,8 +98,9 @@ def run(rounds: int = ROUNDS, parts: Sequence[str] = ()) -> list[Row]:
                     make_topic(broker, "t", 100)
                 rows: list[Row] = []
                 for name, part in PARTS.items():
-                    if not parts or name in parts:
-                        rows += part(brokers, folder, rounds)
+                    for row in part(brokers, folder, scale) if name in (parts or PARTS) else ():
+                        told(row)
+                        rows.append(row)
                 return rows
     except Missing as missing:
         print(f"coordinators are not compared: {missing}")
@@ -86,39 +110,36 @@ def run(rounds: int = ROUNDS, parts: Sequence[str] = ()) -> list[Row]:
 # -- offset commits ----------------------------------------------------------------------
 
 
-def commits(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
-    """Return rows on offset commits of a group without members, over some connections."""
-    rows = []
+def commits(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+    """Yield rows on offset commits of a group without members, over some connections."""
     for broker in brokers:
         wait_coordinator(broker, "g", 0)
     for count in COMMIT_PARTITIONS:
         rate, cost = Figures(), Figures()
         frame = folder / "commit"
         frame.write_bytes(commit_frame("g", "t", count))
-        # One round does not count: it warms the JVM up.
-        for turn in range(rounds + 1):
+        for turn in range(scale.rounds + 1):
             for broker in brokers:
                 before = broker.cpu_seconds()
-                arguments = ("127.0.0.1", broker.port, frame, CONNECTIONS, SECONDS)
+                arguments = ("127.0.0.1", broker.port, frame, CONNECTIONS, scale.seconds)
                 told = measure("requests", *arguments)
                 used = broker.cpu_seconds() - before
                 if turn:
                     rate.add(broker, told["rate"])
-                    cost.add(broker, used * 1e6 / (told["rate"] * SECONDS))
+                    cost.add(broker, used * 1e6 / (told["rate"] * scale.seconds))
         label = f"OffsetCommit of {count} partition{'s' if count > 1 else ''}"
         target = 1.0 if count >= 10 else 0.5
-        rows.append(rate.row(label, "per s", target))
-        rows.append(cost.row(f"{label}, CPU of each", "us", target, is_cost=True))
-    return rows
+        yield rate.row(label, "per s", target)
+        yield cost.row(f"{label}, CPU of each", "us", target, is_cost=True)
 
 
 # -- groups ------------------------------------------------------------------------------
 
 
-def joins(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
-    """Return rows on how long so many members need, from nothing to a stable group."""
+def joins(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+    """Yield rows on how long so many members need, from nothing to a stable group."""
     figures, cost = Figures(), Figures()
-    for turn in range(rounds + 1):
+    for turn in range(scale.rounds + 1):
         for broker in brokers:
             wait_coordinator(broker, f"join-{turn}", 0)
             members = Members(broker, f"join-{turn}", MEMBERS)
@@ -130,76 +151,96 @@ def joins(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
                 figures.add(broker, taken)
                 cost.add(broker, used)
     label = f"a classic group of {MEMBERS} members, from nothing to stable"
-    return [
-        figures.row(label, "s", 0.5, is_cost=True),
-        cost.row(f"{label}, CPU", "s", 0.5, is_cost=True),
-    ]
+    yield figures.row(label, "s", 0.5, is_cost=True)
+    yield cost.row(f"{label}, CPU", "s", 0.5, is_cost=True)
 
 
-def heartbeats(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
-    """Return a row on what the heartbeats of a large consumer group cost, as a share of a core."""
+def heartbeats(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+    """Yield a row on what the heartbeats of a large consumer group cost, as a share of a core."""
     figures = Figures()
     for broker in brokers:
         wait_coordinator(broker, "beats", 0)
-        members = Members(broker, "beats", HEARTBEAT_MEMBERS)
+        members = Members(broker, "beats", scale.heartbeat_members)
         members.join_consumers()
         # Kafka's JVM needs some thousand requests to compile them.
         members.beat(4)
-        for _ in range(rounds):
+        for _ in range(scale.rounds):
             before = broker.cpu_seconds()
             beats = members.beat(2)
             used = broker.cpu_seconds() - before
             # A member beats every five seconds.
-            figures.add(broker, used / beats * HEARTBEAT_MEMBERS / 5 * 100)
+            figures.add(broker, used / beats * scale.heartbeat_members / 5 * 100)
         members.close()
-    label = f"heartbeats of {HEARTBEAT_MEMBERS:,} members (KIP-848), of one core"
-    return [figures.row(label, "%", 0.5, is_cost=True)]
+    label = f"heartbeats of {scale.heartbeat_members:,} members (KIP-848), of one core"
+    yield figures.row(label, "%", 0.5, is_cost=True)
 
 
 # -- transactions ------------------------------------------------------------------------
 
 
-def transactions(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
-    """Return rows on transactions of one partition, one after the other by several producers."""
-    rows = []
+def transactions(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+    """Yield rows on transactions of one partition, one after the other by several producers."""
     for records in TRANSACTION_RECORDS:
         rate, cost = Figures(), Figures()
         loads = {broker.name: Transactions(broker, "t", records) for broker in brokers}
-        for turn in range(rounds + 1):
+        for turn in range(scale.rounds + 1):
             for broker in brokers:
                 before = broker.cpu_seconds()
-                done = loads[broker.name].run(SECONDS)
+                done = loads[broker.name].run(scale.seconds)
                 used = broker.cpu_seconds() - before
                 if turn:
-                    rate.add(broker, done / SECONDS)
+                    rate.add(broker, done / scale.seconds)
                     cost.add(broker, used * 1e6 / done)
         for load in loads.values():
             load.close()
         label = f"transactions of {records} record{'s' if records > 1 else ''}"
-        rows.append(rate.row(label, "per s", 0.5))
-        rows.append(cost.row(f"{label}, CPU of each", "us", 0.5, is_cost=True))
-    return rows
+        yield rate.row(label, "per s", 0.5)
+        yield cost.row(f"{label}, CPU of each", "us", 0.5, is_cost=True)
 
 
 # -- share groups ------------------------------------------------------------------------
 
 
-def shares(brokers: Sequence[Broker], folder: Path, rounds: int) -> list[Row]:
-    """Return a row on reading and acknowledging through a share group."""
+def shares(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+    """Yield a row on reading and acknowledging through a share group."""
     figures = Figures()
-    for turn in range(rounds + 1):
+    for turn in range(scale.rounds + 1):
         for broker in brokers:
-            reader = ShareReader(broker, f"share-{turn}", SHARE_RECORDS)
+            reader = ShareReader(broker, f"share-{turn}", scale.share_records)
             taken = reader.run()
             if turn:
-                figures.add(broker, SHARE_RECORDS / taken)
-    return [figures.row("records through a share group", "per s", 0.5)]
+                figures.add(broker, scale.share_records / taken)
+    yield figures.row("records through a share group", "per s", 0.5)
 
 
-PARTS: dict[str, Callable[[Sequence[Broker], Path, int], list[Row]]] = {
+PARTS: dict[str, Callable[[Sequence[Broker], Path, Scale], Iterator[Row]]] = {
     "commits": commits,
     "joins": joins,
     "heartbeats": heartbeats,
     "transactions": transactions,
     "shares": shares,
 }
+
+
+def main() -> int:
+    """Run the parts asked for; fail when a target is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="one short round, within two minutes")
+    parser.add_argument("--rounds", type=int, help="how many rounds count")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.parts) - set(PARTS))
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}")
+    scale = QUICK if arguments.quick else FULL
+    if arguments.rounds is not None:
+        scale = replace(scale, rounds=max(1, arguments.rounds))
+    print("\n".join(HEAD), flush=True)
+    rows = run(scale, arguments.parts, lambda row: print(line_of(row), flush=True))
+    return 0 if all(row.met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

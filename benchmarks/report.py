@@ -57,15 +57,20 @@ def spread(ratios: Sequence[float]) -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
-def render(rows: Sequence[Row]) -> str:
-    """Return the rows as a Markdown table."""
-    lines = [
-        "| Area | What | Measured | Reference | Ratio | Target | Met |",
-        "|---|---|---|---|---:|---|:--:|",
-    ]
-    lines += [
+HEAD = (
+    "| Area | What | Measured | Reference | Ratio | Target | Met |",
+    "|---|---|---|---|---:|---|:--:|",
+)
+
+
+def line_of(row: Row) -> str:
+    """Return a row as a line of a Markdown table."""
+    return (
         f"| {row.area} | {row.what} | {row.measured} | {row.reference} | {row.ratio:.2f} "
         f"| {row.target} | {'yes' if row.met else '**no**'} |"
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    )
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    return "\n".join((*HEAD, *map(line_of, rows))) + "\n"

@@ -9,6 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
+# What starts a Spark, or uses the session of this worker.
+SPARK = {
+    f"tests/pipeline/test_{name}.py"
+    for name in ("pipeline_checks", "pipeline_run", "sink_spark", "source_spark", "tables_spark")
+}
 
 # ci is derandomised: the same commit gives the same verdict. dev and nightly explore.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -45,10 +50,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """With ``--dist loadgroup``, one worker runs all of tests/pipeline: they share a Spark session.
+    """With ``--dist loadgroup``, one worker runs what uses Spark: those files share a session.
 
-    Other files go to a worker whole, so that what a module sets up is set up once. (The groups of
-    xdist itself change a test's id in a way that pytest 9.2 takes no notice of.)
+    Other files go to a worker whole, so that what a module sets up is set up once. Spark's are the
+    longest and go first, while the other worker does everything else. (The groups of xdist itself
+    change a test's id in a way that pytest 9.2 takes no notice of.)
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -57,7 +63,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return "spark" if path.startswith("tests/pipeline/") else path
+            return "spark" if path in SPARK else path
+
+        def _assign_work_unit(self, node: object) -> None:
+            if "spark" in self.workqueue:
+                self.workqueue.move_to_end("spark", last=False)
+            super()._assign_work_unit(node)
 
     config.option.loadscopereorder = False  # the order is ours
     return Groups(config, log)

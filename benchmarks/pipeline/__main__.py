@@ -1,4 +1,10 @@
-"""Prints the comparison of the pipeline alone: python -m benchmarks.pipeline [--quick]."""
+"""Prints the comparison of the pipeline alone.
+
+python -m benchmarks.pipeline [--quick]
+
+Rows are told on stderr as they are measured, and printed as a table in the end. Spark's connector
+and Apache Kafka are fetched through Maven when they are not there yet.
+"""
 
 import argparse
 import sys
@@ -9,7 +15,9 @@ from benchmarks.report import render
 
 def main() -> int:
     """Measure and print; 1 where a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="under four minutes; noisier")
     rows = run(QUICK if parser.parse_args().quick else FULL)
     print(render(rows))

@@ -46,8 +46,8 @@ FULL = Effort(4_000_000, 5, 40)
 QUICK = Effort(2_000_000, 3, 12)
 
 
-def compare(effort: Effort) -> list[Row]:
-    """Run both brokers and Spark, and return the rows. Raises Missing."""
+def compare(effort: Effort) -> Iterator[Row]:
+    """Run both brokers and Spark, and yield the rows as they are measured. Raises Missing."""
     fetch_connector()
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as place:
         root = Path(place)
@@ -61,7 +61,10 @@ def compare(effort: Effort) -> list[Row]:
             spark = session(root / "warehouse")
             try:
                 bench = Bench(spark, brokers, effort, root)
-                return [*bench.scans(), bench.cpu(), bench.parquet(), bench.latency()]
+                yield from bench.scans()
+                yield bench.cpu()
+                yield bench.parquet()
+                yield bench.latency()
             finally:
                 spark.stop()
 

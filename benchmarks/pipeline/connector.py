@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.broker.brokers import ROOT, TICKS, Missing
+from ottla.pipeline.spark_home import use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ def session(warehouse: Path) -> "SparkSession":
     jars = fetch_connector()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    use_installed_pyspark(warehouse.parent / "spark-home")
     from pyspark.sql import SparkSession
 
     return (

@@ -5,7 +5,7 @@ same columns, by the processor time of this thread; its bare pass over the recor
 """
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import thread_time
 
@@ -102,9 +102,8 @@ def cpu(work: Callable[[], None]) -> float:
     return thread_time() - began
 
 
-def decode_rows() -> list[Row]:
-    """Return a row for each codec and size of batch; the first is what the target speaks of."""
-    rows = []
+def decode_rows() -> Iterator[Row]:
+    """Yield a row for each codec and size of batch; the first is what the target speaks of."""
     for per_batch in PER_BATCH:
         for codec in (Compression.NONE, Compression.LZ4, Compression.ZSTD):
             data = log(per_batch, codec)
@@ -117,8 +116,7 @@ def decode_rows() -> list[Row]:
                 work()
             rounds = [tuple(cpu(work) for work in works) for _ in range(ROUNDS)]
             is_judged = codec is Compression.NONE and per_batch == PER_BATCH[0]
-            rows.append(_row(f"{per_batch:,} per batch, {codec.name.lower()}", rounds, is_judged))
-    return rows
+            yield _row(f"{per_batch:,} per batch, {codec.name.lower()}", rounds, is_judged)
 
 
 def _row(what: str, rounds: list[tuple[float, ...]], is_judged: bool) -> Row:

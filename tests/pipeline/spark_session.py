@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.pipeline.spark_home import use_installed_pyspark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,6 +28,7 @@ def build_session(warehouse: Path) -> "SparkSession":
     """Start a session as all tests of the pipeline have it: two threads, nothing to look at."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    use_installed_pyspark(warehouse.parent / f"{warehouse.name}-home")
     from pyspark.sql import SparkSession
 
     return (

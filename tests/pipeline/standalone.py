@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-WAIT_S = 120.0
+from ottla.pipeline.spark_home import link_home
+
+WAIT_S = 240.0
+# For processes that live for seconds: what compilers and collectors gain later is lost at first.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def _free_port() -> int:
@@ -20,11 +25,10 @@ def _free_port() -> int:
 
 @contextmanager
 def _process(name: str, *words: str, log: Path) -> Iterator[Path]:
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
+    home = link_home(log.parent / "spark-home")
     environment = {
         **os.environ,
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -82,3 +86,26 @@ def run_standalone(directory: Path, workers: int = 2) -> Iterator[str]:
             )
         _wait_for("Registering worker", master, workers)
         yield address
+
+
+def executors(directory: Path) -> list[int]:
+    """The processes of the executors that run for the workers of a cluster."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            place, words = (process / "cwd").readlink(), (process / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended meanwhile
+        if directory in place.parents and b"CoarseGrainedExecutorBackend" in words:
+            found.append(int(process.name))
+    return sorted(found)
+
+
+def kill_executor(directory: Path) -> None:
+    """Kill one of them; the worker starts another."""
+    os.kill(executors(directory)[0], signal.SIGKILL)
+
+
+def executors_started(directory: Path) -> int:
+    """How many there were in all."""
+    return len(list(directory.glob("w*/app-*/[0-9]*")))

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_world import World
+from source_world import World, wait_until
 from spark_session import java_missing
-from standalone import run_standalone
+from standalone import JAVA_OPTIONS, executors_started, kill_executor, run_standalone
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 
@@ -28,47 +28,70 @@ def missing():
 """
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(java_missing() is not None, reason=str(java_missing())),
 ]
 
 
-def run(*words: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
+def begin(*words: str) -> "subprocess.Popen[str]":
+    """Start a command as a newcomer does, who has set nothing of Spark's."""
     environment = {key: value for key, value in os.environ.items() if "SPARK" not in key}
-    done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=550, env=environment
+    environment["JAVA_TOOL_OPTIONS"] = JAVA_OPTIONS
+    return subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
-    assert (done.returncode != 0) == fails, done.stderr[-4000:]
-    return done
+
+
+def ended(running: "subprocess.Popen[str]", *, fails: bool = False) -> tuple[str, str]:
+    out, said = running.communicate(timeout=600)
+    assert (running.returncode != 0) == fails, said[-4000:]
+    return out, said
+
+
+def pipeline(*words: str, fails: bool = False) -> tuple[str, str]:
+    return ended(begin("-m", "ottla.cli.main", "pipeline", *words), fails=fails)
 
 
 def test_the_example_runs_goes_on_and_says_what_is_wrong(spark_node, request, tmp_path):
+    """On a cluster that loses an executor under it; then here, where nothing is read again."""
     world = World(spark_node, request.node.name, tmp_path)
     shop = tmp_path / "shop"
     shutil.copytree(SHOP, shop, ignore=shutil.ignore_patterns("state"))
     asked = ("--bootstrap", spark_node.bootstrap, "--orders", "200")
     with run_standalone(tmp_path) as master:
-        first = run(str(shop / "run.py"), *asked, "--master", master)
-    minutes = [json.loads(line) for line in first.stdout.splitlines() if line.startswith("{")]
+        example = begin(str(shop / "run.py"), *asked, "--master", master)
+        planned = shop / "state" / "storage" / "_checkpoints"
+        wait_until(
+            lambda: list(planned.rglob("offsets/0")) or example.poll() is not None,
+            "the first batch",
+            seconds=400,
+        )
+        if example.poll() is None:
+            kill_executor(tmp_path)
+        out, said = ended(example)
+        assert executors_started(tmp_path) > 2
+    minutes = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     assert len(minutes) >= 15
+    assert len({each["minute"] for each in minutes}) == len(minutes), "a minute came twice"
     assert sum(each["orders"] for each in minutes) <= 200
-    assert "orders_after_clicks: completed" in first.stderr
-    assert "best_products: completed" in first.stderr
-
-    before = world.values(subscribe="shop-revenue")
-    settings = ("--set", f"ottla.bootstrap={spark_node.bootstrap}")
-    run("-m", "ottla.cli.main", "pipeline", "run", str(shop), *settings)
-    assert world.values(subscribe="shop-revenue") == before
+    assert "orders_after_clicks: completed" in said
+    assert "best_products: completed" in said
     where = ("--bootstrap", spark_node.bootstrap, "-o", "json")
-    status = run("-m", "ottla.cli.main", "pipeline", "status", str(shop), *where)
-    flows = {each["flow"]: each for each in json.loads(status.stdout)}
+    flows = {each["flow"]: each for each in json.loads(pipeline("status", str(shop), *where)[0])}
     assert flows["spark_catalog.default.orders.orders"]["records"] == 200
     assert flows["spark_catalog.default.orders.orders"]["lag"] == 0
 
+    before = world.values(subscribe="shop-revenue")
     (shop / "transformations" / "missing.py").write_text(MISSING)
-    failed = run("-m", "ottla.cli.main", "pipeline", "run", str(shop), *settings, fails=True)
-    last = failed.stderr.splitlines()[-1]
+    settings = ("--set", f"ottla.bootstrap={spark_node.bootstrap}")
+    _, said = pipeline("run", str(shop), *settings, fails=True)
+    last = said.splitlines()[-1]
     assert "missing" in last
     assert "shop-nowhere" in last
+    assert "orders_after_clicks: completed" in said
+    assert world.values(subscribe="shop-revenue") == before

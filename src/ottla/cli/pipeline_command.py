@@ -28,6 +28,7 @@ from ottla.pipeline.runner import (
     FlowEvent,
     PipelineFailed,
     Where,
+    cause_of,
     pipeline_session,
     run_once,
 )
@@ -63,6 +64,7 @@ def init(
     except BadProject as error:
         fail(str(error))
     answer(context, output, [{"file": str(file)} for file in files])
+    say(f"it reads a topic: ottla topic create events --bootstrap {bootstrap}")
     say(f"run it with: ottla pipeline run {name}")
 
 
@@ -140,7 +142,7 @@ def _tell(event: FlowEvent) -> None:
 
 
 def _because(event: FlowEvent) -> str:
-    return f": {event.message.splitlines()[0]}" if event.state == "FAILED" else ""
+    return f": {cause_of(event.message)}" if event.state == "FAILED" else ""
 
 
 @contextmanager
@@ -265,9 +267,13 @@ def table(
     file: Annotated[Path, typer.Argument(help="A declared table: topic, value, table ...")],
     *,
     master: Annotated[str, typer.Option("--master", "-m", help="Where Spark runs.")] = "local[*]",
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="A setting of Spark: spark.jars.packages=... and such."),
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Bring one topic's table up to date, or keep it so, as its file says."""
     from ottla.cli.pipeline_table import run_declared
 
-    answer(context, output, run_declared(file, master))
+    answer(context, output, run_declared(file, master, parse_pairs(change, "--set")))

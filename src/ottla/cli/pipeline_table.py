@@ -1,42 +1,40 @@
 """``ottla pipeline table``: one declared table in a session of its own."""
 
+import signal
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from ottla.cli.options import say
 from ottla.cli.rendering import Row
 from ottla.cli.settings_file import fail
-from ottla.pipeline.runner import PipelineFailed, check_spark
+from ottla.pipeline.runner import PipelineFailed, cause_of, check_spark, table_session
 
 
-def run_declared(file: Path, master: str) -> Row:
+def run_declared(file: Path, master: str, settings: Mapping[str, str]) -> Row:
     """Run the table that a file declares; return what it was."""
     try:
         check_spark()
     except PipelineFailed as error:
         fail(str(error))
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
     from ottla.pipeline.table_job import BadJob
     from ottla.pipeline.tables import load_job, run_table
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         job = load_job(file)
-        session = (
-            SparkSession.builder.master(master)
-            .appName(f"table {job.topic}")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
-        try:
+        say(f"{job.topic}: starting Spark ({master})")
+        with (
+            TemporaryDirectory(prefix="ottla-spark-") as home,
+            table_session(f"table {job.topic}", master, settings, Path(home)) as session,
+        ):
             run_table(session, job)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            session.stop()
-    except BadJob as error:
+    except KeyboardInterrupt:
+        say("stopped; the next run goes on from the last finished batch")
+    except (BadJob, PipelineFailed) as error:
         fail(str(error))
     except PySparkException as error:
-        fail(f"{job.topic}: {str(error).strip().splitlines()[-1]}")
+        fail(f"{job.topic}: {cause_of(str(error))}")
     return {"topic": job.topic, "table": job.table.name or job.table.path}

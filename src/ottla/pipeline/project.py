@@ -5,6 +5,7 @@
     state/                       everything that a run keeps, so that the next goes on from it
         storage/_checkpoints/    FLOW/N/{offsets,commits}: one number per micro-batch
         warehouse/, metastore/   tables, and the catalog that knows them
+        spark/                   links to the Spark that is installed
         run.json                 the run that is under way, or how the last one ended
 
 The address of the brokers is the setting ``ottla.bootstrap``; definitions read it by

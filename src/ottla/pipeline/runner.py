@@ -10,14 +10,16 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ottla.pipeline.project import BOOTSTRAP_SETTING, DEFAULT_BOOTSTRAP, BadProject, Project
+from ottla.pipeline.spark_home import use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +32,14 @@ _FLOW: Final = re.compile(
     r"^Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z_]+)\.?\s*(?P<more>.*)", re.S
 )
 
+_QUIET: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What fails is told once, by its cause; Spark would tell it thrice with all its frames.
+    "spark.log.level": "FATAL",
+    # Workers of Python start slowly where others are busy too.
+    "spark.python.authenticate.socketTimeout": "120s",
+}
 _RAISED: Final = re.compile(r"(?:\w+\.)+[A-Z]\w*: ")
 
 
@@ -78,19 +88,51 @@ def pipeline_session(
         PipelineFailed: Spark or Java is missing, or Spark does not start.
     """
     check_spark(needs_java=where.remote is None)
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if where.master.startswith("local") else "")
+    chosen = {**project.settings(), **settings}
     builder: Any = SparkSession.builder.appName(project.name)
     if where.remote is not None:
         builder = builder.remote(where.remote)
     else:
+        use_installed_pyspark(project.state / "spark")
         builder = builder.config("spark.api.mode", "connect").master(where.master)
-        for key, value in _kept_in(project).items():
-            builder = builder.config(key, value)
-    for key, value in {**project.settings(), **settings}.items():
-        builder = builder.config(key, value)
+        chosen = {**_QUIET, **_kept_in(project), **chosen}
+    _serve_locally(where.master)
+    with _started(builder, chosen) as session:
+        yield session
+
+
+@contextmanager
+def table_session(
+    name: str, master: str, settings: Mapping[str, str], home: Path
+) -> "Iterator[SparkSession]":
+    """Give a session for one table; it is stopped at the end. ``home`` is where Spark starts from.
+
+    Raises:
+        PipelineFailed: Spark does not start.
+    """
+    from pyspark.sql import SparkSession
+
+    use_installed_pyspark(home)
+    _serve_locally(master)
+    builder = SparkSession.builder.appName(name).master(master)
+    with _started(builder, {**_QUIET, **settings}) as session:
+        yield session
+
+
+def _serve_locally(master: str) -> None:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if master.startswith("local") else "")
+
+
+@contextmanager
+def _started(
+    builder: "SparkSession.Builder", settings: Mapping[str, str]
+) -> "Iterator[SparkSession]":
+    from pyspark.errors import PySparkException
+
+    for key, value in settings.items():
+        builder.config(key, value)
     try:
         with warnings.catch_warnings():
             # Of settings that count when a session starts, and that a second look cannot change.
@@ -138,11 +180,6 @@ def _kept_in(project: Project) -> dict[str, str]:
         "spark.driver.extraJavaOptions": (
             f"-Dderby.stream.error.file={project.state / 'derby.log'}"
         ),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        # Workers of Python start slowly where others are busy too.
-        "spark.python.authenticate.socketTimeout": "120s",
         BOOTSTRAP_SETTING: DEFAULT_BOOTSTRAP,
     }
 
@@ -217,11 +254,15 @@ def read_event(message: str) -> FlowEvent:
 
 def _cause(failures: Sequence[FlowEvent], said: str) -> str:
     """Name the dataset, and what Python or Spark said last."""
+    if not failures:
+        return cause_of(said)
+    names = ", ".join(dict.fromkeys(event.flow for event in failures))
+    return f"{names}: {cause_of(said)}"
+
+
+def cause_of(said: str) -> str:
+    """Return the line of an error's text that says why: the last of ours, else of anybody's."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)]
     ours = [line for line in raised if line.startswith("ottla.")]
-    cause = (ours or raised or lines[:1] or ["no reason was given"])[-1]
-    if not failures:
-        return cause
-    names = ", ".join(dict.fromkeys(event.flow for event in failures))
-    return f"{names}: {cause}"
+    return (ours or raised or lines[:1] or ["no reason was given"])[-1]

@@ -1,0 +1,61 @@
+"""A home of Spark without pyspark's archive, for whoever has not chosen one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from ottla.pipeline.spark_home import link_home, use_installed_pyspark
+
+INSTALLED = Path(pyspark.__file__).parent
+
+
+@pytest.fixture
+def environ(monkeypatch):
+    """The environment of a newcomer."""
+    environ = {}
+    monkeypatch.setattr("ottla.pipeline.spark_home.os.environ", environ)
+    return environ
+
+
+def test_a_home_has_what_spark_starts_from_and_no_archive(tmp_path):
+    home = link_home(tmp_path / "state" / "spark")
+    assert {each.name: each.resolve() for each in home.iterdir()} == {
+        name: INSTALLED / name for name in ("bin", "jars", "sbin")
+    }
+    assert link_home(home) == home
+
+
+def test_links_follow_a_pyspark_that_was_installed_elsewhere(tmp_path):
+    (tmp_path / "jars").symlink_to("/nowhere/jars")
+    link_home(tmp_path)
+    assert (tmp_path / "jars").resolve() == INSTALLED / "jars"
+
+
+def test_workers_run_this_python_and_the_modules_that_are_installed(environ, tmp_path):
+    use_installed_pyspark(tmp_path)
+    assert environ == {"SPARK_HOME": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    path = f"{tmp_path}/python/lib/pyspark.zip"
+    found = subprocess.run(
+        [sys.executable, "-c", "import pyspark; print(pyspark.__file__)"],
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert Path(found.stdout.strip()).parent == INSTALLED
+
+
+@pytest.mark.parametrize("chosen", [{"SPARK_HOME": "/opt/spark"}, {"PYSPARK_PYTHON": "/opt/py"}])
+def test_what_somebody_has_chosen_stays(environ, tmp_path, chosen):
+    environ.update(chosen)
+    use_installed_pyspark(tmp_path)
+    assert environ.get("SPARK_HOME") == chosen.get("SPARK_HOME")
+    assert environ.get("PYSPARK_PYTHON", "/opt/py") in (sys.executable, "/opt/py")
+
+
+def test_without_room_for_it_spark_starts_from_where_it_is(environ, tmp_path):
+    (tmp_path / "file").touch()
+    use_installed_pyspark(tmp_path / "file")
+    assert "SPARK_HOME" not in environ
