@@ -3,7 +3,8 @@
 Each round runs one cluster after the other on the whole machine, with their own defaults but for
 what makes a cluster of three; the other one does not run meanwhile. One partition on three
 replicas, min.insync.replicas=2, acks=all. Catching up is compared with the loopback itself: bytes
-sent by sendfile to a reader that drops them.
+sent by sendfile to a reader that drops them, and to one that does what every follower has to do and
+nothing else. What was written before is on the disk by then, in both.
 """
 
 import asyncio
@@ -54,6 +55,7 @@ from ottla.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from ottla.protocol.records.crc import crc32c
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.schema import Message
@@ -63,7 +65,7 @@ from ottla.runtime.ports import Address
 
 AREA = "cluster"
 NODES = (1, 2, 3)
-MB = 1e6
+MB, GB = 1e6, 1e9
 RECORD_BYTES = 1024
 DEBUGGER, LATEST = -2, -1
 PRODUCE_VERSION = 9
@@ -226,7 +228,10 @@ class Found:
     written: Figures = field(default_factory=Figures)
     failed_over: Figures = field(default_factory=Figures)
     caught_up: Figures = field(default_factory=Figures)
+    follower_cpu: Figures = field(default_factory=Figures)
+    leader_cpu: Figures = field(default_factory=Figures)
     shares: list[float] = field(default_factory=list)
+    least_shares: list[float] = field(default_factory=list)
 
 
 def write(three: Three, effort: Effort) -> float:
@@ -276,8 +281,17 @@ def _is_written(three: Three, topic: str, leader: int) -> bool:
     return not told.responses[0].partition_responses[0].error_code
 
 
-def catch_up(three: Three, effort: Effort) -> float:
-    """Return the bytes a second at which a follower that was away gets what it missed."""
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Bytes a second, and the processor seconds that a GB takes of the follower and the leader."""
+
+    rate: float
+    follower_cpu: float
+    leader_cpu: float
+
+
+def catch_up(three: Three, effort: Effort) -> CatchUp:
+    """Have a follower that was away get what it missed."""
     leader = three.create("missed")
     away = next(each for each in NODES if each not in (leader, three.controller()))
     three.nodes[away].stop()
@@ -285,15 +299,21 @@ def catch_up(three: Three, effort: Effort) -> float:
     # The others are two: enough for min.insync.replicas.
     measure("rdload", "produce", three.bootstrap, "missed", RECORD_BYTES, count, "all")
     wanted = three.end(leader, "missed")
+    os.sync()
     three.nodes[away].start()
     until(lambda: three.end(away, "missed") > 0, "the follower begins")
-    start, began = three.end(away, "missed"), perf_counter()
+    nodes = three.nodes[away], three.nodes[leader]
+    start, before = three.end(away, "missed"), [node.cpu_seconds() for node in nodes]
+    began = perf_counter()
     until(lambda: three.end(away, "missed") >= wanted, "the follower has caught up")
-    return (wanted - start) * RECORD_BYTES / (perf_counter() - began)
+    taken = perf_counter() - began
+    got = (wanted - start) * RECORD_BYTES
+    used = [node.cpu_seconds() - was for node, was in zip(nodes, before, strict=True)]
+    return CatchUp(got / taken, *(each * GB / got for each in used))
 
 
-def loopback(folder: Path, size: int) -> float:
-    """Return the bytes a second of sendfile over loopback, to a reader that drops them."""
+def loopback(folder: Path, size: int, take: Callable[[memoryview], object] = len) -> float:
+    """Return the bytes a second of sendfile over loopback, to a reader that takes megabytes."""
     with (folder / "bare").open("w+b") as file, socket.create_server(("127.0.0.1", 0)) as server:
         block = os.urandom(1 << 20)
         for _ in range(size >> 20):
@@ -304,13 +324,27 @@ def loopback(folder: Path, size: int) -> float:
             _send_all(server.getsockname()[1], file.fileno(), size >> 20 << 20)
         line, _ = server.accept()
         with line:
-            room, began = bytearray(1 << 20), perf_counter()
-            while line.recv_into(room):
-                pass
+            room, began = memoryview(bytearray(1 << 20)), perf_counter()
+            while count := line.recv_into(room):
+                take(room[:count])
             taken = perf_counter() - began
         os.waitpid(child, 0)
     (folder / "bare").unlink()
     return (size >> 20 << 20) / taken
+
+
+def least(folder: Path, size: int) -> float:
+    """Return the bytes a second of a reader that does the least a follower can: CRC and write."""
+    with (folder / "least").open("wb", buffering=0) as file:
+
+        def take(data: memoryview) -> None:
+            crc32c(data, 0, len(data))
+            for start in range(0, len(data), 1 << 18):
+                file.write(data[start : start + (1 << 18)])
+
+        rate = loopback(folder, size, take)
+    (folder / "least").unlink()
+    return rate
 
 
 def _send_all(port: int, file: int, size: int) -> None:
@@ -328,10 +362,13 @@ def _round(name: str, folder: Path, effort: Effort, found: Found) -> None:
     with running(three):
         _note(found.written.of(place), write(three, effort), f"{name} writes, B/s")
         _note(found.failed_over.of(place), fail_over(three), f"{name} fails over, s")
-        rate = catch_up(three, effort)
-        _note(found.caught_up.of(place), rate, f"{name} catches up, B/s")
+        caught = catch_up(three, effort)
+        _note(found.caught_up.of(place), caught.rate, f"{name} catches up, B/s")
+        _note(found.follower_cpu.of(place), caught.follower_cpu, f"{name} follower, s/GB")
+        _note(found.leader_cpu.of(place), caught.leader_cpu, f"{name} leader, s/GB")
         if name == "Ottla":
-            found.shares.append(rate / loopback(folder, effort.behind_bytes))
+            found.shares.append(caught.rate / loopback(folder, effort.behind_bytes))
+            found.least_shares.append(caught.rate / least(folder, effort.behind_bytes))
 
 
 def _note(figures: list[float], value: float, what: str) -> None:
@@ -344,8 +381,11 @@ def _rate(value: float) -> str:
     return f"{value / MB:,.0f} MB/s"
 
 
+def _seconds_a_gb(value: float) -> str:
+    return f"{value:.2f} s/GB"
+
+
 def _rows(found: Found) -> list[Row]:
-    share, ours = statistics.median(found.shares), statistics.median(found.caught_up.ours)
     rows = [
         found.written.row("3 replicas, acks=all", _rate, "at least 0.8", lambda r: r >= 0.8),
         found.failed_over.row(
@@ -355,17 +395,30 @@ def _rows(found: Found) -> list[Row]:
             lambda r: r <= 1.0,
         ),
         found.caught_up.row("a follower catches up", _rate, "reported", lambda _: True),
-        Row(
-            AREA,
-            "a follower catches up, of bare loopback sendfile",
-            f"{_rate(ours)} ({spread(found.shares)})",
-            _rate(ours / share),
-            share,
-            "at least 0.5",
-            share >= 0.5,
+        found.follower_cpu.row(
+            "a follower catches up, its processor time", _seconds_a_gb, "reported", lambda _: True
+        ),
+        found.leader_cpu.row(
+            "a follower catches up, its leader's", _seconds_a_gb, "reported", lambda _: True
         ),
     ]
-    return [_of_area(row) for row in rows]
+    return [_of_area(row) for row in rows] + [
+        _share_row(found, "of bare loopback sendfile", found.shares, 0.5),
+        _share_row(found, "of receive, CRC and write", found.least_shares, 0.0),
+    ]
+
+
+def _share_row(found: Found, of: str, shares: Sequence[float], least_share: float) -> Row:
+    share, ours = statistics.median(shares), statistics.median(found.caught_up.ours)
+    return Row(
+        AREA,
+        f"a follower catches up, {of}",
+        f"{_rate(ours)} ({spread(shares)})",
+        _rate(ours / share),
+        share,
+        f"at least {least_share}" if least_share else "reported",
+        share >= least_share,
+    )
 
 
 def _of_area(row: Row) -> Row:
