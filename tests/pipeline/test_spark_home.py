@@ -1,5 +1,6 @@
 """A home of Spark without pyspark's archive, for whoever has not chosen one."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ INSTALLED = Path(pyspark.__file__).parent
 @pytest.fixture
 def environ(monkeypatch):
     """The environment of a newcomer."""
-    environ = {}
-    monkeypatch.setattr("ottla.pipeline.spark_home.os.environ", environ)
-    return environ
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.delenv(name)
+    return os.environ
 
 
 def test_a_home_has_what_spark_starts_from_and_no_archive(tmp_path):
@@ -36,7 +38,7 @@ def test_links_follow_a_pyspark_that_was_installed_elsewhere(tmp_path):
 
 def test_workers_run_this_python_and_the_modules_that_are_installed(environ, tmp_path):
     use_installed_pyspark(tmp_path)
-    assert environ == {"SPARK_HOME": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    assert (environ["SPARK_HOME"], environ["PYSPARK_PYTHON"]) == (str(tmp_path), sys.executable)
     path = f"{tmp_path}/python/lib/pyspark.zip"
     found = subprocess.run(
         [sys.executable, "-c", "import pyspark; print(pyspark.__file__)"],
