@@ -86,6 +86,12 @@ def test_all_but_the_last_bytes_are_found_before_the_end() -> None:
     assert [len(b"".join(parts)) // size for parts in found.values()] == [2, 1, 3]
 
 
+def test_a_part_follows_on_the_one_before() -> None:
+    found = parts_of(encode(response_of([row_of(0, [300] * 9)]), VERSION), 130)
+    (parts,) = found.values()
+    assert [len(part) // len(batch_of(bytes(300))) for part in parts] == [1] * 8
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -110,7 +116,8 @@ def test_a_partition_behind_tagged_fields_is_left_to_the_end() -> None:
 
 
 def test_topics_without_ids_are_left_to_the_end() -> None:
-    rows = [FetchableTopicResponse("orders", partitions=[row_of(0, [300] * 3)])]
+    # With its length the name is as long as an id.
+    rows = [FetchableTopicResponse("orders-of-today", partitions=[row_of(0, [300] * 3)])]
     body = encode(FetchResponse(responses=rows), VERSION_MIN - 1)
     assert parts_of(body, 40, VERSION_MIN - 1) == {}
 
@@ -274,6 +281,7 @@ def test_an_answer_is_taken_once() -> None:
     intake.arriving(VERSION, memoryview(encode(answer, VERSION)))
     intake.arrived(answer)
     assert first_bytes(world) == list(range(8))
+    assert intake.refused == {}
     assert answer.responses[0].partitions[0].records is None
 
 
