@@ -160,6 +160,7 @@ def test_throttles_are_not_set_at_start() -> None:
         (["group.consumer.session.timeout.ms=60001"], "group.consumer.session.timeout.ms"),
         (["group.share.min.record.lock.duration.ms=30000",
           "group.share.record.lock.duration.ms=20000"], "group.share.record.lock.duration.ms"),
+        (["group.streams.num.standby.replicas=3"], "group.streams.num.standby.replicas"),
         (["group.streams.min.heartbeat.interval.ms=1", "group.streams.heartbeat.interval.ms=2",
           "group.streams.min.session.timeout.ms=1", "group.streams.session.timeout.ms=2"],
          "group.streams.heartbeat.interval.ms"),

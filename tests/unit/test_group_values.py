@@ -4,6 +4,7 @@ import pytest
 from consumer_world import image_with
 from controller_images import image_of
 
+from ottla.config.generated import BrokerConfig
 from ottla.coordinators.groups.consumer_settings import (
     ConsumerSettings,
     heartbeat_interval_ms,
@@ -12,8 +13,11 @@ from ottla.coordinators.groups.consumer_settings import (
 from ottla.coordinators.groups.group_values import ANY, Bounds, number_of_group, of_group
 from ottla.coordinators.groups.share_context import ShareContext
 from ottla.coordinators.groups.share_settings import ShareSettings
+from ottla.coordinators.groups.streams_context import StreamsContext
+from ottla.coordinators.groups.streams_settings import StreamsSettings
 from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.image import Image
+from ottla.node.coordination import streams_settings
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 
 
@@ -36,7 +40,7 @@ def test_without_bounds_a_group_has_what_it_says() -> None:
     assert of_group(image_with(), "g", "k", "none") == "none"
 
 
-def test_both_kinds_of_groups_go_by_the_brokers_bounds() -> None:
+def test_all_kinds_of_groups_go_by_the_brokers_bounds() -> None:
     bounds = Bounds(40_000, 60_000)
     consumer = ConsumerSettings(session_bounds=bounds, heartbeat_bounds=Bounds(3000, 9000))
     low = image_set("consumer.session.timeout.ms", "10")
@@ -48,3 +52,23 @@ def test_both_kinds_of_groups_go_by_the_brokers_bounds() -> None:
     assert share.session_timeout_ms("g") == 60_000
     share = ShareContext(settings, lambda: image_set("share.heartbeat.interval.ms", "1"))
     assert share.heartbeat_interval_ms("g") == 3000
+    streams = StreamsSettings(
+        session_bounds=bounds, heartbeat_bounds=Bounds(3000, 9000), standby_bounds=Bounds(0, 2)
+    )
+    low = StreamsContext(streams, lambda: image_set("streams.session.timeout.ms", "1"))
+    assert low.session_timeout_ms("g") == 40_000
+    high = StreamsContext(streams, lambda: image_set("streams.heartbeat.interval.ms", "99999"))
+    assert high.heartbeat_interval_ms("g") == 9000
+    many = StreamsContext(streams, lambda: image_set("streams.num.standby.replicas", "5"))
+    assert many.assignment_configs("g") == (("num.standby.replicas", "2"),)
+
+
+def test_a_brokers_settings_bound_what_its_streams_groups_set() -> None:
+    settings = streams_settings(broker_config())
+    assert settings.session_bounds == Bounds(45_000, 60_000)
+    assert settings.heartbeat_bounds == Bounds(5000, 15_000)
+    assert settings.standby_bounds == Bounds(0, 2)
+
+
+def broker_config() -> BrokerConfig:
+    return BrokerConfig(node_id=1, process_roles=("broker",), controller_listener_names=("CTL",))

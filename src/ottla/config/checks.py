@@ -142,6 +142,7 @@ def _groups(config: BrokerConfig) -> Iterator[Problem]:
             key = f"group.{kind}.heartbeat.interval.ms"
             yield Problem(key, str(heartbeat), f"must be less than group.{kind}.session.timeout.ms")
     yield from _within(config, "group.share.", "record.lock.duration.ms")
+    yield from _standbys("group.", config.group_streams_num_standby_replicas, config)
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         yield Problem(
             "group.min.session.timeout.ms",
@@ -222,10 +223,11 @@ def group_problems(config: GroupConfig, broker: BrokerConfig) -> Iterator[Proble
         if heartbeat >= getattr(config, f"{kind}_session_timeout_ms"):
             key = f"{kind}.heartbeat.interval.ms"
             yield Problem(key, str(heartbeat), f"must be less than {kind}.session.timeout.ms")
+    yield from _standbys("", config.streams_num_standby_replicas, broker)
+
+
+def _standbys(prefix: str, count: int, broker: BrokerConfig) -> Iterator[Problem]:
     most = broker.group_streams_max_standby_replicas
-    if config.streams_num_standby_replicas > most:
-        yield Problem(
-            "streams.num.standby.replicas",
-            str(config.streams_num_standby_replicas),
-            f"must be at most group.streams.max.standby.replicas={most}",
-        )
+    if count > most:
+        rule = f"must be at most group.streams.max.standby.replicas={most}"
+        yield Problem(f"{prefix}streams.num.standby.replicas", str(count), rule)

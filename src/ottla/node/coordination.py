@@ -136,6 +136,14 @@ def streams_settings(config: BrokerConfig) -> StreamsSettings:
         num_standby_replicas=config.group_streams_num_standby_replicas,
         initial_rebalance_delay_ms=config.group_streams_initial_rebalance_delay_ms,
         is_served="streams" in config.group_coordinator_rebalance_protocols,
+        session_bounds=Bounds(
+            config.group_streams_min_session_timeout_ms, config.group_streams_max_session_timeout_ms
+        ),
+        heartbeat_bounds=Bounds(
+            config.group_streams_min_heartbeat_interval_ms,
+            config.group_streams_max_heartbeat_interval_ms,
+        ),
+        standby_bounds=Bounds(0, config.group_streams_max_standby_replicas),
     )
 
 

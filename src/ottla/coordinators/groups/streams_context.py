@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ottla.coordinators.groups.consumer_topics import TopicHashes
-from ottla.coordinators.groups.share_settings import number_of_group
+from ottla.coordinators.groups.group_values import number_of_group
 from ottla.coordinators.groups.streams_group import StreamsGroup
 from ottla.coordinators.groups.streams_settings import NUM_STANDBY_REPLICAS, StreamsSettings
 from ottla.coordinators.groups.streams_topics import Configured, configure
@@ -107,13 +107,15 @@ class StreamsContext(msgspec.Struct):
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return after which silence a member is let go."""
-        default = self.settings.session_timeout_ms
-        return number_of_group(self.image(), group_id, "streams.session.timeout.ms", default)
+        default, bounds = self.settings.session_timeout_ms, self.settings.session_bounds
+        key = "streams.session.timeout.ms"
+        return number_of_group(self.image(), group_id, key, default, bounds)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often members are told to send heartbeats."""
-        default = self.settings.heartbeat_interval_ms
-        return number_of_group(self.image(), group_id, "streams.heartbeat.interval.ms", default)
+        default, bounds = self.settings.heartbeat_interval_ms, self.settings.heartbeat_bounds
+        key = "streams.heartbeat.interval.ms"
+        return number_of_group(self.image(), group_id, key, default, bounds)
 
     def initial_delay_ms(self, group_id: str) -> int:
         """Return how long the first members of a group wait for others."""
@@ -123,7 +125,7 @@ class StreamsContext(msgspec.Struct):
 
     def assignment_configs(self, group_id: str) -> tuple[tuple[str, str], ...]:
         """Return the settings that targets depend on, as a record keeps them."""
-        default = self.settings.num_standby_replicas
+        default, bounds = self.settings.num_standby_replicas, self.settings.standby_bounds
         key = f"streams.{NUM_STANDBY_REPLICAS}"
-        count = number_of_group(self.image(), group_id, key, default)
+        count = number_of_group(self.image(), group_id, key, default, bounds)
         return ((NUM_STANDBY_REPLICAS, str(count)),)

@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from ottla.coordinators.groups.group_values import ANY, Bounds
+
 # By this name the record of a group keeps the setting that its targets were made with.
 NUM_STANDBY_REPLICAS: Final = "num.standby.replicas"
 
@@ -20,3 +22,6 @@ class StreamsSettings(msgspec.Struct, frozen=True):
     num_standby_replicas: int = 0
     initial_rebalance_delay_ms: int = 3000
     is_served: bool = True
+    session_bounds: Bounds = ANY
+    heartbeat_bounds: Bounds = ANY
+    standby_bounds: Bounds = ANY
