@@ -13,12 +13,20 @@ from random import Random
 
 from tests.nemesis.ground import Ground
 from tests.nemesis.namespaces import Net
-from tests.nemesis.watch import Watcher, controller_of, reassign_partition, wait_until
+from tests.nemesis.watch import (
+    Watcher,
+    controller_of,
+    has_settled,
+    move_replica,
+    reassign_partition,
+    wait_until,
+)
 
 from ottla.testing import Cluster
 
 ASK_S_MAX = 30.0
 DISK_S_MAX = 30.0
+MOVES_S_MAX = 60.0
 HOUR_MS = 3_600_000
 FLAP_S = 1.0
 STUTTER_STOPPED_S = 0.12
@@ -200,6 +208,30 @@ def reassign(stage: Stage) -> None:
     _kill(stage, stage.leader())
 
 
+def move_directories(stage: Stage) -> None:
+    """Replicas go to and fro between their nodes' directories, and a leader dies meanwhile."""
+    victim, end = stage.leader(), time.monotonic() + stage.hold_s
+    _move_replicas(stage)
+    stage.cluster.kill(victim)
+    while time.monotonic() < end:
+        _move_replicas(stage)
+    stage.cluster.start(victim)
+    _move_replicas(stage)
+    for node_id in stage.cluster.node_ids:
+        wait_until(
+            lambda node_id=node_id: has_settled(stage.cluster, node_id),
+            MOVES_S_MAX,
+            f"the moves of node {node_id}",
+        )
+
+
+def _move_replicas(stage: Stage) -> None:
+    for node_id in stage.cluster.running:
+        for index in sorted(stage.watcher.leaders):
+            directory = stage.chance.choice(stage.cluster.directories(node_id))
+            move_replica(stage.cluster, node_id, stage.watcher.topic, index, str(directory))
+
+
 def slow_node(stage: Stage) -> None:
     """A fifth of a machine: stopped most of the time, in short pieces."""
     victim = stage.any_node()
@@ -278,6 +310,7 @@ FAULTS: Mapping[str, Callable[[Stage], None]] = {
         slow_link,
         slow_node,
         reassign,
+        move_directories,
         rolling_restart,
         full_disk,
         failing_write,

@@ -26,14 +26,19 @@ def batches_in(directory: Path) -> list[tuple[int, str]]:
     return found
 
 
+def _holding(cluster: Cluster, node_id: int, name: str) -> list[Path]:
+    """Where a node has a partition: in one of its directories, or none."""
+    places = [directory / name for directory in cluster.directories(node_id)]
+    return [place for place in places if place.exists()]
+
+
 def dump(cluster: Cluster, topic: str, ends: dict[int, int]) -> list[Replica]:
     """Return what all replicas hold; ``ends`` are the high watermarks, which all have reached."""
     events = []
     for index, end in ends.items():
         where = title(topic, index)
         for node_id in cluster.node_ids:
-            directory = cluster.data(node_id) / where
-            if directory.exists():
+            for directory in _holding(cluster, node_id, where):
                 events.append(
                     Replica(
                         time=now(),

@@ -37,6 +37,7 @@ QUICK: dict[str, object] = {
     "controller.quorum.fetch.timeout.ms": 1500,
     "controller.quorum.election.timeout.ms": 700,
     "log.retention.check.interval.ms": 1000,
+    "log.dirs": "data,data-2",
 }
 TOPIC = "nemesis"
 GROUP = "readers"

@@ -23,6 +23,12 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     RequestPartitionData,
@@ -190,3 +196,20 @@ def reassign_partition(cluster: Cluster, topic: str, index: int, replicas: list[
     wanted = ReassignableTopic(topic, [ReassignablePartition(index, list(replicas))])
     request = AlterPartitionReassignmentsRequest(timeout_ms=ASK_MS_MAX, topics=[wanted])
     ask(cluster, cluster.running[0], request)
+
+
+def move_replica(cluster: Cluster, node_id: int, topic: str, index: int, directory: str) -> None:
+    """Ask a node to keep a replica in another of its directories; as `reassign_partition`."""
+    wanted = AlterReplicaLogDir(directory, [AlterReplicaLogDirTopic(topic, [index])])
+    ask(cluster, node_id, AlterReplicaLogDirsRequest([wanted]))
+
+
+def has_settled(cluster: Cluster, node_id: int) -> bool:
+    """Say whether a node says that none of its replicas is on its way to another directory."""
+    reply = ask(cluster, node_id, DescribeLogDirsRequest(topics=None))
+    return reply is not None and not any(
+        partition.is_future_key
+        for result in reply.results
+        for topic in result.topics
+        for partition in topic.partitions
+    )

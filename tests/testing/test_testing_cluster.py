@@ -130,6 +130,14 @@ def test_settings_reach_the_node() -> None:
         assert "num.partitions=7\n" in text and "auto.create.topics.enable=false\n" in text
 
 
+def test_a_node_may_have_several_directories() -> None:
+    with run_node(config={"log.dirs": "one, two"}) as node:
+        directories = node.directories(1)
+        assert [each.name for each in directories] == ["one", "two"]
+        assert node.data(1) == directories[0]
+        assert all((each / "meta.properties").exists() for each in directories)
+
+
 def test_a_directory_of_the_callers_is_kept(tmp_path: Path) -> None:
     with run_node(directory=tmp_path / "mine") as node:
         data = node.data(1)

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -128,8 +128,12 @@ class Cluster:
         return self._plan.nodes[node_id].address
 
     def data(self, node_id: int) -> Path:
-        """Return the log directory of one node."""
-        return self._sites[node_id].root / "data"
+        """Return the log directory of one node, the first of several."""
+        return self.directories(node_id)[0]
+
+    def directories(self, node_id: int) -> list[Path]:
+        """Return all log directories of one node; it has one unless ``log.dirs`` names others."""
+        return _directories(self._plan, self._sites[node_id].root)
 
     def output(self, node_id: int) -> str:
         """Return what a node's process has said so far; nothing from a thread."""
@@ -230,7 +234,8 @@ def run_cluster(
         nodes: how many, 16 at most; all are brokers.
         processes: whether each is a process of its own. In threads they start quicker, and
             cannot be killed.
-        config: settings of all nodes beyond those that make them a cluster.
+        config: settings of all nodes beyond those that make them a cluster. Relative paths in
+            ``log.dirs`` are below each node's own directory.
         directory: where their data goes, and then stays; a temporary directory otherwise.
         controllers: how many nodes vote as well; by default 3, or 1 of fewer than 3.
         environment: what a node's process, by its id, finds in its environment beyond ours.
@@ -322,16 +327,23 @@ def _open_wires(plan: ClusterPlan) -> _Relays:
         raise
 
 
+def _directories(plan: ClusterPlan, root: Path) -> list[Path]:
+    """Return the log directories of the node at ``root``; relative ones lie there."""
+    return [root / name.strip() for name in plan.config.get("log.dirs", "data").split(",")]
+
+
 def format_sites(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
     """Write every node's settings, and make its directory its own."""
     random = SystemRandom()
     ids = {node.node_id: uuid_text(random.uuid()) for node in plan.controllers}
     voters = Quorum(initial_controllers=initial_controllers(plan, ids))
     observer = Quorum(has_no_initial_controllers=True)
+    shared = {key: value for key, value in plan.config.items() if key != "log.dirs"}
     for node_id, site in sites.items():
         site.root.mkdir(parents=True, exist_ok=True)
         node = plan.nodes[node_id]
-        text = settings_text(plan, node, str(site.root / "data"))
+        directories = ",".join(map(str, _directories(plan, site.root)))
+        text = settings_text(replace(plan, config=shared), node, directories)
         site.settings.write_text(text, encoding="utf-8")
         options = FormatOptions(
             cluster_id=plan.cluster_id, quorum=voters if node.is_controller else observer
