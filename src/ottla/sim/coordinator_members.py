@@ -1,6 +1,6 @@
-"""Simulated members of groups: the classic protocol, and that of KIP-848.
+"""Simulated members of groups: the classic protocol, that of KIP-848, and that of KIP-1071.
 
-Both take partitions, and let go of them, in `settle` alone, which a worker calls between two
+All take partitions, and let go of them, in `settle` alone, which a worker calls between two
 transactions; `beat` may be called at any time and only tells the coordinator that it is alive.
 """
 
@@ -25,22 +25,39 @@ from ottla.protocol.messages.join_group import (
     JoinGroupResponse,
 )
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.protocol.messages.streams_group_heartbeat import (
+    RequestTaskIds,
+    ResponseTaskIds,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
 from ottla.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from ottla.protocol.schema import Message
 from ottla.protocol.types import ZERO_UUID
 from ottla.sim.cluster_watch import TOPIC
 from ottla.sim.coordinator_client import AGAIN, FOR_GROUP, CoordinatorClient
 from ottla.sim.coordinator_watch import GROUP
+from ottla.sim.ledger import InvariantBroken
 
 SESSION_MS: Final = 1500
+# Coordinators count whole milliseconds.
+CLOCK_MS: Final = 2
 REBALANCE_MS: Final = 1500
 # A JoinGroup waits for the others as long as they have, and for the first generation.
 JOIN_TIMEOUT_MS: Final = REBALANCE_MS + 1200
 PROTOCOL: Final = "range"
 NOBODY: Final = -1
+SUBTOPOLOGY: Final = "0"
+TOPOLOGY: Final = Topology(
+    0, [Subtopology(SUBTOPOLOGY, [TOPIC], state_changelog_topics=[TopicInfo(f"{GROUP}-changelog")])]
+)
 _VERSION: Final = 3
 
 _OUT: Final = frozenset(
@@ -87,6 +104,7 @@ class ClassicMember:
     def __init__(self, client: CoordinatorClient) -> None:
         self._client = client
         self.member_id = ""
+        self.joined = NOBODY  # the generation that it has joined last
         self.epoch = NOBODY
         self.reign = 0
         self.owned: frozenset[int] = frozenset()
@@ -143,6 +161,7 @@ class ClassicMember:
                 self.member_id = response.member_id
             return
         self.member_id = response.member_id
+        self.joined = response.generation_id
         await self._sync(response)
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
@@ -210,8 +229,11 @@ class ConsumerMember:
     async def settle(self) -> bool:
         """Send a heartbeat, then have what it was told to have, and say so with the next."""
         await self._say()
-        if self._wanted is not None:
+        if self.is_told:
+            await self._client.rest()  # what it has to let go of it first brings to an end
+        if self.is_told:
             wanted, self._wanted = self._wanted, None
+            assert wanted is not None
             for index in sorted(self.owned - wanted):
                 self._client.watch.lets_go(self.member_id, index)
             self.owned, self._is_whole = wanted, True
@@ -220,9 +242,9 @@ class ConsumerMember:
         return self.epoch > 0
 
     def _hold(self, heard_at: float) -> None:
-        now = self._client.now()
+        now, until = self._client.now(), heard_at + (SESSION_MS - CLOCK_MS) / 1000
         for index in sorted(self.owned):
-            self._client.watch.holds(self.member_id, index, now, heard_at + SESSION_MS / 1000)
+            self._client.watch.holds(self.member_id, index, now, until)
 
     async def beat(self) -> None:
         """Send a heartbeat, unless it was shut out: it joins again in `settle` only."""
@@ -231,24 +253,35 @@ class ConsumerMember:
 
     async def _say(self) -> None:
         """Send a heartbeat, with everything in it if the last one was not answered."""
-        sent_at = self._client.now()
+        sent_at, known = self._client.now(), self.epoch
         response = await self._client.ask_coordinator(FOR_GROUP, GROUP, self._request())
-        if not isinstance(response, ConsumerGroupHeartbeatResponse):
+        if not isinstance(response, ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse):
             self._is_whole = True
             return
         error = ErrorCode(response.error_code)
         if error is not ErrorCode.NONE:
             self._heed(error)
             return
+        if response.member_epoch < known:
+            raise InvariantBroken(f"{self.member_id} goes back to {response.member_epoch}: {known}")
         self.epoch, self._is_whole = response.member_epoch, False
+        self._take_in(response)
+        self._heard_at = sent_at
+        self._hold(sent_at)
+
+    def _take_in(self, response: Message) -> None:
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
         if response.assignment is not None:
             topics = response.assignment.topic_partitions
             self._wanted = frozenset(index for topic in topics for index in topic.partitions)
             self._topic_id = topics[0].topic_id if topics else self._topic_id
-        self._heard_at = sent_at
-        self._hold(sent_at)
 
-    def _request(self) -> ConsumerGroupHeartbeatRequest:
+    @property
+    def is_told(self) -> bool:
+        """Whether it was told to have other partitions, and has not done so yet."""
+        return self._wanted is not None and self._wanted != self.owned
+
+    def _request(self) -> Message:
         if not self._is_whole and self.epoch:
             return ConsumerGroupHeartbeatRequest(GROUP, self.member_id, self.epoch)
         held = [RequestTopicPartitions(self._topic_id, sorted(self.owned))]
@@ -276,9 +309,66 @@ class ConsumerMember:
 
     async def leave(self) -> None:
         """Leave, whether or not it is heard."""
-        request = ConsumerGroupHeartbeatRequest(GROUP, self.member_id, -1)
+        request = self._farewell()
         for index in sorted(self.owned):
             self._client.watch.lets_go(self.member_id, index)
         self.owned, self.epoch, self._wanted = frozenset(), 0, None
         self.reign += 1
         await self._client.ask_coordinator(FOR_GROUP, GROUP, request)
+
+    def _farewell(self) -> Message:
+        return ConsumerGroupHeartbeatRequest(GROUP, self.member_id, -1)
+
+
+class StreamsMember(ConsumerMember):
+    """A member of KIP-1071, a process by itself: its partitions are its active tasks.
+
+    The one subtopology keeps state, so that the others keep copies of it: never the owner.
+    """
+
+    def __init__(self, client: CoordinatorClient, member_id: str) -> None:
+        super().__init__(client, member_id)
+        self.standby: frozenset[int] = frozenset()
+
+    def _request(self) -> Message:
+        request = StreamsGroupHeartbeatRequest(GROUP, self.member_id, self.epoch)
+        if not self._is_whole and self.epoch:
+            return request
+        request.rebalance_timeout_ms = REBALANCE_MS
+        request.process_id = self.member_id
+        request.active_tasks, request.standby_tasks, request.warmup_tasks = [], [], []
+        if not self.epoch:
+            request.topology = TOPOLOGY
+            return request
+        if self.owned:
+            request.active_tasks = [RequestTaskIds(SUBTOPOLOGY, sorted(self.owned))]
+        if self.standby:
+            request.standby_tasks = [RequestTaskIds(SUBTOPOLOGY, sorted(self.standby))]
+        return request
+
+    def _take_in(self, response: Message) -> None:
+        assert isinstance(response, StreamsGroupHeartbeatResponse)
+        if response.active_tasks is None:
+            return
+        self._wanted = _numbers(response.active_tasks)
+        before, self.standby = self.standby, _numbers(response.standby_tasks or [])
+        # A copy is begun or dropped at once; not to say so would count as still having it.
+        self._is_whole = before != self.standby
+        if self._wanted & self.standby:
+            raise InvariantBroken(f"{self.member_id} runs and copies {response}")
+        self._client.watch.standbys += len(self.standby)
+
+    def _farewell(self) -> Message:
+        self.standby = frozenset()
+        return StreamsGroupHeartbeatRequest(GROUP, self.member_id, -1)
+
+
+def _numbers(tasks: list[ResponseTaskIds]) -> frozenset[int]:
+    return frozenset(index for each in tasks for index in each.partitions)
+
+
+def make_member(client: CoordinatorClient, kind: str, member_id: str) -> Member:
+    """Return a member of a classic, consumer or streams group; the first names itself."""
+    if kind == "classic":
+        return ClassicMember(client)
+    return (StreamsMember if kind == "streams" else ConsumerMember)(client, member_id)

@@ -11,6 +11,7 @@ from ottla.coordinators.batches import MarkerFound, read_batches
 from ottla.coordinators.groups.classic_group import ClassicGroup
 from ottla.coordinators.groups.consumer_group import ConsumerGroup, held_by
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
+from ottla.coordinators.groups.streams_group import StreamsGroup
 from ottla.coordinators.shard import Shard
 from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.coordinators.transactions.machine import TransactionMachine
@@ -86,12 +87,26 @@ def _compare(where: str, live: Any, replayed: Any) -> None:  # noqa: ANN401 - of
 
 
 def _check_groups(where: str, machine: GroupMachine) -> None:
-    """See that a partition has one holder in every consumer group."""
+    """See that a partition has one holder in every consumer group, and a task in every streams one.
+
+    Nobody copies a task that it runs: its process has the state already.
+    """
     for group in machine.groups.values():
+        if isinstance(group, StreamsGroup):
+            _check_streams(where, group)
         if isinstance(group, ConsumerGroup):
             held = [place for member in group.members.values() for place in held_by(member)]
             if len(held) != len(set(held)) or set(held) != set(group.owners):
                 raise InvariantBroken(f"{where}: two hold a partition of {group}")
+
+
+def _check_streams(where: str, group: StreamsGroup) -> None:
+    run = [task for member in group.members.values() for task in member.held().active]
+    if len(run) != len(set(run)) or set(run) != set(group.owners):
+        raise InvariantBroken(f"{where}: two run a task of {group}")
+    for member in group.members.values():
+        if member.assigned.active & member.assigned.standby:
+            raise InvariantBroken(f"{where}: {member} runs and copies a task")
 
 
 def _note_offsets(shard: Shard[GroupMachine], watch: CoordinatorWatch) -> None:

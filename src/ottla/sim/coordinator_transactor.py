@@ -97,6 +97,7 @@ class Transactor:
     producer: Producer = NOBODY
     sequences: dict[int, int] = field(default_factory=dict)
     is_unsure: bool = False  # a batch may or may not have been written
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
     @property
     def _is_old(self) -> bool:
@@ -118,7 +119,7 @@ class Transactor:
         await self._init(NOBODY)
 
     async def _init(self, named: Producer) -> None:
-        request = InitProducerIdRequest(self.name, TRANSACTION_TIMEOUT_MS, named.id, named.epoch)
+        request = InitProducerIdRequest(self.name, self.timeout_ms, named.id, named.epoch)
         while True:
             response = await self._coordinator(request)
             if isinstance(response, InitProducerIdResponse):

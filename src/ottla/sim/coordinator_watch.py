@@ -50,12 +50,14 @@ def decode_work(data: bytes | None) -> Work:
 class Txn:
     """What a producer knows of a transaction: ``outcome`` is open, asked, commit or abort.
 
-    ``asked``: it was asked to commit, and nobody knows what came of it.
+    ``asked``: it was asked to commit, and nobody knows what came of it. ``must`` is how it has to
+    end, commit or abort, where somebody who sees everything knows that better.
     """
 
     number: int
     works: list[Work] = field(default_factory=list)
     outcome: str = "open"
+    must: str = ""
 
 
 class Hold(NamedTuple):
@@ -76,6 +78,7 @@ class CoordinatorWatch(ClusterWatch):
         self.aborted = 0
         self.fenced = 0
         self.generations = 0
+        self.standbys = 0  # copies of tasks that members of streams groups were given
         self.loads = 0
         self.is_drained = False  # workers end: all there is was worked on
         self._once: dict[tuple[int, int], Work] = {}
@@ -125,6 +128,10 @@ class CoordinatorWatch(ClusterWatch):
             if owner != member:
                 raise InvariantBroken(f"{index} is {owner}'s and {member}'s in {generation}")
 
+    def begins_anew(self) -> None:
+        """The group has no members and becomes one of another kind: generations start again."""
+        self._owners.clear()
+
     def holds(self, member: str, index: int, now: float, until: float) -> None:
         """A member of a consumer group has a partition, and is not taken for dead ``until``."""
         held = self._holds.get(index)
@@ -166,6 +173,8 @@ class CoordinatorWatch(ClusterWatch):
                 raise InvariantBroken(f"torn: of {txn} only {seen} is seen")
             if txn.outcome == "commit" and len(seen) < len(txn.works):
                 raise InvariantBroken(f"lost: {txn}")
+            if (txn.must == "commit" and not seen) or (txn.must == "abort" and seen):
+                raise InvariantBroken(f"it had to {txn.must}: {txn}, of it is seen: {seen}")
         for index, known in enumerate(self.partitions):
             missing = [at for at in range(known.end) if (index, at) not in self._once]
             if missing:

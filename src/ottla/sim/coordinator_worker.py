@@ -31,7 +31,13 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.sim.cluster_client import FETCH_WAIT_MS
 from ottla.sim.cluster_watch import TOPIC
 from ottla.sim.coordinator_client import AGAIN, FOR_GROUP, CoordinatorClient
-from ottla.sim.coordinator_members import SESSION_MS, ClassicMember, ConsumerMember, Member
+from ottla.sim.coordinator_members import (
+    SESSION_MS,
+    ClassicMember,
+    ConsumerMember,
+    Member,
+    make_member,
+)
 from ottla.sim.coordinator_transactor import Fenced, MustAbort, Transactor
 from ottla.sim.coordinator_watch import GROUP, CoordinatorWatch, Txn, Work, decode_work
 from ottla.sim.ledger import InvariantBroken
@@ -148,10 +154,9 @@ class Worker(CommittedReader):
         self._member: Member = ClassicMember(self)
         self._transactor = Transactor(self, name, 2, self._between)
 
-    async def run(self, *, is_consumer: bool, version: int) -> None:
-        """Work until there is nothing more to do."""
-        if is_consumer:
-            self._member = ConsumerMember(self, f"{self.name}-{self._life}")
+    async def run(self, *, kind: str, version: int) -> None:
+        """Work until there is nothing more to do, as a member of that kind of group."""
+        self._member = make_member(self, kind, f"{self.name}-{self._life}")
         self._transactor.version = version
         await self._transactor.begin_anew()
         reign = self._member.reign

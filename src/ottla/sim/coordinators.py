@@ -3,8 +3,9 @@
 As `cluster.py`, whose blows and repairs these are, with other clients. A producer writes into a
 topic; workers of one group read it and write what they make of it into another, exactly once
 (`coordinator_worker.py`); somebody reads that as committed all the time. By seed the group is
-classic or a consumer group, and transactions are of version 0 or 2. Leaders of the coordinators'
-topics are struck more often than others, leadership is moved about, and workers die, too.
+classic, a consumer group or a streams group, and transactions are of version 0 or 2. Leaders of
+the coordinators' topics are struck more often than others, leadership is moved about, and workers
+die, too.
 
 In the end everything heals and all nodes die at once: all work is done, once, and nothing hangs.
 """
@@ -36,6 +37,7 @@ from ottla.sim.world import Host, Main, Ports, World
 
 NODES: Final = 3
 WORKERS: Final = ("fay", "gus")
+KINDS: Final = ("classic", "consumer", "streams")
 PRODUCER: Final = "ann"
 AUDITOR: Final = "eve"
 # Whole logs are replayed for it.
@@ -55,6 +57,12 @@ group.consumer.session.timeout.ms={SESSION_MS}
 group.consumer.min.session.timeout.ms=500
 group.consumer.heartbeat.interval.ms=150
 group.consumer.min.heartbeat.interval.ms=50
+group.streams.session.timeout.ms={SESSION_MS}
+group.streams.min.session.timeout.ms=500
+group.streams.heartbeat.interval.ms=150
+group.streams.min.heartbeat.interval.ms=50
+group.streams.num.standby.replicas=1
+group.streams.initial.rebalance.delay.ms=100
 """
 
 
@@ -71,14 +79,15 @@ class CoordinatorTorment(ClusterTorment):
     def __init__(self, world: World) -> None:
         shape = Shape(
             nodes=NODES,
-            voters=1,
+            # In every fourth world the metadata quorum fails over, too.
+            voters=NODES if world.seed % 4 == 1 else 1,
             replicas=NODES,
             min_insync=2,
             is_durable=world.seed % 2 == 0,
             more=SETTINGS,
         )
         super().__init__(world, shape, CoordinatorWatch(PARTITIONS))
-        self.is_consumer = world.seed % 4 >= 2
+        self.kind = KINDS[world.seed // 2 % len(KINDS)]
         self.version = 0 if world.seed % 3 == 0 else 2
         self._lives = dict.fromkeys(WORKERS, 0)
         self._looks = 0
@@ -101,7 +110,7 @@ class CoordinatorTorment(ClusterTorment):
         async def run(ports: Ports) -> None:
             self._lives[name] += 1
             worker = Worker(name, ports, self.watch, NODES, life=self._lives[name])
-            await worker.run(is_consumer=self.is_consumer, version=self.version)
+            await worker.run(kind=self.kind, version=self.version)
 
         return run
 

@@ -84,12 +84,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     """The event loop of a whole simulated world.
 
     What callbacks raise and nobody handles goes to ``on_error``, which fails the run,
-    where asyncio would only log; by default it is collected in ``errors``.
+    where asyncio would only log; by default it is collected in ``errors``. ``on_step`` is called
+    after every callback, between any two of anybody: a director that waits for a moment strikes
+    there.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.errors: list[BaseException] = []
         self.on_error: Callable[[BaseException], None] = self.errors.append
+        self.on_step: Callable[[], None] | None = None
         self._chance = SimRandom(seed, "loop")
         self._now = 0.0
         self._count = 0
@@ -187,6 +190,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             del self._ready[life]
         if not handle.cancelled() and (life is None or life.step()):
             handle._run()
+            if self.on_step is not None:
+                self.on_step()
 
     # -- tasks and futures -----------------------------------------------------
 

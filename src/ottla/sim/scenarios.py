@@ -13,6 +13,8 @@ from ottla.sim.cluster import cluster
 from ottla.sim.cluster_directed import joining, minimum
 from ottla.sim.cluster_unclean import unclean
 from ottla.sim.controllers import controllers
+from ottla.sim.coordinator_group_steps import rebalance_steps
+from ottla.sim.coordinator_txn_steps import transaction_steps
 from ottla.sim.coordinators import coordinators
 from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
@@ -191,4 +193,6 @@ SCENARIOS: dict[str, Scenario] = {
     "joining": joining,
     "minimum": minimum,
     "coordinators": coordinators,
+    "transaction-steps": transaction_steps,
+    "rebalance-steps": rebalance_steps,
 }

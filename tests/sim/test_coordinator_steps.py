@@ -1,0 +1,54 @@
+"""A blow between every two steps of a transaction and of a rebalance, each of them counted."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.coordinator_group_steps import BLOWS as GROUP_BLOWS
+from ottla.sim.coordinator_group_steps import KINDS, RebalanceSteps
+from ottla.sim.coordinator_txn_steps import BLOWS, STEPS, TransactionSteps
+from ottla.sim.world import World
+
+# The seed says the version of transactions, and the kind of group.
+VERSION_2, VERSION_0 = 0, 1
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Nodes die on purpose here, and would say so."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("blow", BLOWS)
+def test_b1_a_transaction_is_whole_whoever_dies_between_two_steps(blow: str) -> None:
+    world = World(VERSION_2)
+    torment = TransactionSteps(world, [blow])
+    world.run(torment.run)
+    assert [step for _, step in torment.hits] == list(BLOWS[blow])
+    assert set(torment.hits.values()) == {1}
+    if blow == "worker":
+        # It died between asking for the end and hearing of it, which chance seldom hits.
+        assert "asked" in {txn.outcome for txn in torment.watch.txns}
+        assert {txn.must for txn in torment.watch.txns} == {"", "commit", "abort"}
+
+
+def test_so_is_one_of_an_older_client() -> None:
+    world = World(VERSION_0)
+    torment = TransactionSteps(world, ["worker", "coordinator"], every=2)
+    world.run(torment.run)
+    assert [step for _, step in torment.hits] == [*STEPS[::2], *STEPS[::2]]
+
+
+@pytest.mark.parametrize("seed", range(len(KINDS)), ids=KINDS)
+def test_b13_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -> None:
+    world = World(seed)
+    torment = RebalanceSteps(world)
+    world.run(torment.run)
+    assert set(torment.hits) == set(torment.cases())
+    assert {blow for blow, _ in torment.hits} == set(GROUP_BLOWS[torment.kind])
+    if torment.kind == "streams":
+        assert torment.conversions > 3
+        assert torment.watch.standbys > 20
