@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,24 +29,25 @@ def events(said: list[str], name: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def producing(kafka: Kafka, *arguments: str) -> Iterator[list[str]]:
+def producing(kafka: Kafka, output: Path, *arguments: str) -> Iterator[list[str]]:
     """Run the producer meanwhile; it is told to end, and what it said is given behind that."""
     said: list[str] = []
-    process = subprocess.Popen(
-        ["java", "-Xmx512m", "-cp", kafka.classpath, PRODUCER, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    # Into a file: of a pipe, lines that were read ahead while waiting for the first would be lost.
+    with output.open("wb") as writing:
+        process = subprocess.Popen(
+            ["java", "-Xmx512m", "-cp", kafka.classpath, PRODUCER, *arguments],
+            stdout=writing,
+            stderr=subprocess.DEVNULL,
+        )
     try:
-        assert process.stdout is not None
         # The first record is on its way: from here on, it is under load.
-        while "producer_send_success" not in (line := process.stdout.readline()):
-            assert line, "it ended"
-        said.append(line)
+        while "producer_send_success" not in output.read_text():
+            assert process.poll() is None, "it ended"
+            time.sleep(0.05)
         yield said
         process.terminate()
-        said += process.communicate(timeout=SECONDS_MAX)[0].splitlines()
+        process.wait(SECONDS_MAX)
+        said += output.read_text().splitlines()
     finally:
         process.kill()
         process.wait()
@@ -60,7 +62,7 @@ def test_a_rolling_restart_fails_no_send_and_loses_nothing(kafka: Kafka, tmp_pat
             *("--config", "min.insync.replicas=2"),
         )
         with producing(
-            *(kafka, *at, "--throughput", str(A_SECOND)),
+            *(kafka, tmp_path / "sent", *at, "--throughput", str(A_SECOND)),
             *("--command-config", str(tmp_path / "producer.properties")),
         ) as said:
             cluster.restart()
