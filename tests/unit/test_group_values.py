@@ -3,6 +3,8 @@
 import pytest
 from consumer_world import image_with
 from controller_images import image_of
+from msgspec.structs import replace
+from replication_world import HandClock
 
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.groups.consumer_settings import (
@@ -17,8 +19,9 @@ from ottla.coordinators.groups.streams_context import StreamsContext
 from ottla.coordinators.groups.streams_settings import StreamsSettings
 from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.image import Image
-from ottla.node.coordination import streams_settings
+from ottla.node.coordination import shard_settings, streams_settings
 from ottla.protocol.internal.metadata_topics import ConfigRecord
+from ottla.protocol.records.batch import Compression
 
 
 def image_set(key: str, value: str) -> Image:
@@ -68,6 +71,17 @@ def test_a_brokers_settings_bound_what_its_streams_groups_set() -> None:
     assert settings.session_bounds == Bounds(45_000, 60_000)
     assert settings.heartbeat_bounds == Bounds(5000, 15_000)
     assert settings.standby_bounds == Bounds(0, 2)
+
+
+def test_a_brokers_settings_say_how_shards_write() -> None:
+    config = replace(
+        broker_config(), offsets_commit_timeout_ms=7, offsets_topic_compression_codec=4
+    )
+    settings = shard_settings(config, HandClock())
+    assert (settings.linger_ms, settings.write_timeout_ms) == (-1, 7)
+    assert settings.compression is Compression.ZSTD
+    config = replace(config, group_coordinator_append_linger_ms=5)
+    assert shard_settings(config, HandClock()).linger_ms == 5
 
 
 def broker_config() -> BrokerConfig:

@@ -372,6 +372,11 @@ class Shard(Generic[Machine]):
 
     # -- at once -------------------------------------------------------------
 
+    def _is_idle(self) -> bool:
+        """Whether it is active, and nobody waits for anything, or is meant to."""
+        is_waiting = self._parked or self._lingering or self._settings.linger_ms > 0
+        return self.state is ShardState.ACTIVE and not is_waiting
+
     def write_at_once(
         self, batch: bytearray, records: int, now: Millis, replay: Callable[[], None]
     ) -> bool:
@@ -380,17 +385,15 @@ class Shard(Generic[Machine]):
         False where it is not so, or where somebody waits for something before it: nothing has
         been done then, but that a shard which cannot write is closed.
         """
-        if self.state is not ShardState.ACTIVE or self._parked or self._lingering:
-            return False
-        settings = self._settings
-        if settings.linger_ms > 0 or settings.compression is not Compression.NONE:
+        if not self._is_idle() or self._settings.compression is not Compression.NONE:
             return False
         try:
             end = self._log.append_at_once(batch, records, epoch=self.epoch, now=now)
         except StorageFailed:
             self._lose()
             return False
-        if end is None:
+        # A shard that was closed meanwhile has no state any more; who asks again is told so.
+        if end is None or not self._is_idle():
             return False
         replay()
         self._moved_to(end)

@@ -86,13 +86,7 @@ def build_coordination(
             CONSUMER_OFFSETS,
             log_opener(partitions, CONSUMER_OFFSETS),
             lambda index: group_machine(config, settings, watch, ports.clock),
-            ShardSettings(
-                ports.clock,
-                decode_group_record,
-                write_timeout_ms=config.offsets_commit_timeout_ms,
-                compression=Compression(config.offsets_topic_compression_codec),
-                linger_ms=config.group_coordinator_append_linger_ms,
-            ),
+            shard_settings(config, ports.clock),
         )
     )
     follow_leaderships(partitions, runtime)
@@ -125,6 +119,17 @@ def group_machine(
     streams = StreamsKind(StreamsContext(streams_settings(config), lambda: watch.image))
     kinds = (consumers, shares, streams)
     return GroupMachine(settings, kinds=kinds, guests=consumers, notes=Notes(clock.now))
+
+
+def shard_settings(config: BrokerConfig, clock: Clock) -> ShardSettings:
+    """Return how shards of groups write."""
+    return ShardSettings(
+        clock,
+        decode_group_record,
+        write_timeout_ms=config.offsets_commit_timeout_ms,
+        compression=Compression(config.offsets_topic_compression_codec),
+        linger_ms=config.group_coordinator_append_linger_ms,
+    )
 
 
 def streams_settings(config: BrokerConfig) -> StreamsSettings:
