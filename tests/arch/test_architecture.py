@@ -142,6 +142,7 @@ PURE = [
     "pipeline/table_job.py",
     "pipeline/decode.py",
     "pipeline/requests.py",
+    "replication/arriving.py",
     "replication/fetch_session.py",
     "replication/follower_progress.py",
     "replication/following.py",
