@@ -107,7 +107,8 @@ class World:
         base = {
             "kafka.bootstrap.servers": self.node.bootstrap,
             "fetchOffset.retryIntervalMs": "20",
-            "kafka.default.api.timeout.ms": "20000",
+            # A broker that was killed may take long to come back where others are busy too.
+            "kafka.default.api.timeout.ms": "120000",
         }
         return base | {key.replace("__", "."): str(value) for key, value in options.items()}
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from ottla.pipeline.spark_home import use_installed_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WORKER = b"pyspark.daemon\0pyspark.worker\0"
 JAVA_MIN = 17
 
 
@@ -48,3 +50,20 @@ def build_session(warehouse: Path) -> "SparkSession":
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
+
+
+def kill_workers(spark: "SparkSession") -> int:
+    """Kill the Python processes in which tasks of a session run, and say how many there were."""
+    java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if (stat.parent / "cmdline").read_bytes().endswith(WORKER):
+                parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended meanwhile
+    # One that Java has started starts those that work.
+    workers = [each for each, parent in parents.items() if parents.get(parent) == java]
+    for each in workers:
+        os.kill(each, signal.SIGKILL)
+    return len(workers)

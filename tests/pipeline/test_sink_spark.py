@@ -1,12 +1,15 @@
 """The sink in Spark itself: what a user writes, and that a replay writes nothing twice."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
+from source_table import Table
 from source_world import World, wait_until
+from spark_session import kill_workers
 
 from ottla.testing import run_node
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 ALL_COLUMNS = (
     "topic",
@@ -151,6 +154,38 @@ def test_a_stream_whose_last_commit_is_lost_writes_nothing_twice(world, copy, at
     assert copy.values == list(range(120))
 
 
+def run_under_fire(spark: "SparkSession", running: "list[StreamingQuery]") -> bool:
+    """Kill the processes of tasks until a query ends; say whether one ended by it."""
+
+    def one_ends() -> bool:
+        kill_workers(spark)
+        return not all(query.isActive for query in running)
+
+    wait_until(one_ends, "the end of a query")
+    for query in running:
+        with suppress(StreamingQueryException):
+            assert query.awaitTermination(120), "the query did not end"
+    return any(query.exception() is not None for query in running)
+
+
+def test_workers_that_are_killed_cost_nothing_but_time(spark, world, copy, tmp_path: Path):
+    """One topic into a topic and into a table, while the processes of their tasks are killed."""
+    table = Table(spark, tmp_path / "table")
+    read = world.options(subscribe=copy.given, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    sent = 0
+    for _ in range(20):  # an idle one that dies is no loss to Spark
+        world.produce(copy.given, range(sent, sent + 60), partition=sent // 60 % 2)
+        sent += 60
+        if run_under_fire(spark, [copy.start(), table.stream(read)]):
+            break
+    else:
+        pytest.fail("nobody was killed at work")
+    copy.run()
+    table.run(read)
+    assert copy.values == list(range(sent))
+    assert sorted(map(int, table.values)) == list(range(sent))
+
+
 def test_a_broker_killed_under_a_stream_costs_nothing_but_time(spark, request, tmp_path: Path):
     with run_node(processes=True, directory=tmp_path / "node") as node:
         world = World(node, request.node.name, tmp_path)
@@ -170,7 +205,7 @@ def test_a_broker_killed_under_a_stream_costs_nothing_but_time(spark, request, t
         wait_until(lambda: len(world.values(subscribe=copy.copied)) > 60, "the first rows")
         node.kill(1)
         node.start(1)
-        feeding.join(60)
+        feeding.join(240)
         assert is_fed.is_set()
         query.processAllAvailable()
         query.stop()
