@@ -61,6 +61,37 @@ def test_a_new_leader_counts_from_its_own_beginning() -> None:
     assert dead == [0, 1]
 
 
+def test_nobody_is_silent_while_the_controller_stands_still() -> None:
+    world = World(1)
+    liveness = seeded(world)
+    epoch = world.image.cluster.broker_epoch(0)
+    for now in range(1000, 5000, 1000):
+        liveness.look(Millis(now), 1000)
+    # Four seconds of silence count, and one of the ten that follow.
+    liveness.look(Millis(14_000), 1000)
+    assert liveness.has_session(0, epoch, Millis(14_000))
+    assert liveness.has_session(0, epoch, Millis(18_000))
+    assert not liveness.has_session(0, epoch, Millis(18_001))
+
+
+def test_a_look_that_is_a_little_late_forgives_nothing() -> None:
+    world = World(1)
+    liveness = seeded(world)
+    for now in range(2000, TIMEOUT + 2001, 2000):
+        liveness.look(Millis(now), 1000)
+    epoch = world.image.cluster.broker_epoch(0)
+    assert not liveness.has_session(0, epoch, Millis(TIMEOUT + 1))
+
+
+def test_a_contact_is_never_in_the_future() -> None:
+    world = World(1)
+    liveness = seeded(world)
+    touch(liveness, world, 0, 9_900)
+    liveness.look(Millis(10_000), 1000)
+    epoch = world.image.cluster.broker_epoch(0)
+    assert not liveness.has_session(0, epoch, Millis(10_001 + TIMEOUT))
+
+
 def test_a_fenced_broker_has_no_session_to_lose() -> None:
     world = World(1)
     world.kill(0)

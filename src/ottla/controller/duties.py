@@ -48,6 +48,7 @@ class FenceSilentBrokers(msgspec.Struct, frozen=True):
 
         What one death means to a partition depends on who else has died before.
         """
+        self.liveness.look(moment.now, self.interval_ms)
         self.liveness.tick(moment.now)
         brokers = moment.image.cluster.brokers
         for broker_id in sorted(brokers):

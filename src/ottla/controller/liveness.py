@@ -3,6 +3,7 @@
 A broker has a session while its heartbeats come in time. On becoming leader the registry is
 seeded with every broker of the image, so that one that only ever spoke to the old leader times
 out here as well. Sessions belong to an incarnation: a heartbeat of an older epoch counts nothing.
+While the controller itself stands still nobody is silent: heartbeats wait to be read (`look`).
 
 Pure: whoever calls says what time it is, by a clock that does not jump.
 """
@@ -77,12 +78,14 @@ class Liveness(msgspec.Struct):
     deaths: int = 0
     returns: int = 0
     _sessions: dict[int, _Session] = msgspec.field(default_factory=dict)
+    _looked: Millis = Millis(0)
 
     def seed(self, image: Image, now: Millis) -> None:
         """Start over with every broker of the image, all just heard but for those fenced.
 
         A fenced broker has no session to lose: whoever registers under its id is welcome.
         """
+        self._looked = now
         self._sessions = {
             broker.id: _Session(broker.epoch, now, not broker.fenced, not broker.fenced)
             for broker in (image.cluster.brokers[i] for i in sorted(image.cluster.brokers))
@@ -150,6 +153,19 @@ class Liveness(msgspec.Struct):
             UNKNOWN_OFFSET if session is None else session.shutdown_offset,
             min(offsets, default=OFFSET_MAX),
         )
+
+    def look(self, now: Millis, interval_ms: int) -> None:
+        """Take note of a look at the sessions; there is one every ``interval_ms``.
+
+        One that comes later than twice that means that this process stood still (a busy or paused
+        machine), and what brokers said meanwhile is not read yet: that time does not count.
+        """
+        late_ms = now - self._looked - interval_ms
+        self._looked = now
+        if late_ms <= interval_ms:
+            return
+        for session in self._sessions.values():
+            session.contact = Millis(min(now, session.contact + late_ms))
 
     def tick(self, now: Millis) -> list[Turn]:
         """Return who died and who came back since the last tick, by broker id, each once."""
