@@ -86,7 +86,10 @@ def test_the_version_behind_other_options() -> None:
 
 
 def test_the_version_is_quick() -> None:
-    """Under 100 ms of work more than an interpreter that does nothing; waiting does not count."""
+    """Little more work than an interpreter that does nothing; waiting does not count.
+
+    Some 70 ms of it; the bound is what the imports of a whole command (half a second) would break.
+    """
 
     def least_work(*arguments: str) -> float:
         spent = []
@@ -97,7 +100,7 @@ def test_the_version_is_quick() -> None:
             spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         return min(spent)
 
-    assert least_work("-m", "ottla.cli.main", "--version") < least_work("-c", "pass") + 0.1
+    assert least_work("-m", "ottla.cli.main", "--version") < least_work("-c", "pass") + 0.25
 
 
 def test_naming_a_command_loads_no_other() -> None:
