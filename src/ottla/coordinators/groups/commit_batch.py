@@ -50,7 +50,7 @@ _REFUSED: cython.Py_ssize_t = REFUSED
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _int32(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
+def _int32(data: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
     value: cython.longlong = data[at]
     value = value << 8 | data[at + 1]
     value = value << 8 | data[at + 2]
@@ -61,7 +61,7 @@ def _int32(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _int64(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
+def _int64(data: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
     low: cython.longlong = _int32(data, at + 4)
     if low < 0:
         low += 1 << 32
@@ -72,7 +72,7 @@ def _int64(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def _put(
-    out: bytearray, at: cython.Py_ssize_t, text: bytes, size: cython.Py_ssize_t
+    out: cython.p_uchar, at: cython.Py_ssize_t, text: bytes, size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     i: cython.Py_ssize_t = 0
     while i < size:
@@ -85,7 +85,7 @@ def _put(
 @cython.inline
 @cython.exceptval(check=False)
 def _put_number(
-    out: bytearray, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+    out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.Py_ssize_t:
     """Write a number of so many bytes; return where it ends."""
     shift: cython.int = 8 * (size - 1)
@@ -100,7 +100,7 @@ def _put_number(
 @cython.inline
 @cython.exceptval(check=False)
 def _put_uvarint(
-    out: bytearray, at: cython.Py_ssize_t, value: cython.longlong
+    out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong
 ) -> cython.Py_ssize_t:
     while value > 0x7F:
         out[at] = value & 0x7F | 0x80
@@ -124,7 +124,7 @@ def _uvarint_size(value: cython.longlong) -> cython.longlong:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _compact_count(
-    data: bytearray, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+    data: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.longlong:
     """Return how many elements a compact array has; -1 where it is none, or oddly written."""
     value: cython.longlong = 0
@@ -144,15 +144,18 @@ class CommitTopic:
     """A topic that offsets are committed for. ``topic_id`` is zero where commits name it."""
 
     name: str
-    topic_id: object
+    topic_id: Uuid
     _tags: bytes
     _partition_count: cython.longlong
+    _places: list  # type: ignore[type-arg] # Cython reads no parameters here
 
     def __init__(self, name: str, topic_id: Uuid, partition_count: int) -> None:
         self.name = name
         self.topic_id = topic_id
         self._tags = tags_of_value(topic_id)
         self._partition_count = partition_count
+        # Keys of the state, each made once: it is found sooner by the very object it has.
+        self._places = [None] * partition_count
 
 
 @cython.final
@@ -203,6 +206,7 @@ class CommitBatch:
         data=bytearray, out=bytearray, at=cython.Py_ssize_t, end=cython.Py_ssize_t,
         entries=cython.longlong, left=cython.longlong, index=cython.longlong, room=cython.longlong,
         answer=cython.Py_ssize_t, key_size=cython.Py_ssize_t,
+        wire=cython.p_uchar, told=cython.p_uchar,
     )  # fmt: skip
     def add(
         self, topic: CommitTopic, data: bytearray, start: int, stop: int, reply: bytearray
@@ -213,7 +217,8 @@ class CommitBatch:
         `REFUSED` where something is unusual or not as it should be.
         """
         at, end, key = start, stop, key_of_topic(self._group, topic.name)
-        entries = _compact_count(data, at, end)
+        wire = data
+        entries = _compact_count(wire, at, end)
         at += _uvarint_size(entries + 1)
         if entries < 1 or entries * _ENTRY_BYTES_MIN > end - at:
             return REFUSED
@@ -226,26 +231,27 @@ class CommitBatch:
             out.extend(bytes(room))
         answer = len(reply)
         reply.extend(bytes(entries * _REPLY_BYTES + 4))
-        answer = _put_uvarint(reply, answer, entries + 1)
+        told = reply  # it does not grow while it is written to
+        answer = _put_uvarint(told, answer, entries + 1)
         left = entries
         while left > 0:
             if end - at < _ENTRY_BYTES_MIN:
                 return REFUSED
-            index = _int32(data, at)
+            index = _int32(wire, at)
             if index < 0 or index >= topic._partition_count:
                 return REFUSED
-            answer = _put_number(reply, answer, index, 4) + 3
+            answer = _put_number(told, answer, index, 4) + 3
             at = self._take(topic, key, data, at, end)
             if at == _REFUSED:
                 return REFUSED
             left -= 1
-        if at >= end or data[at] != 0:
+        if at >= end or wire[at] != 0:
             return REFUSED
         del reply[answer + 1 :]
         return at + 1
 
     @cython.cfunc
-    @cython.locals(length=cython.Py_ssize_t, text=str, encoded=bytes)
+    @cython.locals(length=cython.Py_ssize_t, text=str, encoded=bytes, wire=cython.p_uchar)
     def _take(
         self,
         topic: CommitTopic,
@@ -255,17 +261,18 @@ class CommitBatch:
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
         """Take one partition, of which the least there can be was found; return where it ends."""
-        index: cython.longlong = _int32(data, at)
-        offset: cython.longlong = _int64(data, at + 4)
-        epoch: cython.longlong = _int32(data, at + 12)
+        wire = data
+        index: cython.longlong = _int32(wire, at)
+        offset: cython.longlong = _int64(wire, at + 4)
+        epoch: cython.longlong = _int32(wire, at + 12)
         text, encoded = "", b""
-        length = data[at + 16]
+        length = wire[at + 16]
         at += 17
         if length > 1:
             if length > 0x7F:
-                if data[at] > 0x7F:
+                if wire[at] > 0x7F:
                     return _REFUSED
-                length = length & 0x7F | data[at] << 7
+                length = length & 0x7F | wire[at] << 7
                 at += 1
             length -= 1
             if length < 0 or end - at < length + 1:
@@ -278,7 +285,7 @@ class CommitBatch:
             if len(text) > self._metadata_max:
                 return _REFUSED
             at += length
-        if data[at] != 0:
+        if wire[at] != 0:
             return _REFUSED
         self._keep(topic, index, offset, epoch, text)
         self._write(topic, key, index, offset, epoch, encoded)
@@ -294,21 +301,23 @@ class CommitBatch:
         text: str,
     ) -> None:
         """Make what the state keeps."""
-        fields = (
+        found = CommittedOffset(
             offset,
             epoch,
             text,
             self._committed_at,
             NO_TIMESTAMP,
             topic.topic_id,
-            self._first + self._count,
+            self._first + self._count,  # type: ignore[arg-type] # an Offset, without a call
         )
-        found = tuple.__new__(CommittedOffset, fields)
-        self._offsets.append(((topic.name, index), found))
+        place = topic._places[index]
+        if place is None:
+            place = topic._places[index] = (topic.name, index)
+        self._offsets.append((place, found))
 
     @cython.cfunc
     @cython.locals(
-        out=bytearray, at=cython.Py_ssize_t, delta=cython.longlong, key_size=cython.longlong,
+        out=cython.p_uchar, at=cython.Py_ssize_t, delta=cython.longlong, key_size=cython.longlong,
         value_size=cython.longlong, text_size=cython.longlong, time=cython.longlong,
         size=cython.longlong,
     )  # fmt: skip
