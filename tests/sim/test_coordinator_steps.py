@@ -1,4 +1,4 @@
-"""A blow between every two steps of a transaction and of a rebalance, each of them counted."""
+"""A blow between every two steps of transactions, rebalances and shared records, all counted."""
 
 import logging
 from collections.abc import Iterator
@@ -8,6 +8,9 @@ import pytest
 from ottla.sim.coordinator_group_steps import BLOWS as GROUP_BLOWS
 from ottla.sim.coordinator_group_steps import KINDS, RebalanceSteps
 from ottla.sim.coordinator_txn_steps import BLOWS, STEPS, TransactionSteps
+from ottla.sim.share_consumer import DELIVERIES_MAX
+from ottla.sim.share_steps import STEPS as SHARE_STEPS
+from ottla.sim.share_steps import ShareSteps
 from ottla.sim.world import World
 
 # The seed says the version of transactions, and the kind of group.
@@ -52,3 +55,20 @@ def test_b13_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -
     if torment.kind == "streams":
         assert torment.conversions > 3
         assert torment.watch.standbys > 20
+
+
+@pytest.mark.parametrize(
+    "blows", [("worker", "leader", "leader moved"), ("coordinator", "deposed")]
+)
+def test_b18_a_shared_record_is_finished_once_whoever_dies_on_its_way(
+    blows: tuple[str, ...],
+) -> None:
+    world = World(0)
+    torment = ShareSteps(world, blows)
+    world.run(torment.run)
+    assert list(torment.hits) == [(blow, step) for blow in blows for step in SHARE_STEPS]
+    shares = torment.shares
+    assert shares.accepted > 50
+    assert shares.expired > 5
+    assert shares.thefts > 3
+    assert sum(count == DELIVERIES_MAX for count in shares.deliveries.values()) > 5

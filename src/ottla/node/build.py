@@ -81,6 +81,7 @@ from ottla.storage.log_dir import LogDirectory
 if TYPE_CHECKING:
     from ottla.api import describe, raft, topic_partitions
     from ottla.node.coordination import Coordination
+    from ottla.node.sharing import Sharing
     from ottla.raft.auto_join import AutoJoin
 else:
     describe = LateModule("ottla.api.describe")
@@ -176,6 +177,11 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     def coordination(self) -> "Coordination | None":
         """The coordinators of groups and transactions; they come to be by this."""
         return None if self.coordinators is None else self.coordinators.get().coordination
+
+    @property
+    def sharing(self) -> "Sharing | None":
+        """What share groups have here; it comes to be by this."""
+        return None if self.coordinators is None else self.coordinators.get().sharing
 
 
 def build_node(ground: Ground) -> NodeParts:

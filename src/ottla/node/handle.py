@@ -39,6 +39,7 @@ from ottla.storage.log_dir import LogDirectory, World, open_directories
 
 if TYPE_CHECKING:
     from ottla.node.coordination import Coordination
+    from ottla.node.sharing import Sharing
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +160,11 @@ class Node:
     def coordination(self) -> "Coordination | None":
         """The coordinators of this node, to be looked at; None if it is no broker."""
         return self._parts.coordination
+
+    @property
+    def sharing(self) -> "Sharing | None":
+        """What share groups have on this node, to be looked at; None if it is no broker."""
+        return self._parts.sharing
 
     @property
     def self_registration_endpoints(self) -> dict[str, Endpoint]:

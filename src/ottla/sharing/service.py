@@ -110,6 +110,10 @@ class SharePartitions:
 
     # -- windows ---------------------------------------------------------------
 
+    def windows(self) -> list[SharePartition]:
+        """Return the windows that are loaded, to be looked at."""
+        return [cell.window for cell in self._cells.values()]
+
     def forget(self, key: ShareKey) -> None:
         """Drop a window: what is persisted has changed, or is somebody else's by now."""
         cell = self._cells.pop(key, None)

@@ -21,6 +21,7 @@ from ottla.sim.ledger import InvariantBroken, Ledger
 from ottla.sim.log_store import LogStore
 from ottla.sim.platter import Keep
 from ottla.sim.quorum import quorum
+from ottla.sim.share_steps import share_steps
 from ottla.sim.world import Host, Main, Ports, World
 
 ROUNDS = 16
@@ -195,4 +196,5 @@ SCENARIOS: dict[str, Scenario] = {
     "coordinators": coordinators,
     "transaction-steps": transaction_steps,
     "rebalance-steps": rebalance_steps,
+    "share-steps": share_steps,
 }
