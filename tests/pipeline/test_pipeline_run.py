@@ -3,8 +3,11 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from spark_session import java_missing
 from standalone import JAVA_OPTIONS, executors_started, kill_executor, run_standalone
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
+
+CONNECT_PORT = 15002  # where Spark serves Spark Connect unless told otherwise
 
 MISSING = """
 from pyspark import pipelines as dp
@@ -57,6 +62,15 @@ def pipeline(*words: str, fails: bool = False) -> tuple[str, str]:
     return ended(begin("-m", "ottla.cli.main", "pipeline", *words), fails=fails)
 
 
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """Have a port served, as by another pipeline on this machine; maybe there is one."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            held.enter_context(socket.create_server(("", port)))
+        yield
+
+
 def test_the_example_runs_goes_on_and_says_what_is_wrong(spark_node, request, tmp_path):
     """On a cluster that loses an executor under it; then here, where nothing is read again."""
     world = World(spark_node, request.node.name, tmp_path)
@@ -89,7 +103,8 @@ def test_the_example_runs_goes_on_and_says_what_is_wrong(spark_node, request, tm
     before = world.values(subscribe="shop-revenue")
     (shop / "transformations" / "missing.py").write_text(MISSING)
     settings = ("--set", f"ottla.bootstrap={spark_node.bootstrap}")
-    _, said = pipeline("run", str(shop), *settings, fails=True)
+    with taken(CONNECT_PORT):
+        _, said = pipeline("run", str(shop), *settings, fails=True)
     last = said.splitlines()[-1]
     assert "missing" in last
     assert "shop-nowhere" in last

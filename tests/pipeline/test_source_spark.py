@@ -63,6 +63,9 @@ def test_what_is_wrong_is_said_in_one_sentence(spark: "SparkSession", world: Wor
         subscribe="a", startingOffset="earliest"
     )
     assert "'subscribe': no such topic or partition: not-there" in said(subscribe="not-there")
+    assert "kafka.security.protocol=SASL_SSL is not supported yet; only PLAINTEXT is" in said(
+        subscribe="a", kafka__security__protocol="SASL_SSL"
+    )
     reader = spark.read.schema("value string").format("ottla")
     with pytest.raises(Exception, match="column 'value' is binary, not string"):
         reader.options(**world.options(subscribe="a")).load().collect()

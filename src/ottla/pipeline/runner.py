@@ -40,6 +40,10 @@ _QUIET: Final = {
     # Workers of Python start slowly where others are busy too.
     "spark.python.authenticate.socketTimeout": "120s",
 }
+_SERVED_HERE: Final = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
 _RAISED: Final = re.compile(r"(?:\w+\.)+[A-Z]\w*: ")
 
 
@@ -96,8 +100,9 @@ def pipeline_session(
         builder = builder.remote(where.remote)
     else:
         use_installed_pyspark(project.state / "spark")
+        _serve_on_any_port()
         builder = builder.config("spark.api.mode", "connect").master(where.master)
-        chosen = {**_QUIET, **_kept_in(project), **chosen}
+        chosen = {**_QUIET, **_SERVED_HERE, **_kept_in(project), **chosen}
     _serve_locally(where.master)
     with _started(builder, chosen) as session:
         yield session
@@ -119,6 +124,26 @@ def table_session(
     builder = SparkSession.builder.appName(name).master(master)
     with _started(builder, {**_QUIET, **settings}) as session:
         yield session
+
+
+def _serve_on_any_port() -> None:
+    """Let Spark's client ask the server in this process for its port.
+
+    It would take 15002, where somebody else's pipeline may run.
+    """
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    DefaultChannelBuilder.default_port = staticmethod(_port_of_server)  # type: ignore[method-assign]
+
+
+def _port_of_server() -> int:
+    from pyspark import SparkContext
+
+    assert SparkContext._jvm is not None, "the server is started before its client"
+    service = getattr(
+        SparkContext._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"
+    )
+    return int(service.__getattr__("MODULE$").localPort())
 
 
 def _serve_locally(master: str) -> None:
