@@ -11,7 +11,7 @@ import pytest
 
 from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import Route
-from ottla.cli.warming import PACKAGES, warm
+from ottla.cli.warming import PACKAGES, PAUSE_S, PAUSE_S_MAX, decide_pause_s, warm
 from ottla.config.settings import load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import format_node
@@ -180,6 +180,12 @@ def test_warming_up_loads_all_with_turns_for_others(monkeypatch: pytest.MonkeyPa
     }
     assert wanted <= set(sys.modules)
     assert turns > len(wanted)
+
+
+def test_warming_up_waits_longer_while_others_are_busy() -> None:
+    assert decide_pause_s(0.0) == decide_pause_s(-0.001) == PAUSE_S
+    assert PAUSE_S < decide_pause_s(0.001) < PAUSE_S_MAX
+    assert decide_pause_s(1.0) == PAUSE_S_MAX
 
 
 # -- a start ------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 A start loads what its first clients need. The rest would be loaded by the first request that needs
 it, and that request, with all others on the loop, would wait for dozens of modules. So they are
-loaded while nobody waits: a module per slice, packages whose modules know few others first.
+loaded while nobody waits: a module per slice, packages whose modules know few others first, and
+ever slower the more there is to do, as for a follower that has to catch up.
 """
 
 import asyncio
@@ -27,14 +28,25 @@ PACKAGES: Final = (
 )
 # Most modules take less than a millisecond: the loop is left to others for most of the time.
 PAUSE_S: Final = 0.002
+PAUSE_S_MAX: Final = 0.02
+# How much longer the next pause is than the last one was late: what the loop is late, others use.
+_LATE_TIMES: Final = 8
 
 
 async def warm(packages: Iterable[str] = PACKAGES) -> None:
     """Load every module of ``packages`` that is not loaded yet."""
+    loop, pause_s = asyncio.get_running_loop(), PAUSE_S
     for name in _modules(packages):
         if name not in sys.modules:
             import_module(name)
-            await asyncio.sleep(PAUSE_S)
+            began = loop.time()
+            await asyncio.sleep(pause_s)
+            pause_s = decide_pause_s(loop.time() - began - pause_s)
+
+
+def decide_pause_s(late_s: float) -> float:
+    """Decide for how long to leave the loop to others, by how late the last pause ended."""
+    return min(PAUSE_S + _LATE_TIMES * max(0.0, late_s), PAUSE_S_MAX)
 
 
 def _modules(packages: Iterable[str]) -> Iterator[str]:
