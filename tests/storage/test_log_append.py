@@ -289,6 +289,15 @@ def test_a_follower_takes_a_batch_larger_than_its_own_limits() -> None:
     assert values(log) == [b"x" * 500, b"y" * 500]
 
 
+def test_a_follower_begins_a_segment_where_a_batch_is_too_new_for_the_last() -> None:
+    log = open_log(SimDisk(), LogConfig(segment_ms=1000))
+    times = [NOW, NOW + 1001, NOW]
+    sent = b"".join(batch_of(b"x", base_offset=at, timestamp=time) for at, time in enumerate(times))
+    log.append_at(sent, now=NOW)
+    assert segment_bases(log) == [0, 1]
+    assert len(values(log)) == 3
+
+
 def test_a_follower_learns_of_producers_and_transactions() -> None:
     leader, follower = open_log(SimDisk(), LARGE), open_log(SimDisk(), LARGE)
     append_in_txn(leader, 5, 0, b"a", b"b")

@@ -254,7 +254,17 @@ class Log(LogTail):
         placed = check_replicated(data, self.log_end_offset)
         if not placed:
             return None
-        view = memoryview(data)
+        view, first, last = memoryview(data), placed[0], placed[-1].header.last_offset
+        largest = max(each.header.max_timestamp for each in placed)
+        length = placed[-1].end - first.start
+        if self._segments.active.should_roll(length, last, largest, now):
+            self._append_rolling(view, placed, now)
+        else:
+            self._append_run(view, placed, now)
+        return Appended(first.header.base_offset, last, largest)
+
+    def _append_rolling(self, view: memoryview, placed: list[Placed], now: Millis) -> None:
+        """Write a leader's batches to as many segments as they need."""
         run: list[Placed] = []
         for each in placed:
             length = each.end - run[0].start if run else 0
@@ -263,14 +273,13 @@ class Log(LogTail):
                 run = []
             run.append(each)
         self._append_run(view, run, now)
-        last, largest = placed[-1].header.last_offset, max(each.note[1] for each in placed)
-        return Appended(placed[0].header.base_offset, last, largest)
 
     def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
         """Write a leader's batches that belong in one segment, and take each of them in."""
         markers = [marker_of(view, *each) for each in run]
         for _, header in run:
-            self._note_epoch(header.leader_epoch, header.base_offset)
+            if header.leader_epoch != self.epochs.latest:
+                self._note_epoch(header.leader_epoch, header.base_offset)
         data = view[run[0].start : run[-1].end]
         last, timestamp, _ = run[-1].note
         segment = self._segments.active
@@ -286,7 +295,9 @@ class Log(LogTail):
             raise self._undo(segment, before, error) from error
         self.log_end_offset = Offset(last + 1)
         for (_, header), marker in zip(run, markers, strict=True):
-            self._take_in(segment, header, marker, now)
+            if header.producer_id >= 0:
+                self._take_in(segment, header, marker, now)
+        self.producers.skip_to(Offset(last + 1))
 
     def start_epoch(self, epoch: LeaderEpoch) -> None:
         """Note that a leader of ``epoch`` takes over at the log's end, before it writes."""
