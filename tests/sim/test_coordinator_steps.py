@@ -25,7 +25,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("blow", BLOWS)
+@pytest.mark.parametrize("blow", BLOWS, ids=lambda blow: blow.replace(" ", "-"))
 def test_b1_a_transaction_is_whole_whoever_dies_between_two_steps(blow: str) -> None:
     world = World(VERSION_2)
     torment = TransactionSteps(world, [blow])

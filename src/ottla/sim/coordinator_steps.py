@@ -184,10 +184,14 @@ class Stepped(ClusterTorment):
             self._strike_machine(blow)
 
     def _slow_news(self) -> None:
-        """Let the coordinator hear of a change later than who leads no longer."""
-        names = (self._active().name, self._led_by(self.leader_of(self.topic)).name)
+        """Let somebody hear of a change later than others."""
+        names = (self._active().name, self._led_by(self.late_hearer()).name)
         if names[0] != names[1]:
             self.world.network.link(*names).delay_s = NEWS_DELAY_S
+
+    def late_hearer(self) -> int:
+        """Return who hears late that another leads: the coordinator, which asks the old leader."""
+        return self.leader_of(self.topic)
 
     def victim(self, blow: str) -> str:
         """Return the host of the worker that dies."""

@@ -221,6 +221,10 @@ class ShareSteps(Stepped):
         """Return the watched consumer."""
         return WATCHED
 
+    def late_hearer(self) -> int:
+        """Return the leader of before: it goes on, and may still write state."""
+        return self.leader_of(TOPIC, INDEX)
+
     def other_place(self) -> tuple[str, int]:
         """Return the partition that is shared."""
         return (TOPIC, INDEX)
