@@ -2,6 +2,7 @@
 
 import ast
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,11 @@ IMPURE = {"asyncio", "time", "random", "os", "socket", "threading", "pathlib", "
 PURE_CALLS_BANNED = {"open", "print", "input"}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(SRC).as_posix()
 
@@ -279,7 +285,7 @@ def test_imports_point_down(path: Path) -> None:
     own = room(path)
     if own is None:
         return
-    for imported in imports(ast.parse(path.read_text())):
+    for imported in imports(parsed(path)):
         parts = imported.split(".")
         if parts[0] == "ottla" and len(parts) > 1 and parts[1] in HEIGHT:
             other = parts[1]
@@ -288,7 +294,7 @@ def test_imports_point_down(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODULES if is_pure(p)], ids=name_of)
 def test_rules_are_pure(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert not {name.split(".")[0] for name in imports(tree)} & IMPURE
     for node in ast.walk(tree):
         assert not isinstance(node, ast.AsyncFunctionDef | ast.Await)
@@ -310,7 +316,7 @@ def test_tasks_are_made_by_the_supervisor_alone() -> None:
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES
         if name_of(path) not in TASK_MAKERS
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute)
         and node.attr in {"create_task", "ensure_future"}
         and not (isinstance(node.value, ast.Name) and node.value.id in {"group", "tasks"})
@@ -320,7 +326,7 @@ def test_tasks_are_made_by_the_supervisor_alone() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_every_module_says_what_it_is_and_has_no_test_hooks(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert ast.get_docstring(tree), "every module says in its first line what it is"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -339,7 +345,7 @@ def oversized() -> dict[str, int]:
         text = path.read_text()
         if (lines := text.count("\n")) > FILE_LINES_MAX:
             found[name] = lines
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > FUNCTION_LINES_MAX:

@@ -156,9 +156,16 @@ def test_a_promise_that_is_not_kept_is_told(made: list[Route]) -> None:
 # -- warming up ---------------------------------------------------------------------
 
 
-def test_warming_up_loads_all_with_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("ottla.protocol.internal.")]:
-        monkeypatch.delitem(sys.modules, name)
+def test_warming_up_loads_all_with_turns_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package of its own: ours, loaded twice, would have every class twice."""
+    package = tmp_path / "put_off"
+    package.mkdir()
+    wanted = {f"put_off.part_{number}" for number in range(20)}
+    for name in ("__init__", *(each.partition(".")[2] for each in wanted)):
+        (package / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
     turns = 0
 
     async def count() -> None:
@@ -170,16 +177,14 @@ def test_warming_up_loads_all_with_turns_for_others(monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
             counting = group.create_task(count())
-            await warm(["ottla.protocol.internal"])
+            await warm(["put_off"])
             counting.cancel()
 
     asyncio.run(main())
-    files = (SRC / "protocol" / "internal").glob("*.py")
-    wanted = {f"ottla.protocol.internal.{path.stem}" for path in files} - {
-        "ottla.protocol.internal.__init__"
-    }
     assert wanted <= set(sys.modules)
     assert turns > len(wanted)
+    for name in ("put_off", *wanted):
+        del sys.modules[name]
 
 
 def test_warming_up_waits_longer_while_others_are_busy() -> None:
