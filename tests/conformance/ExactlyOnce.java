@@ -175,7 +175,7 @@ public class ExactlyOnce {
             ExactlyOnce worker = new ExactlyOnce(arguments[0], arguments[1], arguments[2], history);
             try {
                 worker.run();
-            } catch (KafkaException error) {
+            } catch (KafkaException | IllegalStateException error) {
                 System.out.println("begins anew: " + error);
             }
             worker.close();

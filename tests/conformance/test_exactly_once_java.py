@@ -174,9 +174,8 @@ def read_output(cluster: Cluster) -> list[AnyEvent]:
     return [*events, *(Final(time=began, process="reader", partition=name) for name in names)]
 
 
-def kill_one_at_work(workers: Workers) -> str:
-    """Kill a worker that has just written history: it is in the middle of its work."""
-    before = workers.sizes()
+def kill_one_at_work(workers: Workers, before: dict[str, int]) -> str:
+    """Kill a worker as soon as it has written history: it is in the middle of its work."""
     grown: list[str] = []
 
     def has_grown() -> bool:
@@ -201,8 +200,9 @@ def test_java_does_its_work_exactly_once_while_it_and_a_broker_are_killed(
             each.result(SECONDS_MAX)
         with workers_of(kafka, cluster, protocol, tmp_path) as workers:
             for turn in range(ROUNDS):
+                before = workers.sizes()
                 fill(cluster, range(turn * RECORDS, (turn + 1) * RECORDS))
-                name = kill_one_at_work(workers)
+                name = kill_one_at_work(workers, before)
                 if turn == BROKER_DIES_IN:
                     node = chance.choice(cluster.node_ids)
                     cluster.kill(node)
