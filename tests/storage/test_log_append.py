@@ -291,11 +291,12 @@ def test_a_follower_takes_a_batch_larger_than_its_own_limits() -> None:
 
 def test_a_follower_begins_a_segment_where_a_batch_is_too_new_for_the_last() -> None:
     log = open_log(SimDisk(), LogConfig(segment_ms=1000))
+    replicate(log, 0, b"x")
     times = [NOW, NOW + 1001, NOW]
-    sent = b"".join(batch_of(b"x", base_offset=at, timestamp=time) for at, time in enumerate(times))
-    log.append_at(sent, now=NOW)
-    assert segment_bases(log) == [0, 1]
-    assert len(values(log)) == 3
+    sent = [batch_of(b"x", base_offset=at, timestamp=time) for at, time in enumerate(times, 1)]
+    log.append_at(b"".join(sent), now=NOW)
+    assert segment_bases(log) == [0, 2]
+    assert len(values(log)) == 4
 
 
 def test_a_follower_learns_of_producers_and_transactions() -> None:

@@ -281,9 +281,9 @@ class Log(LogTail):
             if header.leader_epoch != self.epochs.latest:
                 self._note_epoch(header.leader_epoch, header.base_offset)
         data = view[run[0].start : run[-1].end]
-        last, timestamp, _ = run[-1].note
+        last, largest = run[-1].header.last_offset, max(each.header.max_timestamp for each in run)
         segment = self._segments.active
-        if segment.should_roll(len(data), last, timestamp, now):
+        if segment.should_roll(len(data), last, largest, now):
             is_far = last - self.log_end_offset > RELATIVE_OFFSET_MAX
             segment = self._roll(run[0].header.base_offset if is_far else self.log_end_offset, now)
         before = segment.size
