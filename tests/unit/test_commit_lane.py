@@ -180,7 +180,7 @@ def test_texts_that_are_none() -> None:
         assert told_both([FIRST, broken]).taken == 0, text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_requests(data: st.DataObject) -> None:
     """Any byte may be wrong, and a frame may end anywhere: both ways say the same."""
