@@ -2,15 +2,18 @@
 
 import io
 import json
+from collections.abc import Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from pyspark.errors import PySparkException
 from source_world import World
+from typer.testing import CliRunner, Result
 
+from ottla.cli.app import app
 from ottla.pipeline.table_job import BadJob, parse_job
 from ottla.pipeline.tables import load_job, run_table
 
@@ -111,13 +114,41 @@ def test_small_files_are_merged_as_the_stream_goes_on(spark, world, table):
     assert read.where("half = 1").count() == 20
 
 
-def test_without_dead_letters_a_bad_record_stops_the_job_by_name(world, table):
+@pytest.fixture
+def ottla(spark, monkeypatch):
+    """``ottla pipeline table``, in the session that is there."""
+
+    @contextmanager
+    def session(name: str, master: str, settings: Mapping[str, str], home: Path):
+        assert (master, settings) == ("local[*]", {"spark.jars": "x.jar"})
+        yield spark
+
+    monkeypatch.setattr("ottla.cli.pipeline_table.table_session", session)
+
+    def run(file: Path) -> Result:
+        words = ["pipeline", "table", str(file), "--set", "spark.jars=x.jar", "-o", "json"]
+        return CliRunner().invoke(app, words)
+
+    return run
+
+
+def test_without_dead_letters_a_bad_record_stops_the_job_by_name(world, table, ottla):
     world.produce(table.topic, [*orders(range(5)), "no json"], partition=1)
-    with pytest.raises(PySparkException, match=f"{table.topic}-1 at offset 5: the value is not"):
-        table.run(dead_letters=None)
+    declared = world.tmp_path / "orders.yaml"
+    declared.write_text(
+        f"""
+        topic: {table.topic}
+        bootstrap: {world.node.bootstrap}
+        value: {{format: json, schema: "{SCHEMA}"}}
+        table: {{path: table}}
+        """
+    )
+    done = ottla(declared)
+    assert done.exit_code == 1
+    assert f"{table.topic}-1 at offset 5: the value is not JSON" in done.stderr.splitlines()[-1]
 
 
-def test_avro_from_a_yaml_file(spark, world, table):
+def test_avro_from_a_yaml_file(spark, world, table, ottla):
     schema = {
         "type": "record",
         "name": "Order",
@@ -144,7 +175,9 @@ def test_avro_from_a_yaml_file(spark, world, table):
         columns: {{place: offset}}
         """
     )
-    run_table(spark, load_job(declared))
+    done = ottla(declared)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"topic": table.topic, "table": str(table.path)}
     assert table.ids == list(range(20))
     assert spark.read.parquet(str(table.path)).columns == ["id", "amount", "place", "ottla_batch"]
 

@@ -22,7 +22,7 @@ def run_declared(file: Path, master: str, settings: Mapping[str, str]) -> Row:
     from ottla.pipeline.table_job import BadJob
     from ottla.pipeline.tables import load_job, run_table
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         job = load_job(file)
         say(f"{job.topic}: starting Spark ({master})")
@@ -37,4 +37,6 @@ def run_declared(file: Path, master: str, settings: Mapping[str, str]) -> Row:
         fail(str(error))
     except PySparkException as error:
         fail(f"{job.topic}: {cause_of(str(error))}")
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return {"topic": job.topic, "table": job.table.name or job.table.path}
