@@ -18,7 +18,7 @@ from ottla.sim.runner import play
 from ottla.sim.world import World
 
 BLOCK = 4
-FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:6").split(":"))
+FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:5").split(":"))
 
 
 class Played(NamedTuple):

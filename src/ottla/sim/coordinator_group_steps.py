@@ -84,7 +84,7 @@ CONSUMER_STEPS: Final = (
 )
 BLOWS: Final = {
     "classic": ("worker", "owner", "gone", "coordinator", "deposed"),
-    "consumer": ("worker", "owner", "coordinator", "deposed", "moved"),
+    "consumer": ("worker", "owner", "coordinator", "moved"),
     "streams": ("worker", "coordinator", "moved"),
 }
 

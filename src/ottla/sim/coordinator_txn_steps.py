@@ -82,7 +82,7 @@ BLOWS: Final = {
     "gone": STEPS[: STEPS.index("end told")],
     "usurped": STEPS,
     "coordinator": STEPS,
-    "deposed": STEPS,
+    "deposed": STEPS[1::2],
     "moved": STEPS,
     # Others matter where they are sent markers.
     "leader": _MARKER_STEPS,

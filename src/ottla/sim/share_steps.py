@@ -53,7 +53,14 @@ STEPS: Final = (
     "answer committed",
     "answer told",
 )
-BLOWS: Final = ("worker", "coordinator", "leader", "deposed", "leader moved")
+BLOWS: Final = {
+    "worker": STEPS,
+    "coordinator": STEPS,
+    "leader": STEPS,
+    "deposed": STEPS[3:],
+    "leader moved": STEPS,
+}
+"""At which steps each blow falls."""
 
 SETTINGS: Final = f"""
 group.share.delivery.count.limit={DELIVERIES_MAX}
@@ -92,7 +99,7 @@ class ShareSteps(Stepped):
 
     def cases(self) -> Sequence[Case]:
         """Return every blow at every step."""
-        return [(blow, step) for blow in self._blows for step in STEPS]
+        return [(blow, step) for blow in self._blows for step in BLOWS[blow]]
 
     def begin_work(self) -> None:
         """Have the group begin at the beginning; start who writes and who reads."""
