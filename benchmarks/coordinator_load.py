@@ -83,6 +83,9 @@ LOADING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+# The transaction before is not over yet. A broker that has waited for that as long as it does
+# says so in words that every producer tries again at.
+BUSY = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
 GROUP_RESOURCE = 32
 PRODUCERS = 8
 RECORD_BYTES = 100
@@ -375,7 +378,7 @@ class _Producer:
             self.done += 1
             return
         produced = parsed(frame, ProduceResponse).responses[0].partition_responses[0]
-        if produced.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        if produced.error_code in BUSY:
             return
         assert produced.error_code == ErrorCode.NONE, produced
         self._is_ending = True
