@@ -42,8 +42,8 @@ class Effort:
     batches: int
 
 
-FULL = Effort(4_000_000, 5, 40)
-QUICK = Effort(2_000_000, 3, 12)
+FULL = Effort(4_000_000, 3, 40)
+QUICK = Effort(2_000_000, 2, 12)
 
 
 def compare(effort: Effort) -> Iterator[Row]:
