@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.client.cluster import NoBroker, Refused
 from ottla.client.topic_partition import TopicPartition
+from ottla.pipeline import requests
 from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient, UnsupportedSecurity, client_for
 from ottla.pipeline.wire import Wire
 from ottla.protocol.api_keys import ApiKey
@@ -69,6 +70,28 @@ class TestTopics:
         assert found["told"].topic_id != bytes(16)
         assert not found["told"].internal
         assert client.topics(None)["told"] == found["told"]
+
+    def test_a_broker_that_knows_none_yet_is_asked_again(self, node, client, monkeypatch):
+        """As one that has just started answers: with topics, and no broker, not even itself."""
+        create(node.bootstrap, "again")
+        produce(node.bootstrap, "again", 3)
+        client.leader(TopicPartition("again", 0))
+        asked = []
+        original = client._metadata
+
+        def metadata(names):
+            reply = original(names)
+            asked.append(names)
+            if len(asked) < 4:
+                client._addresses = {}
+            return reply
+
+        monkeypatch.setattr(client, "_metadata", metadata)
+        client._addresses = {}
+        request = requests.describe_log_dirs({"again": range(1)})
+        sizes = dict(requests.read_sizes(client.call(request, node=1)))
+        assert sizes[TopicPartition("again", 0)] > 0
+        assert len(asked) >= 4
 
     def test_a_name_that_is_none_is_refused(self, client):
         with pytest.raises(Refused, match="INVALID_TOPIC"):

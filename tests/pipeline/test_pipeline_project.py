@@ -129,3 +129,5 @@ def test_a_failure_names_the_dataset_and_the_last_thing_raised():
     failures = [FlowEvent("a.orders", "FAILED", said)]
     assert _cause(failures, said) == "a.orders: ottla.client.cluster.Refused: t: UNKNOWN_TOPIC"
     assert _cause([], "first\nsecond") == "first"
+    both = "ottla.a.Refused: what came of it\nottla.b.NoBroker: what began it"
+    assert _cause([], both) == "ottla.b.NoBroker: what began it"

@@ -274,6 +274,8 @@ class BrokerClient:
         """
         failure = "none is known"
         for _ in self.attempts():
+            if node is not None and node not in self._addresses:
+                self._refresh_nodes()  # one that has just started knows none, not even itself
             for address in self._candidates(node):
                 try:
                     return self._exchange(address, request)
@@ -526,7 +528,8 @@ class BrokerClient:
 
     def _candidates(self, node: int | None) -> list[Address]:
         if node is not None:
-            return [self._address(NodeId(node))]
+            known = self._addresses.get(NodeId(node))
+            return [] if known is None else [known]
         return list(dict.fromkeys((*self._addresses.values(), *self._bootstrap)))
 
     def _address(self, node: NodeId) -> Address:
