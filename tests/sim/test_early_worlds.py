@@ -1,0 +1,46 @@
+"""Whole clusters whose followers append every batch as soon as it is there.
+
+What simulated clients write is less than what a follower takes for worth an append of its own, so
+here it takes anything. All promises of `test_cluster_worlds.py` hold.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.client import connection
+from ottla.replication import arriving, intake
+from ottla.replication.arriving import ArrivingFetch
+from ottla.sim.runner import play
+
+SEEDS = range(6)
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The bytes of everything that is appended before its answer is whole."""
+    logging.disable(logging.CRITICAL)
+    monkeypatch.setattr(intake, "ArrivingFetch", lambda version: ArrivingFetch(version, 1))
+    monkeypatch.setattr(arriving, "_BETWEEN_BYTES_MAX", 100)
+    monkeypatch.setattr(connection, "_HEADER_BYTES_MAX", 24)
+    found: list[int] = []
+    next_part = ArrivingFetch.next
+
+    def noted(self: ArrivingFetch, body: memoryview) -> arriving.Part | None:
+        part = next_part(self, body)
+        if part is not None:
+            found.append(len(part.batches))
+        return part
+
+    monkeypatch.setattr(ArrivingFetch, "next", noted)
+    yield found
+    logging.disable(logging.NOTSET)
+
+
+def test_promises_hold_where_batches_are_appended_as_they_come(early: list[int]) -> None:
+    for seed in SEEDS:
+        outcome = play("cluster", seed)
+        if outcome.error is not None:
+            raise AssertionError(outcome.describe()) from outcome.error
+    assert len(early) > 500
