@@ -15,7 +15,7 @@ from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
 from ottla.sim.log_store import LogStore
 from ottla.sim.runner import Outcome, play, play_scenario
-from ottla.sim.scenarios import SCENARIOS, ServiceMaker, serving, torment
+from ottla.sim.scenarios import SCENARIOS, STEPPED, ServiceMaker, serving, torment
 from ottla.sim.world import Ports, World
 
 SEEDS_MAX = 25
@@ -175,7 +175,8 @@ def test_a_broken_service_is_caught(make: ServiceMaker) -> None:
     assert f"make sim SEED={outcomes[-1].seed}" in outcomes[-1].describe()
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+# Those that strike at every step are played by test_coordinator_steps.py.
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - STEPPED))
 def test_the_scenarios_as_they_are_pass(name: str) -> None:
     outcomes = [play(name, seed) for seed in range(SEEDS_PASSED)]
     assert [outcome.describe() for outcome in outcomes if outcome.error] == []

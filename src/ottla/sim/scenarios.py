@@ -6,7 +6,7 @@ Each takes a fresh world and directs it: hosts, faults, and what must hold.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
 from ottla.sim.cluster import cluster
@@ -198,3 +198,7 @@ SCENARIOS: dict[str, Scenario] = {
     "rebalance-steps": rebalance_steps,
     "share-steps": share_steps,
 }
+
+# These strike at every step in turn, not by chance: a seed takes up to a minute, and more of them
+# tell little more.
+STEPPED: Final = frozenset({"transaction-steps", "rebalance-steps", "share-steps"})

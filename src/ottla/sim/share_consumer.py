@@ -219,8 +219,13 @@ class ShareConsumer(CoordinatorClient):
             self.heard.add("delivered")
         return bool(self.held)
 
-    def _rows(self, response: object, kind: type, what: str) -> list[object]:
-        """Return the answers for partitions that are fine; begin anew otherwise."""
+    def _rows(
+        self, response: object, kind: type, what: str, also: frozenset[ErrorCode] = frozenset()
+    ) -> list[object]:
+        """Return the answers for partitions that are fine; begin anew otherwise.
+
+        ``also``: refusals that this request may meet beside those that any may.
+        """
         if not isinstance(response, kind):
             self._start_over()
             return []
@@ -228,7 +233,7 @@ class ShareConsumer(CoordinatorClient):
         rows = [row for topic in response.responses for row in topic.partitions]  # type: ignore[attr-defined]
         for code in (response.error_code, *(row.error_code for row in rows)):  # type: ignore[attr-defined]
             if code:
-                self.check(ErrorCode(code), AGAIN | EXPECTED | _SESSION, what)
+                self.check(ErrorCode(code), AGAIN | EXPECTED | _SESSION | also, what)
                 self._start_over()
                 return []
         return rows
@@ -264,7 +269,8 @@ class ShareConsumer(CoordinatorClient):
     async def _steal(self) -> None:
         """Reject what another holds, and this one never had.
 
-        That is refused, unless the other has finished it.
+        That is refused, unless the other has finished it. A leader that is new may never have
+        given it to anybody.
         """
         others = [held for name, held in self.shares.held.items() if name != self.name]
         if not self._session or not others or not others[0]:
@@ -280,7 +286,9 @@ class ShareConsumer(CoordinatorClient):
             GROUP, self.member_id, self._session, topics=[topic]
         )
         response = await self.ask(self._leader, request)
-        rows = self._rows(response, acknowledging.ShareAcknowledgeResponse, "ShareAcknowledge")
+        never_given = frozenset({ErrorCode.INVALID_REQUEST})
+        answer = acknowledging.ShareAcknowledgeResponse
+        rows = self._rows(response, answer, "ShareAcknowledge", never_given)
         self.shares.thefts += not rows
         theirs -= self.shares.settled
         if rows and any(self.shares.deliveries.get(at, 0) < DELIVERIES_MAX - 1 for at in theirs):
