@@ -12,7 +12,7 @@ loses what it had not written, and none other dies until that one is in sync aga
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -133,6 +133,21 @@ class ClusterTorment:
         return all(
             set(each.isr) == set(each.replicas) and each.leader >= 0 and not each.is_reassigning()
             for each in topic.partitions.values()
+        )
+
+    def _has_whole(self, names: Sequence[str]) -> bool:
+        """Say whether everybody is up, and every replica of these topics in sync."""
+        if len(self._up()) < len(self.machines):
+            return False
+        image = self._image()
+        topics = [image.topics.named(name) for name in names]
+        return all(
+            topic is not None
+            and all(
+                set(each.isr) == set(each.replicas) and each.leader >= 0
+                for each in topic.partitions.values()
+            )
+            for topic in topics
         )
 
     def _look(self) -> None:

@@ -290,18 +290,7 @@ class Stepped(ClusterTorment):
         raise NotImplementedError
 
     def _is_whole(self) -> bool:
-        if len(self._up()) < len(self.machines):
-            return False
-        image = self._image()
-        found = [image.topics.named(name) for name in self.topics]
-        return all(
-            topic is not None
-            and all(
-                set(each.isr) == set(each.replicas) and each.leader >= 0
-                for each in topic.partitions.values()
-            )
-            for topic in found
-        )
+        return self._has_whole(self.topics)
 
     def _has_all_unfenced(self) -> bool:
         brokers = self._image().cluster.brokers.values()

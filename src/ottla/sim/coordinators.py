@@ -123,18 +123,7 @@ class CoordinatorTorment(ClusterTorment):
     # -- looking ---------------------------------------------------------------
 
     def _is_whole(self) -> bool:
-        if len(self._up()) < len(self.machines):
-            return False
-        image = self._image()
-        topics = [image.topics.named(name) for name in TOPICS]
-        return all(
-            topic is not None
-            and all(
-                set(each.isr) == set(each.replicas) and each.leader >= 0
-                for each in topic.partitions.values()
-            )
-            for topic in topics
-        )
+        return self._has_whole(TOPICS)
 
     def _look(self) -> None:
         super()._look()
