@@ -52,9 +52,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
     """With ``--dist loadgroup``, one worker runs what uses Spark: those files share a session.
 
-    Other files go to a worker whole, so that what a module sets up is set up once. Spark's are the
-    longest and go first, while the other worker does everything else. (The groups of xdist itself
-    change a test's id in a way that pytest 9.2 takes no notice of.)
+    Other files go to a worker whole, so that what a module sets up is set up once. (The groups of
+    xdist itself change a test's id in a way that pytest 9.2 takes no notice of.)
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -65,22 +64,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
             path = nodeid.partition("::")[0]
             return "spark" if path in SPARK else path
 
-        def _assign_work_unit(self, node: object) -> None:
-            if "spark" in self.workqueue:
-                self.workqueue.move_to_end("spark", last=False)
-            super()._assign_work_unit(node)
-
     config.option.loadscopereorder = False  # the order is ours
     return Groups(config, log)
 
 
 # What takes long begins first, so that workers end together; the rest is small change. Worlds come
 # beside Spark, which wants most of the machine, and tests of many processes after them.
-_LONGEST_FIRST = ("pipeline", "sim", "nemesis", "cluster", "faults", "clients", "wire", "storage")
+_LONGEST_FIRST = (
+    "spark",
+    "pipeline",
+    "sim",
+    "nemesis",
+    "cluster",
+    "faults",
+    "clients",
+    "wire",
+    "storage",
+)
 
 
 def _rank(item: pytest.Item) -> int:
-    room = item.path.relative_to(ROOT / "tests").parts[0]
+    path = item.path.relative_to(ROOT)
+    room = "spark" if str(path) in SPARK else path.parts[1]
     return _LONGEST_FIRST.index(room) if room in _LONGEST_FIRST else len(_LONGEST_FIRST)
 
 
