@@ -8,6 +8,7 @@ import pytest
 from ottla.sim.coordinator_group_steps import BLOWS as GROUP_BLOWS
 from ottla.sim.coordinator_group_steps import KINDS, RebalanceSteps
 from ottla.sim.coordinator_txn_steps import BLOWS, STEPS, TransactionSteps
+from ottla.sim.runner import play
 from ottla.sim.share_consumer import DELIVERIES_MAX
 from ottla.sim.share_steps import BLOWS as SHARE_BLOWS
 from ottla.sim.share_steps import ShareSteps
@@ -72,3 +73,8 @@ def test_b18_a_shared_record_is_finished_once_whoever_dies_on_its_way(
     assert shares.expired > 5
     assert shares.thefts > 3
     assert sum(count == DELIVERIES_MAX for count in shares.deliveries.values()) > 5
+
+
+def test_one_seed_gives_one_history_of_shared_records() -> None:
+    """Who waits for records is woken in the order of coming, not of where its object lies."""
+    assert len({play("share-steps", 0).hash for _ in range(3)}) == 1

@@ -85,12 +85,12 @@ class ShareParts(msgspec.Struct, frozen=True):
 
 
 class _Cell(msgspec.Struct, eq=False):
-    """A window and who waits for it. ``writing`` keeps writes in order."""
+    """A window and who waits for it, in the order they came. ``writing`` keeps writes in order."""
 
     window: SharePartition
     writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     burials_failed: int = 0
-    waiting: set[asyncio.Event] = msgspec.field(default_factory=set)
+    waiting: dict[asyncio.Event, None] = msgspec.field(default_factory=dict)
 
     def wake(self) -> None:
         """Tell whoever waits that records may be free."""
@@ -329,11 +329,11 @@ class SharePartitions:
 
     def _watch(self, cell: _Cell, event: asyncio.Event) -> Callable[[], None]:
         """Have ``event`` set when the log grows or records become free."""
-        cell.waiting.add(event)
+        cell.waiting[event] = None
         unsubscribe = cell.window.partition.on_appended(event.set)
 
         def stop() -> None:
-            cell.waiting.discard(event)
+            cell.waiting.pop(event, None)
             unsubscribe()
 
         return stop
