@@ -103,6 +103,12 @@ class StorageFailed(Fault):
         self.reason = reason
 
 
+class ReplicaDamaged(Fault):
+    """A batch that is damaged in this replica, while another one may have it: try again."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class LogDirNotFound(Fault):
     """A path that is none of this broker's ``log.dirs``."""
 

@@ -74,8 +74,9 @@ class FrameSplitter:
     `next_frame` has no more; only then may it ask for `room` again. ``need`` above zero means
     that there is no frame yet and nothing to do. `feed` does all that for bytes at hand.
 
-    The buffer grows to an accepted frame, never to a claimed one, and is kept for the next: up to
-    ``size_kept`` for good, beyond it until `SMALL_FRAMES_MAX` frames did not need it. Frames are
+    The buffer doubles each time that it is full, up to the size of the frame: a claimed length
+    costs no memory, only bytes that arrived do. It is kept for the next frame: up to ``size_kept``
+    for good, beyond it until `SMALL_FRAMES_MAX` frames did not need it. Frames are
     views into it, good until `room` is called. After a fault a splitter is of no more use: nothing
     says where the next frame begins.
     """
@@ -105,7 +106,8 @@ class FrameSplitter:
         """Return where to write what comes next; never empty. Views of earlier frames are void."""
         assert self.need > 0, "take the frames that are there first"
         pending = self._view[self._start : self._end]
-        if self._start + self._wanted() > len(self._view) or not pending:
+        is_full = self._end == len(self._view)
+        if is_full or not pending or (self._start and self._is_beyond_view()):
             self._move_to_front(pending)
         return self._view[self._end :]
 
@@ -166,12 +168,16 @@ class FrameSplitter:
     def _wanted(self) -> int:
         return LENGTH_SIZE + (self._length or 0)
 
+    def _is_beyond_view(self) -> bool:
+        return self._start + self._wanted() > len(self._view)
+
     def _move_to_front(self, pending: memoryview) -> None:
-        """Begin the buffer with what is left, in one that holds the frame under way."""
+        """Begin the buffer with what is left, in a larger one if it is full of that."""
+        fits = len(pending) < len(self._view)
         wanted = max(self._wanted(), self._size_start)
-        fits = wanted <= len(self._view)
         if wanted > self._size_kept:
             wanted = min(-(-wanted // _GROWTH_BYTES) * _GROWTH_BYTES, LENGTH_SIZE + self._size_max)
+        wanted = min(wanted, max(self._size_start, 2 * len(pending)))
         is_spare = len(self._view) > self._size_kept and self._small_frames > SMALL_FRAMES_MAX
         target = self._view if fits and not is_spare else memoryview(bytearray(wanted))
         target[: len(pending)] = pending

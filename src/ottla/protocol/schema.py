@@ -64,6 +64,10 @@ SECRET_FIELDS: Final = frozenset(
 """Names of fields, in any message, that let whoever reads them pose as somebody."""
 
 
+OWN_TAG_FIRST: Final = 10_000
+"""Tags from here on are ours, in messages of Kafka's: far above those that Kafka gives out."""
+
+
 class Message(msgspec.Struct, gc=False):
     """Base of every message and nested struct. Mutable; equal when all fields are.
 

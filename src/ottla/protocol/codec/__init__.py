@@ -9,6 +9,13 @@ Start at `compiled.py` for the entrances, `layout.py` for what a version looks l
 `reading.py` and `writing.py` for the code that is written, `primitives.py` for what it calls.
 """
 
-from ottla.protocol.codec.compiled import decode, decode_prefix, encode, encode_into
+from ottla.protocol.codec.compiled import (
+    decode,
+    decode_prefix,
+    decode_steps,
+    encode,
+    encode_into,
+    encode_steps,
+)
 
-__all__ = ["decode", "decode_prefix", "encode", "encode_into"]
+__all__ = ["decode", "decode_prefix", "decode_steps", "encode", "encode_into", "encode_steps"]

@@ -2,11 +2,13 @@
 
 encode(message, version) -> bytes          encode_into(out, message, version)
 decode(Message, version, buffer)           decode_prefix(Message, version, buffer, position)
+
+For large messages: ``encode_steps`` and ``decode_steps``, generators that yield often.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import error as struct_error
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ottla.protocol.codec.explain import explain
 from ottla.protocol.codec.layout import has_records
@@ -19,10 +21,16 @@ from ottla.protocol.types import Buffer
 
 M = TypeVar("M", bound=Message)
 View = Callable[[Buffer], Buffer]
+StepReader = Callable[[Buffer, int, int], Generator[None, None, tuple[Message, int]]]
+StepWriter = Callable[[bytearray, Message], Generator[None, None, None]]
 
+# What a reader raises for bytes that are no message.
+_BAD_BYTES = (IndexError, struct_error, UnicodeDecodeError)
 # Bounded by the messages and versions there are; nothing from outside adds a key.
 _readers: dict[tuple[type[Message], int], tuple[Reader, View]] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
+_step_readers: dict[tuple[type[Message], int], tuple[StepReader, View]] = {}
+_step_writers: dict[tuple[type[Message], int], StepWriter] = {}
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -90,10 +98,52 @@ def decode_prefix(
         read, view = _reader(message, version)
     try:
         return read(view(buffer), position, len(buffer))  # type: ignore[return-value]
-    except (IndexError, struct_error):
-        raise ProtocolFault(f"{message.__name__} v{version}: ends within a field") from None
-    except UnicodeDecodeError as error:
-        raise ProtocolFault(f"{message.__name__} v{version}: string is not UTF-8") from error
+    except _BAD_BYTES as error:
+        raise _fault(message, version, error) from error
+
+
+def decode_steps(
+    message: type[M], version: int, buffer: Buffer
+) -> Generator[None, None, tuple[M, int]]:
+    """Decode as `decode_prefix` does, yielding often. The buffer must not change meanwhile.
+
+    Raises:
+        ProtocolFault, UnsupportedVersion: as `decode_prefix`.
+    """
+    found = _step_readers.get((message, version))
+    if found is None:
+        _, view = _reader(message, version)
+        made = write_reader(message, version, is_flexible(message, version), in_steps=True)
+        found = cast("StepReader", made), view
+        _step_readers[message, version] = found
+    read, view = found
+    try:
+        return (yield from read(view(buffer), 0, len(buffer)))  # type: ignore[return-value]
+    except _BAD_BYTES as error:
+        raise _fault(message, version, error) from error
+
+
+def encode_steps(out: bytearray, message: Message, version: int) -> Generator[None, None, None]:
+    """Append a message's bytes to ``out`` as `encode_into` does, yielding often.
+
+    Raises:
+        ValueError: as `encode`; ``out`` is of no use then.
+    """
+    write = _step_writers.get((type(message), version))
+    if write is None:
+        _writer(type(message), version)
+        flexible = is_flexible(type(message), version)
+        made = write_writer(type(message), version, flexible, in_steps=True)
+        write = _step_writers[type(message), version] = cast("StepWriter", made)
+    try:
+        yield from write(out, message)
+    except (struct_error, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{type(message).__name__} v{version}: {error}") from error
+
+
+def _fault(message: type[Message], version: int, error: Exception) -> ProtocolFault:
+    what = "string is not UTF-8" if isinstance(error, UnicodeError) else "ends within a field"
+    return ProtocolFault(f"{message.__name__} v{version}: {what}")
 
 
 def is_flexible(message: type[Message], version: int) -> bool:
@@ -105,7 +155,7 @@ def is_flexible(message: type[Message], version: int) -> bool:
 def _reader(message: type[Message], version: int) -> tuple[Reader, View]:
     if not covers(message.SCHEMA.versions, version):
         raise UnsupportedVersion(f"{message.__name__} has no version {version}")
-    reader = write_reader(message, version, is_flexible(message, version))
+    reader = cast("Reader", write_reader(message, version, is_flexible(message, version)))
     # Bytes are quicker to index and slice; records must not be copied.
     view: View = memoryview if has_records(message, version) else bytes
     entry = _readers[message, version] = reader, view
@@ -115,6 +165,6 @@ def _reader(message: type[Message], version: int) -> tuple[Reader, View]:
 def _writer(message: type[Message], version: int) -> Writer:
     if not covers(message.SCHEMA.versions, version):
         raise ValueError(f"{message.__name__} has no version {version}")
-    writer = write_writer(message, version, is_flexible(message, version))
+    writer = cast("Writer", write_writer(message, version, is_flexible(message, version)))
     _writers[message, version] = writer
     return writer

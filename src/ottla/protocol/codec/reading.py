@@ -5,9 +5,14 @@ It has the shape ``read(buffer, position, end) -> (message, position)`` and no c
 the length of the string or array behind them (the first byte of it, where it is a varint: there
 is always one). Arrays of structs become loops with the element's code inside.
 
+In steps, the same function is a generator that yields every `ELEMENTS_PER_STEP` elements, so that a
+large message can be decoded without holding the event loop.
+
 Running off the end of the buffer surfaces as ``IndexError`` or ``struct.error``, which the
 caller turns into a fault; slices, which never fail, are checked before they are taken.
 """
+
+from collections.abc import Callable
 
 from ottla.protocol.codec import primitives
 from ottla.protocol.codec.layout import (
@@ -21,7 +26,7 @@ from ottla.protocol.codec.layout import (
     layout_of,
     size_min,
 )
-from ottla.protocol.codec.source import Source
+from ottla.protocol.codec.source import ELEMENTS_PER_STEP, VALUES_PER_STEP, Source
 from ottla.protocol.schema import Kind, Message, Type
 
 _WIDTHS = {"B": 1, **{FORMATS[kind]: size for kind, size in SIZES.items()}}
@@ -34,21 +39,24 @@ _HELPERS = {
 }
 
 
-def write_reader(struct: type[Message], version: int, is_flexible: bool) -> primitives.Reader:
-    """Return the decoder of a version.
+def write_reader(
+    struct: type[Message], version: int, is_flexible: bool, *, in_steps: bool = False
+) -> Callable[..., object]:
+    """Return the decoder of a version: a `primitives.Reader`, or a generator function in steps.
 
     Its buffer must be ``bytes``, or a memoryview of bytes where the message has records.
     """
-    writer = _ReaderWriter(struct, version)
+    writer = _ReaderWriter(struct, version, in_steps)
     writer.write(layout_of(struct, version, is_flexible))
     title = f"read {struct.__name__} v{version}"
     return writer.source.function("read", title)  # type: ignore[return-value]
 
 
 class _ReaderWriter:
-    def __init__(self, struct: type[Message], version: int) -> None:
+    def __init__(self, struct: type[Message], version: int, in_steps: bool) -> None:
         self.source = Source()
         self.source.names.update(_HELPERS)
+        self._in_steps = in_steps
         self._version = version
         self._is_view = has_records(struct, version)
         self._title = f"{struct.__name__} v{version}"
@@ -56,6 +64,9 @@ class _ReaderWriter:
 
     def write(self, layout: Layout) -> None:
         with self.source.block("def read(buffer, position, end):"):
+            if self._in_steps:
+                self.source.line("yield")
+                self.source.line("steps = 0")
             message = self._struct(layout, "")
             self.source.line(f"return {message}, position")
 
@@ -231,12 +242,26 @@ class _ReaderWriter:
             stop = f"position + {count} * 16"
             self.source.line(f"{variable} = [{piece} for at in range(position, {stop}, 16)]")
             self.source.line(f"position = {stop}")
+        elif element.kind in FORMATS and self._in_steps:
+            self._values_in_steps(variable, count, FORMATS[element.kind], least)
         elif element.kind in FORMATS:
             unpacks = self.source.packings(FORMATS[element.kind], "unpack_from")
             self.source.line(f"{variable} = list({unpacks}[{count}](buffer, position))")
             self.source.line(f"position += {scaled}")
         else:
             self._loop(element, part, path, (variable, count))
+
+    def _values_in_steps(self, variable: str, count: str, formats: str, width: int) -> None:
+        left, taken = self.source.fresh("left"), self.source.fresh("taken")
+        unpacks = self.source.packings(formats, "unpack_from")
+        self.source.line(f"{variable} = []")
+        self.source.line(f"{left} = {count}")
+        with self.source.block(f"while {left}:"):
+            self.source.line(f"{taken} = min({left}, {VALUES_PER_STEP})")
+            self.source.line(f"{variable}.extend({unpacks}[{taken}](buffer, position))")
+            self.source.line(f"position += {taken} * {width}")
+            self.source.line(f"{left} -= {taken}")
+            self.source.line("yield")
 
     def _loop(self, element: Type, part: Part, path: str, names: tuple[str, str]) -> None:
         variable, count = names
@@ -252,3 +277,5 @@ class _ReaderWriter:
                 value = self._value(element, inner, path)
                 self._flush()
             self.source.line(f"{append}({value})")
+            if self._in_steps:
+                self.source.step(ELEMENTS_PER_STEP)

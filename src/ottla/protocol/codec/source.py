@@ -3,6 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import Struct
+from typing import Final
+
+# Structs or strings that a codec in steps reads or writes between two yields, and plain numbers.
+ELEMENTS_PER_STEP: Final = 128
+VALUES_PER_STEP: Final = 8192
 
 
 class _Packings(dict[int, object]):
@@ -46,6 +51,12 @@ class Source:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def step(self, every: int) -> None:
+        """Count one element in the local ``steps``, and yield at each ``every``-th."""
+        self.line("steps += 1")
+        with self.block(f"if not steps % {every}:"):
+            self.line("yield")
 
     def fresh(self, stem: str) -> str:
         """Return a name that nothing else has; ``stem`` is for whoever reads the source."""

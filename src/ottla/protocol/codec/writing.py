@@ -2,9 +2,12 @@
 
 It has the shape ``write(out, message)``, appends to the bytearray ``out``, and mirrors
 `reading`: fields of a fixed size and the length behind them are packed in one call, elements
-of arrays in loops. What does not fit its field fails somewhere in the middle, with whatever
+of arrays in loops. In steps, it is a generator that yields every `ELEMENTS_PER_STEP` elements.
+What does not fit its field fails somewhere in the middle, with whatever
 error Python has for it; the caller removes the half that was written and asks `explain` why.
 """
+
+from collections.abc import Callable
 
 from ottla.protocol.codec import primitives
 from ottla.protocol.codec.layout import (
@@ -15,7 +18,7 @@ from ottla.protocol.codec.layout import (
     element_layout,
     layout_of,
 )
-from ottla.protocol.codec.source import Source
+from ottla.protocol.codec.source import ELEMENTS_PER_STEP, Source
 from ottla.protocol.schema import Kind, Message, Type
 
 _HELPERS = {
@@ -23,16 +26,19 @@ _HELPERS = {
 }
 
 
-def write_writer(struct: type[Message], version: int, is_flexible: bool) -> primitives.Writer:
-    """Return the encoder of a version."""
-    writer = _WriterWriter(version)
+def write_writer(
+    struct: type[Message], version: int, is_flexible: bool, *, in_steps: bool = False
+) -> Callable[..., object]:
+    """Return the encoder of a version: a `primitives.Writer`, or a generator function in steps."""
+    writer = _WriterWriter(version, in_steps)
     writer.write(layout_of(struct, version, is_flexible))
     title = f"write {struct.__name__} v{version}"
     return writer.source.function("write", title)  # type: ignore[return-value]
 
 
 class _WriterWriter:
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, in_steps: bool) -> None:
+        self._in_steps = in_steps
         self.source = Source()
         self.source.names.update(_HELPERS)
         self._version = version
@@ -43,8 +49,12 @@ class _WriterWriter:
         with self.source.block("def write(out, message):"):
             # A message of no fields, in a version without tags, is no bytes at all.
             self.source.line("pass")
+            if self._in_steps:
+                self.source.line("yield")
+                self.source.line("steps = 0")
             self._struct(layout, "message")
             self._flush()
+        self._in_steps = False  # tagged fields are written by functions of their own, in one go
         while self._later:
             self._tags_function(*self._later.pop())
 
@@ -204,3 +214,5 @@ class _WriterWriter:
             else:
                 self._value(element, inner, item)
             self._flush()
+            if self._in_steps:
+                self.source.step(ELEMENTS_PER_STEP)

@@ -10,10 +10,12 @@ from msgspec import field
 
 from ottla.protocol.schema import (
     BOOL,
+    BYTES,
     INT8,
     INT16,
     INT32,
     INT64,
+    OWN_TAG_FIRST,
     STRING,
     UINT16,
     UUID,
@@ -264,14 +266,25 @@ class FeatureLevelRecord(Message):
 class NoOpRecord(Message):
     """Nothing; shows that the active controller is alive.
 
+    The tagged fields are ours, and Kafka's nodes skip them: the id, API and reply of a forwarded
+    request whose change is in the same batch (see `ottla.metadata.answered`).
+
     Version 0, flexible from 0.
     """
+
+    request_id: Uuid = ZERO_UUID
+    request_api_key: int = 0
+    reply: bytes = b""
 
     SCHEMA: ClassVar[Schema] = Schema(
         versions=(0, 0),
         flexible=0,
         api_key=20,
-        fields=(),
+        fields=(
+            Field("request_id", UUID, (0, 0), tag=OWN_TAG_FIRST, tagged=(0, 0)),
+            Field("request_api_key", INT16, (0, 0), tag=OWN_TAG_FIRST + 1, tagged=(0, 0)),
+            Field("reply", BYTES, (0, 0), tag=OWN_TAG_FIRST + 2, tagged=(0, 0)),
+        ),
     )
 
 

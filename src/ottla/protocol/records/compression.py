@@ -12,10 +12,13 @@ What a codec wraps around its data, as Kafka's clients write it::
 Packed bytes come from anybody, so a stated size is never allocated: output is taken in pieces
 until the data ends or the bound is passed. A stream that is cut off, and bytes behind its end,
 are refused: a batch has exactly one.
+
+`decompress` takes every such stream, for what is stored must stay readable. `check_readable`
+refuses those that Kafka's or librdkafka's consumers cannot unpack; a producer may send no other.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -35,8 +38,18 @@ _INT32: Final = Struct(">i")
 # Three bytes of snappy become 64 at most; whoever states more than this has lied.
 _SNAPPY_RATIO_MAX: Final = 22
 
+PIECE_BYTES: Final = 256 * 1024
+"""Of what is unpacked piece by piece: well below a millisecond of work."""
+
 _PIECE_BYTES_MIN: Final = 64 * 1024
 _GZIP_WBITS: Final = 31  # a gzip header around a window of 32 KiB
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_FLAGS_JUDGED: Final = 0b1110_0011
+_LZ4_FLAGS_KNOWN: Final = 0b0110_0000  # version 1, independent blocks
+_LZ4_BLOCK_JUDGED: Final = 0b1100_1111
+_LZ4_BLOCK_KNOWN: Final = 0b0100_0000
+_ZSTD_WINDOW_BYTES_MAX: Final = 128 << 20  # what zstd's streams take unless told otherwise
 _ZSTD_IDLE: Final[list[zstandard.ZstdDecompressor]] = []  # in use by nobody
 _ZSTD_IDLE_MAX: Final = 4
 _ZSTD_RATIO_MAX: Final = 32  # what is packed tighter is unpacked piece by piece
@@ -92,6 +105,37 @@ def decompress(codec: Compression, data: Buffer, bytes_max: int) -> bytes:
         raise InvalidRecord(f"{codec.name.lower()} data does not unpack: {error}") from error
 
 
+def unpack_pieces(codec: Compression, data: Buffer, bytes_max: int) -> Iterator[bytes]:
+    """Yield what ``data`` unpacks to, piece by piece, so that the reader may stop at any.
+
+    Pieces are `PIECE_BYTES` or less, but for a block of snappy, which comes whole.
+
+    Raises:
+        InvalidRecord: as `decompress`; `UnpacksToMore` once ``bytes_max`` is passed.
+    """
+    bytes_left = bytes_max
+    try:
+        for piece in _PIECES[codec](memoryview(data), bytes_max):
+            bytes_left -= len(piece)
+            if bytes_left < 0:
+                raise _too_large(codec, bytes_max)
+            yield piece
+    except _CODEC_ERRORS as error:
+        raise InvalidRecord(f"{codec.name.lower()} data does not unpack: {error}") from error
+
+
+def check_readable(codec: Compression, data: Buffer) -> None:
+    """Check that consumers can unpack ``data``, as far as `decompress` does not check it.
+
+    Raises:
+        InvalidRecord: they cannot.
+    """
+    if codec is Compression.LZ4:
+        _check_lz4_descriptor(memoryview(data))
+    elif codec is Compression.ZSTD:
+        _check_zstd_header(memoryview(data))
+
+
 # lz4's binding tells a broken frame by RuntimeError alone.
 _CODEC_ERRORS: Final = (
     zlib.error,
@@ -101,8 +145,12 @@ _CODEC_ERRORS: Final = (
 )
 
 
-def _too_large(codec: Compression, bytes_max: int) -> InvalidRecord:
-    return InvalidRecord(f"{codec.name.lower()} data unpacks to more than {bytes_max} bytes")
+class UnpacksToMore(InvalidRecord):
+    """The data unpacks to more than was allowed."""
+
+
+def _too_large(codec: Compression, bytes_max: int) -> UnpacksToMore:
+    return UnpacksToMore(f"{codec.name.lower()} data unpacks to more than {bytes_max} bytes")
 
 
 def _not_one_stream(codec: Compression, *, is_cut: bool) -> InvalidRecord:
@@ -131,6 +179,19 @@ def _decompress_gzip(data: memoryview, bytes_max: int) -> bytes:
     return unpacked
 
 
+def _gzip_pieces(data: memoryview, bytes_max: int) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(_GZIP_WBITS)
+    fed: Buffer = data
+    while not unpacker.eof:
+        piece = unpacker.decompress(fed, PIECE_BYTES)
+        fed = unpacker.unconsumed_tail
+        if not piece and not fed and not unpacker.eof:
+            raise _not_one_stream(Compression.GZIP, is_cut=True)
+        yield piece
+    if unpacker.unused_data:
+        raise _not_one_stream(Compression.GZIP, is_cut=False)
+
+
 # -- snappy ------------------------------------------------------------------
 
 
@@ -144,23 +205,27 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
+    return b"".join(_snappy_pieces(data, bytes_max))
+
+
+def _snappy_pieces(data: memoryview, bytes_max: int) -> Iterator[bytes]:
+    """Yield one block after the other."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, bytes_max)
+        yield _decompress_snappy_block(data, bytes_max)
+        return
     if len(data) < _XERIAL_HEADER.size:
         raise _not_one_stream(Compression.SNAPPY, is_cut=True)
     _, version, _ = _XERIAL_HEADER.unpack_from(data)
     if version < _XERIAL_VERSION:
         raise InvalidRecord(f"snappy stream of version {version}")
-    blocks: list[bytes] = []
     bytes_left = bytes_max
     position = _XERIAL_HEADER.size
     while position < len(data):
         end = _xerial_block_end(data, position)
         block = _decompress_snappy_block(data[position + _INT32.size : end], bytes_left)
         bytes_left -= len(block)
-        blocks.append(block)
+        yield block
         position = end
-    return b"".join(blocks)
 
 
 def _xerial_block_end(data: memoryview, position: int) -> int:
@@ -231,6 +296,35 @@ def _decompress_lz4(data: memoryview, bytes_max: int) -> bytes:
     return b"".join(pieces)
 
 
+def _lz4_pieces(data: memoryview, bytes_max: int) -> Iterator[bytes]:
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    fed: Buffer = data
+    while not unpacker.eof:
+        piece = unpacker.decompress(fed, PIECE_BYTES)
+        fed = b""
+        if not piece and not unpacker.eof:
+            raise _not_one_stream(Compression.LZ4, is_cut=True)
+        yield piece
+    if unpacker.unused_data:
+        raise _not_one_stream(Compression.LZ4, is_cut=False)
+
+
+def _check_lz4_descriptor(data: memoryview) -> None:
+    """Refuse what Kafka's reader does: it knows blocks that stand alone, and no dictionaries.
+
+    A frame opens with its magic, then two bytes of flags: version (2 bits), independent blocks,
+    block checksums, content size, content checksum, reserved, dictionary; and reserved, the
+    blocks' size (3 bits, 4 to 7), reserved (4 bits).
+    """
+    if len(data) < _LZ4_FLAGS_AT + 2 or bytes(data[:_LZ4_FLAGS_AT]) != _LZ4_MAGIC:
+        raise InvalidRecord("lz4 data without a frame's magic")
+    flags, block = data[_LZ4_FLAGS_AT], data[_LZ4_FLAGS_AT + 1]
+    if flags & _LZ4_FLAGS_JUDGED != _LZ4_FLAGS_KNOWN:
+        raise InvalidRecord(f"lz4 frame with flags {flags:#04x}: linked blocks, or unknown ones")
+    if block & _LZ4_BLOCK_JUDGED != _LZ4_BLOCK_KNOWN:
+        raise InvalidRecord(f"lz4 frame with block descriptor {block:#04x}")
+
+
 def _piece_bytes(data: memoryview) -> int:
     """Enough to take most data in one piece, and bounded by what was sent."""
     return max(_PIECE_BYTES_MIN, 8 * len(data))
@@ -265,6 +359,16 @@ def _decompress_zstd(data: memoryview, bytes_max: int) -> bytes:
     raise _too_large(Compression.ZSTD, bytes_max)
 
 
+def _zstd_pieces(data: memoryview, bytes_max: int) -> Iterator[bytes]:
+    if _zstd_frame(data)[0] != len(data):
+        raise _not_one_stream(Compression.ZSTD, is_cut=False)
+    if zstandard.frame_content_size(data) > bytes_max:
+        raise _too_large(Compression.ZSTD, bytes_max)
+    with zstandard.ZstdDecompressor().stream_reader(data) as unpacker:
+        while piece := unpacker.read(PIECE_BYTES):
+            yield piece
+
+
 def _decompress_zstd_within(data: memoryview, room: int) -> bytes | None:
     """Unpack in one go what fits into ``room``, as most does; None where that fails.
 
@@ -283,6 +387,18 @@ def _decompress_zstd_within(data: memoryview, room: int) -> bytes | None:
     finally:
         if len(_ZSTD_IDLE) < _ZSTD_IDLE_MAX:
             _ZSTD_IDLE.append(unpacker)
+
+
+def _check_zstd_header(data: memoryview) -> None:
+    """Refuse windows that readers of streams do not allocate, and dictionaries nobody has."""
+    try:
+        parameters = zstandard.get_frame_parameters(data)
+    except zstandard.ZstdError as error:
+        raise InvalidRecord(f"zstd data without a frame: {error}") from error
+    if parameters.window_size > _ZSTD_WINDOW_BYTES_MAX:
+        raise InvalidRecord(f"zstd frame with a window of {parameters.window_size} bytes")
+    if parameters.dict_id:
+        raise InvalidRecord(f"zstd frame with dictionary {parameters.dict_id}")
 
 
 def _zstd_frame(data: memoryview) -> tuple[int, int]:
@@ -320,4 +436,10 @@ _DECOMPRESS: Final[dict[Compression, Callable[[memoryview, int], bytes]]] = {
     Compression.SNAPPY: _decompress_snappy,
     Compression.LZ4: _decompress_lz4,
     Compression.ZSTD: _decompress_zstd,
+}
+_PIECES: Final[dict[Compression, Callable[[memoryview, int], Iterator[bytes]]]] = {
+    Compression.GZIP: _gzip_pieces,
+    Compression.SNAPPY: _snappy_pieces,
+    Compression.LZ4: _lz4_pieces,
+    Compression.ZSTD: _zstd_pieces,
 }

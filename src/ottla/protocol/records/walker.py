@@ -471,6 +471,70 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
     data="const unsigned char[::1]",
     data_end=cython.int,
     position=cython.int,
+    body=cython.int,
+    length=cython.int,
+    index=cython.int,
+    records=cython.int,
+    base=cython.longlong,
+    stamp=cython.longlong,
+    delta_min=cython.longlong,
+    delta_max=cython.longlong,
+    newest=cython.longlong,
+    oldest=cython.longlong,
+    newest_index=cython.int,
+    number=cython.int,
+    key_length=cython.int,
+    has_null_key=cython.bint,
+)
+def check_some(
+    buffer: Buffer, first: int, count: int, base_timestamp: int
+) -> tuple[int, int, tuple[int, int, bool, int]]:
+    """Check records ``first`` to ``count`` of a batch as far as they lie whole in ``buffer``.
+
+    For records that are unpacked piece by piece. Return the bytes they take, the number of the
+    record that is next, and the fields of a summary of these alone, which counts if any was whole.
+
+    Raises:
+        InvalidRecord: as `check_records`.
+    """
+    data = memoryview(buffer)
+    data_end, records, position, index = len(buffer), count, 0, first
+    delta_min, delta_max, base = _INT64_LOWEST, _INT64_HIGHEST, base_timestamp
+    if base < 0:
+        delta_min = _INT64_LOWEST - base
+    else:
+        delta_max = _INT64_HIGHEST - base
+    newest, oldest, newest_index, has_null_key = delta_min, delta_max, index, False
+    while index < records:
+        body, length = _varint(data, position, data_end)
+        if body > data_end and data_end - position < 5:
+            break
+        if body > data_end or length < 6:
+            raise _malformed(index, position)
+        if length > data_end - body:
+            break
+        body, stamp, number, _, key_length, _, _, _, _ = _record(data, position, data_end)
+        if body < 0:
+            raise _malformed(index, position)
+        if number != index:
+            raise InvalidRecord(f"offset delta {number} where {index} was due")
+        if stamp < delta_min or stamp > delta_max:
+            raise InvalidRecord("a timestamp of more than 64 bits")
+        if stamp > newest:
+            newest = stamp
+            newest_index = index
+        oldest = min(oldest, stamp)
+        if key_length < 0:
+            has_null_key = True
+        position = body
+        index += 1
+    return position, index, (newest, newest_index, bool(has_null_key), oldest)
+
+
+@cython.locals(
+    data="const unsigned char[::1]",
+    data_end=cython.int,
+    position=cython.int,
     start=cython.int,
     index=cython.int,
     records=cython.int,
