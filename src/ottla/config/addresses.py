@@ -108,3 +108,18 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
             raise BadAddress(f"{name!r} must have one protocol only")
         found[name.upper()] = SecurityProtocol[protocol.upper()]
     return found
+
+
+def parse_host_counts(text: str) -> list[tuple[str, int]]:
+    """Read ``host:count,...``; an IPv6 address may be in brackets.
+
+    Raises:
+        BadAddress: it is not of this form.
+    """
+    found = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        host, _, count = item.rpartition(":")
+        if not host or not (count.isascii() and count.isdecimal() and len(count) <= 10):
+            raise BadAddress(f"must be host:count, not {item!r}")
+        found.append((host.strip().removeprefix("[").removesuffix("]"), int(count)))
+    return found

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ottla.config.addresses import parse_voter
+from ottla.config.addresses import BadAddress, parse_host_counts, parse_voter
 from ottla.config.errors import Problem
 from ottla.config.generated import BrokerConfig, GroupConfig, TopicConfig
 from ottla.config.listeners import Listeners
@@ -17,9 +17,20 @@ def broker_problems(config: BrokerConfig, listeners: Listeners) -> Iterator[Prob
     yield from _roles(config, listeners)
     yield from _log(config)
     yield from _replication(config)
-    yield from _network(config, listeners)
+    yield from _network(config)
     yield from _groups(config)
     yield from _remote(config)
+
+
+def dynamic_broker_problems(config: BrokerConfig) -> Iterator[Problem]:
+    """Everything wrong with the settings that can be altered while a node runs, taken together."""
+    yield from _log(config)
+    yield from _network(config)
+    try:
+        parse_host_counts(config.max_connections_per_ip_overrides)
+    except BadAddress as error:
+        text = config.max_connections_per_ip_overrides
+        yield Problem("max.connections.per.ip.overrides", text, str(error))
 
 
 def _node(config: BrokerConfig) -> Iterator[Problem]:
@@ -88,6 +99,10 @@ def _log(config: BrokerConfig) -> Iterator[Problem]:
             str(config.log_cleaner_dedupe_buffer_size),
             "must be more than 1048576 per thread of log.cleaner.threads",
         )
+    # NaN is not greater either.
+    if not config.log_cleaner_io_buffer_load_factor > 0:
+        factor = config.log_cleaner_io_buffer_load_factor
+        yield Problem("log.cleaner.io.buffer.load.factor", str(factor), "must be more than 0")
     for key, codec in (
         ("offsets.topic.compression.codec", config.offsets_topic_compression_codec),
         (
@@ -115,7 +130,7 @@ def _replication(config: BrokerConfig) -> Iterator[Problem]:
         )
 
 
-def _network(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
+def _network(config: BrokerConfig) -> Iterator[Problem]:
     queued = config.queued_max_request_bytes
     if 0 < queued < config.socket_request_max_bytes:
         rule = "must be at least socket.request.max.bytes"

@@ -1,8 +1,8 @@
 """What DescribeConfigs tells: each key's value, where it comes from and what else was set.
 
 Synonyms come strongest first: the topic's or group's own value, then dynamic for the broker,
-dynamic for the cluster, static, default; the head is the one in force. Secrets and keys that
-nobody knows are marked sensitive and have no value.
+dynamic for the cluster, static, default; the head is the one in force. Secrets and unknown keys
+are marked sensitive and have no value. An internal key is listed only where it is set.
 """
 
 import enum
@@ -58,9 +58,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def describe_topic(overrides: Texts, layers: Layers) -> list[Entry]:
-    """Every key of a topic."""
+    """Every key of a topic; an internal one only where it is set."""
     entries = []
-    for key in _listed(Scope.TOPIC):
+    for key in KEYS[Scope.TOPIC].values():
+        if key.internal and key.name not in overrides:
+            continue
         value = to_text(effective_value(Scope.TOPIC, key.name, overrides, layers))
         inherited: tuple[Synonym, ...] = ()
         if key.name in TOPIC_FALLBACK:
@@ -81,18 +83,31 @@ def describe_group(overrides: Texts, layers: Layers) -> list[Entry]:
 
 
 def describe_client_metrics(overrides: Texts) -> list[Entry]:
-    """The keys a subscription sets; those it does not set are not listed."""
+    """Every key of a client metrics subscription.
+
+    As in Kafka, only a key that the subscription sets has a synonym: its own value.
+    """
+    entries = []
+    for key in _listed(Scope.CLIENT_METRICS):
+        value = to_text(effective_value(Scope.CLIENT_METRICS, key.name, overrides, Layers()))
+        is_set = key.name in overrides
+        own = (Synonym(key.name, value, Source.CLIENT_METRICS),) if is_set else ()
+        entries.append(_entry(key, value, own))
+    return entries
+
+
+def describe_loggers(levels: Texts) -> list[Entry]:
+    """The loggers of one broker with their levels (KIP-412); Kafka gives them no type."""
     return [
-        Entry(name, text, Source.CLIENT_METRICS, (), False, False, UNKNOWN_TYPE, None)
-        for name, text in overrides.items()
+        Entry(name, level, Source.DYNAMIC_BROKER_LOGGER, (), False, False, UNKNOWN_TYPE, None)
+        for name, level in levels.items()
     ]
 
 
 def describe_broker(layers: Layers) -> list[Entry]:
-    """Every key of one broker, and what else was set for it."""
+    """Every key of one broker, and what else was set for it: internal and unknown keys included."""
     names = [key.name for key in _listed(Scope.BROKER) if key.name not in DYNAMIC_ONLY]
-    extra = sorted({name for level in layers.strongest_first() for name in level} - set(names))
-    names += [name for name in extra if name not in _BROKER or name in DYNAMIC_ONLY]
+    names += sorted({name for level in layers.strongest_first() for name in level} - set(names))
     return [_broker_entry(name, _broker_synonyms(name, layers)) for name in names]
 
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from ottla.config.dynamic import WITHOUT_EFFECT
 from ottla.config.key import Importance, Key, Required, Scope
 from ottla.config.keys import KEYS, fields_of
 from ottla.config.unsupported import UNSUPPORTED_KEYS
@@ -103,6 +104,16 @@ def render_docs() -> str:
         ranks = list(Importance)
         keys = sorted(KEYS[scope].values(), key=lambda key: (ranks.index(key.importance), key.name))
         parts.append("\n".join(map(_row, (key for key in keys if not key.internal))) + "\n")
+    parts.append("## Dynamic keys without effect\n")
+    parts.append(
+        "They can be altered at run time, are validated and described as in Kafka, and change "
+        "nothing; the broker's log says so. A value that names another class than Kafka's default "
+        "is refused, and so is one that asks for TLS or SASL. Every other dynamic key is applied "
+        "at once.\n"
+    )
+    parts.append("| Key | Why |\n|---|---|")
+    parts.append("\n".join(f"| `{name}` | {WITHOUT_EFFECT[name]} |"
+                           for name in sorted(WITHOUT_EFFECT)) + "\n")  # fmt: skip
     parts.append("## Keys without effect\n")
     parts.append("They may stay in a file: a warning names them. Those refused stop the node.\n")
     parts.append("| Key | What happens | Why |\n|---|---|---|")

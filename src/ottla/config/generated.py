@@ -428,6 +428,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_cleaner_max_compaction_lag_ms: int = 9223372036854775807
     """``log.cleaner.max.compaction.lag.ms``: A record stays uncompacted for at most this long."""
 
+    log_scrub_enable: bool = True
+    """``log.scrub.enable``: Read stored segments in the background and check each batch's CRC;
+    repair a damaged replica from another one."""
+
+    log_scrub_interval_ms: int = 604800000
+    """``log.scrub.interval.ms``: How often each log is checked from its start to its end."""
+
+    log_scrub_max_bytes_per_second: int = 10485760
+    """``log.scrub.max.bytes.per.second``: The check reads no more than this a second."""
+
     compression_type: str = "producer"
     """``compression.type``: How batches are stored: as the producer sent them, or in this
     compression."""
@@ -1142,6 +1152,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ottla_leader_imbalance_per_broker_percentage: int = 10
     """``ottla.leader.imbalance.per.broker.percentage``: Move leadership back when more than this
     percentage of a broker's has drifted."""
+
+    ottla_request_receive_timeout_ms: int = 30000
+    """``ottla.request.receive.timeout.ms``: Close a connection that sends nothing for this long in
+    the middle of a request."""
+
+    ottla_request_receive_min_bytes_per_second: int = 131072
+    """``ottla.request.receive.min.bytes.per.second``: A request may take
+    ottla.request.receive.timeout.ms plus its size at this rate."""
 
     ottla_metrics_listener: str | None = None
     """``ottla.metrics.listener``: Serve /metrics on this host:port; not at all when not set."""

@@ -190,14 +190,18 @@ CLIENT_SELECTORS = (
 
 
 class ClientMatch(msgspec.Struct, frozen=True):
-    """Any number of ``selector=regular expression`` over what is known of a client."""
+    """Any number of ``selector=regular expression`` over what is known of a client.
+
+    As in Kafka, the expression is not empty and has no ``=`` in it.
+    """
 
     def broken_by(self, value: Value) -> str | None:
         """Check each selector's name and that its expression compiles."""
         assert isinstance(value, tuple)
         for item in value:
-            selector, equals, expression = (part.strip() for part in item.partition("="))
-            if not equals or selector not in CLIENT_SELECTORS:
+            selector, _, expression = (part.strip() for part in item.partition("="))
+            expression = expression.rstrip("=")
+            if not expression or "=" in expression or selector not in CLIENT_SELECTORS:
                 return (
                     f"item {item!r} must be selector=expression, selector {_any(CLIENT_SELECTORS)}"
                 )

@@ -30,7 +30,7 @@ from ottla.config.properties import (
     from_overrides,
     from_text,
 )
-from ottla.config.unsupported import UNSUPPORTED_KEYS, reason_of_removal
+from ottla.config.unsupported import UNSUPPORTED_KEYS, reason_of_removal, unsupported_value
 from ottla.config.values import BadValue, Value, to_text
 
 _BROKER = KEYS[Scope.BROKER]
@@ -122,15 +122,9 @@ def _parse_setting(key: Key, setting: Setting) -> Value:
     if key.name in DYNAMIC_ONLY:
         raise BadValue("must be altered at run time, not set at start")
     value = parse_checked(key, setting.value)
-    unsupported = UNSUPPORTED_KEYS.get(key.name)
-    if unsupported is not None and unsupported.refused and not _is_accepted(key, value):
-        raise BadValue(f"has no effect here: {unsupported.reason}")
+    if (rule := unsupported_value(key, value)) is not None:
+        raise BadValue(rule)
     return value
-
-
-def _is_accepted(key: Key, value: Value) -> bool:
-    accepted = UNSUPPORTED_KEYS[key.name].accepted
-    return value == key.default or not value or to_text(value) in accepted
 
 
 def _warnings(

@@ -7,6 +7,9 @@ credential check, the value is refused instead.
 
 import msgspec
 
+from ottla.config.key import Key
+from ottla.config.values import Value, to_text
+
 _POOL = "one event loop serves a node; there is no such pool"
 _JMX = "there is no JMX; see ottla.metrics.listener"
 _PURGATORY = "waiting requests are removed when they complete; nothing is swept"
@@ -26,11 +29,10 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 
 UNSUPPORTED_KEYS: dict[str, Unsupported] = {
-    # The built-in one answers to the name of Kafka's.
     "authorizer.class.name": Unsupported(
-        _CLASS,
+        "there is no authorizer yet, and every client may do everything",
         refused=True,
-        accepted=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        accepted=("",),
     ),
     "replica.selector.class": Unsupported(
         _CLASS,
@@ -90,6 +92,17 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     "ssl.secure.random.implementation": Unsupported(_JAVA_TLS),
     "ssl.trustmanager.algorithm": Unsupported(_JAVA_TLS),
 }
+
+
+def unsupported_value(key: Key, value: Value) -> str | None:
+    """Say why a key that has no effect may not have this value; None where it may."""
+    unsupported = UNSUPPORTED_KEYS.get(key.name)
+    if unsupported is None or not unsupported.refused:
+        return None
+    if value == key.default or not value or to_text(value) in unsupported.accepted:
+        return None
+    return f"has no effect here: {unsupported.reason}"
+
 
 _ZOOKEEPER = "Kafka 4 has no ZooKeeper"
 _FEATURE = "the cluster's feature levels decide; see UpdateFeatures"

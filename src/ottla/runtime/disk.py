@@ -7,6 +7,7 @@ are repeated by the interpreter; short writes are repeated here.
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 
 from ottla.protocol.types import Buffer, Millis
@@ -140,7 +141,12 @@ class RealDisk:
 
     def open(self, path: str, mode: OpenMode) -> File:
         """Open a file; never inherited by child processes."""
-        return RealFile(os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644), path)
+        fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644)
+        # The kernel opens a directory to be read, and refuses the first read without its name.
+        if mode is OpenMode.READ and stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return RealFile(fd, path)
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""

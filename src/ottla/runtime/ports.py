@@ -11,7 +11,7 @@ Sleeping and timers belong to the running event loop, which the simulator replac
 import asyncio
 import enum
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -217,6 +217,21 @@ class Committer(Protocol):
         Raises:
             StorageFailed: a sync failed, now or ever before: the directory is lost to
                 this process, and no later commit on it succeeds.
+        """
+        ...
+
+
+Result = TypeVar("Result")
+
+
+class Worker(Protocol):
+    """A thread for work that would keep the event loop busy."""
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Return what ``work`` returns, or raise what it raises.
+
+        Works of one worker run one after the other, each to its end also where the caller is
+        cancelled.
         """
         ...
 

@@ -104,6 +104,13 @@ BROKER_LOG: tuple[Key, ...] = (
         "A record stays uncompacted for at least this long."),
     Key("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, at_least(1), MEDIUM, CLUSTER_WIDE,
         "A record stays uncompacted for at most this long."),
+    Key("log.scrub.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY,
+        "Read stored segments in the background and check each batch's CRC; repair a damaged "
+        "replica from another one."),
+    Key("log.scrub.interval.ms", LONG, 604_800_000, at_least(1), LOW, READ_ONLY,
+        "How often each log is checked from its start to its end."),
+    Key("log.scrub.max.bytes.per.second", LONG, 10_485_760, at_least(1), LOW, READ_ONLY,
+        "The check reads no more than this a second."),
     Key("compression.type",
         STRING, "producer", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         HIGH, CLUSTER_WIDE,

@@ -1,0 +1,191 @@
+"""Which dynamic changes of a broker's configuration are allowed, as Kafka validates them (KIP-226).
+
+Pure. A change is judged by the settings in force before it and those that would be in force after
+it, both with the broker's own file: only the broker itself knows that. Each value is known to be
+of its type and scope already. `WITHOUT_EFFECT` names the dynamic keys that are accepted and
+validated as in Kafka although nothing here goes by them.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ottla.config.checks import dynamic_broker_problems
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.key import Scope, Update
+from ottla.config.keys import KEYS, LISTENER_PREFIX, base_of_listener_key
+from ottla.config.layers import Layers, broker_config, effective_broker_value, parse_checked
+from ottla.config.listeners import Listener, Listeners, resolve
+from ottla.config.unenforced import unenforced_problems
+from ottla.config.unsupported import UNSUPPORTED_KEYS, unsupported_value
+from ottla.config.values import parse_list
+
+_BROKER = KEYS[Scope.BROKER]
+
+# The size of each may at most double and at most halve in one step.
+THREAD_POOLS: Final = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+# Taken as names of classes that Kafka would load now, so that a wrong one is refused now.
+_REPORTERS: Final = "metric.reporters"
+_LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
+
+_NO_TLS: Final = "no listener speaks TLS yet"
+_NO_SASL: Final = "no listener speaks SASL yet"
+_NO_TIERS: Final = "segments are not tiered yet"
+
+
+def _without_effect() -> dict[str, str]:
+    dynamic = [key.name for key in _BROKER.values() if key.update is not Update.READ_ONLY]
+    found = {name: UNSUPPORTED_KEYS[name].reason for name in dynamic if name in UNSUPPORTED_KEYS}
+    for name in dynamic:
+        if name.startswith("ssl."):
+            found.setdefault(name, _NO_TLS)
+        elif name.startswith("sasl."):
+            found.setdefault(name, _NO_SASL)
+        elif name.startswith(("remote.", "log.local.retention.")):
+            found.setdefault(name, _NO_TIERS)
+    found["log.cleaner.threads"] = "one log is compacted at a time, in steps on the event loop"
+    found["log.cleaner.io.buffer.size"] = "compaction reads and writes in steps of a fixed size"
+    found["num.recovery.threads.per.data.dir"] = "logs are recovered one after the other"
+    return found
+
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(_without_effect())
+"""Dynamic broker keys that change nothing here, each with the reason."""
+
+
+def dynamic_problems(old: Layers, new: Layers) -> list[Problem]:
+    """Return what is wrong with going from ``old`` to ``new``, apart from listeners."""
+    try:
+        config = broker_config(new)
+    except ConfigError as error:
+        return list(error.problems)
+    return [
+        *_refused_values(new),
+        *_pool_problems(old, new),
+        *dynamic_broker_problems(config),
+        *_local_retention_problems(old, new),
+    ]
+
+
+def _refused_values(new: Layers) -> Iterator[Problem]:
+    for level in (new.dynamic_broker, new.dynamic_cluster):
+        yield from unenforced_problems(level)
+        for name, text in level.items():
+            key = _BROKER.get(name) or base_of_listener_key(name)
+            if key is None:
+                continue
+            if (rule := unsupported_value(key, parse_checked(key, text))) is not None:
+                yield Problem(name, None if key.is_sensitive else text, rule)
+        default = _BROKER[_REPORTERS].default_value
+        assert isinstance(default, tuple)
+        if set(parse_list(level.get(_REPORTERS, ""))) - set(default):
+            yield Problem(_REPORTERS, level[_REPORTERS], "must not name a class of its own")
+
+
+def _pool_problems(old: Layers, new: Layers) -> Iterator[Problem]:
+    for name in THREAD_POOLS:
+        yield from _pool_problem(name, _int_of(old, name), _int_of(new, name))
+    pool = "num.network.threads"
+    for level in (new.dynamic_broker, new.dynamic_cluster):
+        for name in level:
+            if name.startswith(LISTENER_PREFIX) and name.endswith(f".{pool}"):
+                yield from _pool_problem(name, _of_listener(old, name), _of_listener(new, name))
+
+
+def _pool_problem(name: str, before: int, after: int) -> Iterator[Problem]:
+    if after == before:
+        return
+    if after < 1:
+        yield Problem(name, str(after), "must be at least 1")
+    elif after < before // 2:
+        yield Problem(name, str(after), f"must be at least half of the current value {before}")
+    elif after > before * 2:
+        rule = f"must not be more than double the current value {before}"
+        yield Problem(name, str(after), rule)
+
+
+def _of_listener(layers: Layers, name: str) -> int:
+    found = layers.find([name])
+    if found is None:
+        return _int_of(layers, "num.network.threads")
+    value = parse_checked(_BROKER["num.network.threads"], found[1])
+    assert isinstance(value, int)
+    return value
+
+
+def _local_retention_problems(old: Layers, new: Layers) -> Iterator[Problem]:
+    for unit in ("ms", "bytes"):
+        whole_key, local_key = f"log.retention.{unit}", f"log.local.retention.{unit}"
+        whole, local = _int_of(new, whole_key), _int_of(new, local_key)
+        if (whole, local) == (_int_of(old, whole_key), _int_of(old, local_key)):
+            continue
+        # -2 follows the whole; a negative whole bounds nothing.
+        if local != -2 and whole >= 0 and (local == -1 or local > whole):
+            rule = f"must be at most {whole_key}={whole}, or -2 to follow it"
+            yield Problem(local_key, str(local), rule)
+
+
+def _int_of(layers: Layers, name: str) -> int:
+    value = effective_broker_value(layers, name)
+    assert isinstance(value, int), name
+    return value
+
+
+# -- listeners -----------------------------------------------------------------------------------
+
+
+def listeners_of(layers: Layers) -> Listeners:
+    """Return the listeners that a broker has by its file and by what was altered at run time.
+
+    Raises:
+        ConfigError: they do not fit together.
+    """
+    explicit = frozenset(name for level in layers.strongest_first() for name in level)
+    return resolve(broker_config(layers), explicit)
+
+
+def changes_listeners(old: Layers, new: Layers) -> bool:
+    """Say whether a change touches the listeners at all."""
+    return any(old.find([key]) != new.find([key]) for key in _LISTENER_KEYS)
+
+
+def listener_problems(old: Listeners, new: Listeners) -> list[Problem]:
+    """Return why listeners cannot be changed so while a broker runs.
+
+    Listeners for clients can be added and removed. Those that nodes use among themselves stay, and
+    no listener changes its address or protocol under its name: connections depend on them.
+    """
+    before = {listener.name: listener for listener in old.all}
+    after = {listener.name: listener for listener in new.all}
+    problems: list[Problem] = []
+    for name, listener in before.items():
+        if name in after:
+            problems += _kept_problems(listener, after[name])
+        elif listener.is_controller or name == old.inter_broker:
+            rule = "must keep the listeners that nodes use among themselves"
+            problems.append(Problem("listeners", name, rule))
+    for name, listener in after.items():
+        if name not in before and listener.is_controller:
+            rule = "must not get a controller listener while the node runs"
+            problems.append(Problem("listeners", name, rule))
+    return problems
+
+
+def _kept_problems(before: Listener, after: Listener) -> Iterator[Problem]:
+    if before.bind != after.bind:
+        rule = f"must stay at {before.bind} while the node runs; add a listener of another name"
+        yield Problem("listeners", f"{after.name}://{after.bind}", rule)
+    if before.protocol is not after.protocol:
+        rule = f"must keep {before.protocol.name} for a listener that is open"
+        yield Problem("listener.security.protocol.map", after.name, rule)

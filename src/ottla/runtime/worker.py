@@ -1,0 +1,35 @@
+"""Work that does not run on the event loop: the `Worker` port over a thread, and without one."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+Result = TypeVar("Result")
+
+
+class ThreadWorker:
+    """`Worker` with one thread, started with the first work."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Run ``work`` on the thread."""
+        if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # not needed to start a node
+
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class InlineWorker:
+    """`Worker` without a thread, where time is virtual: work takes none."""
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Run ``work`` in a turn of its own."""
+        await asyncio.sleep(0)
+        return work()
