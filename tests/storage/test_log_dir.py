@@ -483,3 +483,21 @@ def test_a_crash_anywhere_between_start_and_stop_keeps_what_was_flushed(
         if is_done:
             break
     assert is_done
+
+
+def test_future_log_that_was_cut_has_lost_nothing() -> None:
+    machine = Machine()
+    directory = machine.start()
+    future = directory.create_future(ORDERS, TOPIC_ID, CONFIG)
+    append(future.log, b"a", b"b", b"c")
+    path = future.log.segments[-1].path
+    directory.close()
+    file = machine.disk.open(path, OpenMode.READ_WRITE)
+    file.truncate(machine.disk.size(path) - 1)
+    file.close()
+
+    again = machine.start()
+
+    (loss,) = again.future_logs[ORDERS].log.report.losses
+    assert not loss.is_known
+    assert loss.kept == ()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ottla.protocol.types import Millis, Offset
 from ottla.storage.retention import LogState, Policy, RetentionPlan, plan_retention
-from ottla.storage.trusted_time import CONFIRM_MS, TOLERANCE_MS, TrustedTime
 
 NOW = 1_000_000
 
@@ -134,70 +133,3 @@ def test_a_plan_is_a_replicated_prefix_and_respects_both_limits(
         is_old = ms >= 0 and (is_empty or NOW - segments[at].largest_timestamp > ms)
         is_excess = size >= 0 and sum(s.size for s in segments[at + 1 :]) >= size
         assert is_old or is_excess or bounds[at] <= state["start"]
-
-
-# -- the clock -----------------------------------------------------------------
-
-HOUR, YEAR = 3_600_000, 365 * 24 * 3_600_000
-
-
-class Clocks:
-    def __init__(self) -> None:
-        self.wall, self.monotonic = 50 * YEAR, 0
-        self.trusted = TrustedTime(Millis(self.wall), Millis(0))
-
-    def pass_time(self, ms: int, *, jump: int = 0) -> int:
-        """Let ``ms`` pass, shift the wall clock by ``jump``; return how late we are then."""
-        self.monotonic += ms
-        self.wall += ms + jump
-        return self.wall - self.trusted.now(Millis(self.wall), Millis(self.monotonic))
-
-
-def test_an_honest_clock_is_followed() -> None:
-    clocks = Clocks()
-    assert [clocks.pass_time(HOUR) for _ in range(3)] == [0, 0, 0]
-
-
-def test_small_corrections_are_followed() -> None:
-    clocks = Clocks()
-    assert clocks.pass_time(HOUR, jump=TOLERANCE_MS) == TOLERANCE_MS
-    assert clocks.pass_time(HOUR) == 0
-
-
-@pytest.mark.parametrize("jump", [HOUR, YEAR, 10 * YEAR])
-def test_a_jump_ahead_is_not_believed_for_a_day(jump: int) -> None:
-    clocks = Clocks()
-    assert clocks.pass_time(HOUR, jump=jump) == jump
-    assert clocks.pass_time(CONFIRM_MS - 1) == jump
-    assert clocks.trusted.is_in_doubt
-    assert clocks.pass_time(1) == 0
-    assert not clocks.trusted.is_in_doubt
-
-
-def test_a_jump_that_is_taken_back_leaves_no_trace() -> None:
-    clocks = Clocks()
-    clocks.pass_time(HOUR, jump=10 * YEAR)
-    assert clocks.pass_time(HOUR, jump=-10 * YEAR) == 0
-    assert not clocks.trusted.is_in_doubt
-
-
-def test_a_jump_back_is_obeyed_at_once_because_it_deletes_less() -> None:
-    clocks = Clocks()
-    assert clocks.pass_time(HOUR, jump=-YEAR) == 0
-
-
-def test_a_clock_that_runs_ten_times_too_fast_is_never_believed() -> None:
-    clocks = Clocks()
-    for _ in range(24 * 30):
-        clocks.pass_time(HOUR, jump=9 * HOUR)
-    late = clocks.pass_time(HOUR, jump=9 * HOUR)
-    assert late == 9 * HOUR * (24 * 30 + 1)
-
-
-def test_a_jump_of_ten_years_deletes_no_segment() -> None:
-    clocks = Clocks()
-    clocks.pass_time(HOUR, jump=10 * YEAR)
-    now = clocks.trusted.now(Millis(clocks.wall), Millis(clocks.monotonic))
-    young = Seg(Offset(0), 100, Millis(50 * YEAR))
-    state = LogState(Offset(0), Offset(9), Offset(9))
-    assert plan_retention([young], Policy(True, 7 * 24 * HOUR, -1), state, now).is_empty

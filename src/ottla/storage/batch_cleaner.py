@@ -162,7 +162,7 @@ class BatchCleaner:
             newest = Millis(base + max_timestamp_delta(spans, keep))
         records: Buffer
         if needs_horizon:
-            base = Millis(self.round.now + self.round.delete_retention_ms)
+            base = Millis(self.round.stamp + self.round.delete_retention_ms)
             attributes |= DELETE_HORIZON
             shift = header.base_timestamp - base
             records = retain_records_rebased(region, spans, keep, shift)

@@ -112,15 +112,24 @@ def dirty_part(log: Log, checkpoint: Offset | None, now: Millis) -> Dirty:
 class Cleaning:
     """One round over one log. Iterate `run`, then read ``result``.
 
-    ``now`` dates the delete horizons and decides which have passed.
+    ``now`` decides which delete horizons have passed, ``stamp`` dates new ones: `TrustedClock`.
     """
 
-    def __init__(self, disk: Disk, log: Log, dirty: Dirty, memory: Memory, now: Millis) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        log: Log,
+        dirty: Dirty,
+        memory: Memory,
+        now: Millis,
+        stamp: Millis | None = None,
+    ) -> None:
         self._files = LogFiles(disk, log.directory)
         self._log = log
         self._dirty = dirty
         self._memory = memory
         self._now = now
+        self._stamp = now if stamp is None else stamp
         # A sealed segment changes only by truncation: then what was noted of it is untrue.
         self._sizes = {segment.base_offset: segment.size for segment in log.segments[:-1]}
         self.result = CleanResult(dirty.first_dirty, CleanStats())
@@ -207,6 +216,7 @@ class Cleaning:
         log = self._log
         round_ = Round(
             self._now,
+            self._stamp,
             log.config.delete_retention_ms,
             self._dirty.first_uncleanable,
             {

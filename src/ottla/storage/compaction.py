@@ -132,11 +132,13 @@ class CleanedTransactions:
 class Round(NamedTuple):
     """What stays the same for all batches of a round.
 
-    ``upper_bound`` is the first offset that may not be cleaned yet; ``last_records`` has the
-    producers that are known to the log.
+    ``now`` decides which delete horizons have passed, ``stamp`` dates new ones. ``upper_bound``
+    is the first offset that may not be cleaned yet; ``last_records`` has the producers that are
+    known to the log.
     """
 
     now: Millis
+    stamp: Millis
     delete_retention_ms: int
     upper_bound: Offset
     last_records: Mapping[int, LastRecord]

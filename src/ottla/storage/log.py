@@ -27,6 +27,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import Clock, Disk, Random
+from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.append import (
     Appended,
     Origin,
@@ -39,6 +40,7 @@ from ottla.storage.append import (
     split_leader_batches,
 )
 from ottla.storage.checkpoints import write_epochs
+from ottla.storage.damages import Damages
 from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced
 from ottla.storage.graveyard import Graveyard
@@ -82,7 +84,7 @@ class Log(LogTail):
     def __init__(self, files: LogFiles, config: LogConfig, clock: Clock, loaded: Loader) -> None:
         self._files = files
         self._config = config
-        self._clock = clock
+        self._clock = TrustedClock.of(clock)
         self._random: Random | None = None
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
@@ -96,6 +98,7 @@ class Log(LogTail):
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self.report = loaded.report
+        self.damages = Damages()
         self._bury(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
             for segment in loaded.unsynced():
@@ -118,7 +121,8 @@ class Log(LogTail):
 
         ``random`` spreads rolling over ``segment.jitter.ms``. A disk that fails is StorageFailed.
         """
-        loader = Loader(files := LogFiles(disk, directory), config, remembered, clock.now())
+        clock = TrustedClock.of(clock)
+        loader = Loader(files := LogFiles(disk, directory), config, remembered, clock.expiry())
         try:
             loader.load()
         except OSError as error:
@@ -388,7 +392,8 @@ class Log(LogTail):
         with self._health:
             if offset >= wanted.upto:
                 return empty_slice(self._segments, offset)
-            return find_slice(self._segments, wanted, self.log_end_offset)
+            found = find_slice(self._segments, wanted, self.log_end_offset)
+            return self.damages.clip(found) if self.damages else found
 
     def offset_for_timestamp(self, timestamp: Millis) -> TimestampedOffset | None:
         """Return the first record that is not older than ``timestamp``, by offset."""
@@ -404,6 +409,19 @@ class Log(LogTail):
         """Return the aborted transactions that touch ``[start, upto)``, for read_committed."""
         with self._health:
             return collect_aborted(self._segments, self._snapshots, start, upto)
+
+    # -- damage --------------------------------------------------------------
+
+    def forget_gone_damages(self) -> None:
+        """Forget damages in what is no part of the log any more."""
+        if self.damages:
+            self.damages.keep_current(self._segments, self._log_start, self.log_end_offset)
+
+    def patch(self, segment: Segment, position: int, data: Buffer) -> None:
+        """Write ``data``, checked by the caller, over damaged bytes. StorageFailed: not written."""
+        self._health.check()
+        with self._health:
+            segment.file.pwrite(data, position)
 
     # -- truncate ------------------------------------------------------------
 
@@ -451,6 +469,7 @@ class Log(LogTail):
             self._segments.add(segment)
             self._bury(gone)
             self._snapshots.remove(self._snapshots.offsets)
+        self.forget_gone_damages()
         self.epochs.clear()
         self._write_epochs()
         self.log_end_offset = self._log_start = self._high_watermark = offset
@@ -460,6 +479,7 @@ class Log(LogTail):
     def _cut_to(self, offset: Offset, gone: Sequence[Offset]) -> None:
         """Bring all that follows from the batches in step with a log that ends at ``offset``."""
         self.log_end_offset = offset
+        self.forget_gone_damages()
         self._log_start = min(self._log_start, offset)
         self._high_watermark = min(self._high_watermark, offset)
         self._recovery_point = min(self._recovery_point, offset)
@@ -469,7 +489,7 @@ class Log(LogTail):
             self._snapshots.remove_at(gone)
             self._snapshots.remove_above(offset)
             self.producers.clear(self._segments.first.base_offset)
-            self._snapshots.load(self.producers, offset, self._clock.now())
+            self._snapshots.load(self.producers, offset, self._clock.expiry())
             replay(self.producers, self._segments, offset)
         self.producers.on_high_watermark(self._high_watermark)
 

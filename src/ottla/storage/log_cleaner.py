@@ -46,7 +46,20 @@ class LogCleaner:
         self._random = random
         self._settings = settings
         self._checkpoint: dict[TopicPartition, Offset] = {}
-        self.uncleanable: dict[TopicPartition, str] = {}  # and why; until the next start
+        self.uncleanable: dict[
+            TopicPartition, str
+        ] = {}  # and why; until the next start, other settings, or a repair
+
+    @property
+    def settings(self) -> CleanerSettings:
+        """What the next log is cleaned with."""
+        return self._settings
+
+    def configure(self, settings: CleanerSettings) -> None:
+        """Clean with other settings from the next log on; more memory may do for any log."""
+        if settings != self._settings:
+            self._settings = settings
+            self.uncleanable.clear()
 
     @property
     def checkpoint(self) -> Mapping[TopicPartition, Offset]:
@@ -93,7 +106,7 @@ class LogCleaner:
         except OSError as error:
             raise StorageFailed(log.directory, str(error)) from error
 
-    def run(self, choice: Choice, now: Millis) -> Iterator[int]:
+    def run(self, choice: Choice, now: Millis, stamp: Millis | None = None) -> Iterator[int]:
         """Clean a chosen log, yielding the bytes moved; then write the checkpoint.
 
         A log that is damaged, or too much for the memory there is, is not chosen again.
@@ -107,7 +120,7 @@ class LogCleaner:
             self._random.bytes(SECRET_BYTES),
             self._settings.load_factor,
         )
-        cleaning = Cleaning(self._disk, choice.log, choice.dirty, memory, now)
+        cleaning = Cleaning(self._disk, choice.log, choice.dirty, memory, now, stamp)
         try:
             yield from cleaning.run()
         except StorageFailed:
@@ -136,6 +149,10 @@ class LogCleaner:
         if offset is not None:
             self._checkpoint[partition] = offset
             self._write()
+
+    def repaired(self, partition: TopicPartition) -> None:
+        """Learn that a log has no known damage any more: it may be cleaned again."""
+        self.uncleanable.pop(partition, None)
 
     def forget(self, partition: TopicPartition) -> None:
         """Learn that a log is no longer here."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from ottla.protocol.faults import Fault, InconsistentTopicId, InvalidTopic, StorageFailed
-from ottla.protocol.types import ZERO_UUID, NodeId, Offset, Uuid
+from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
 from ottla.storage import clean_shutdown, meta_properties
 from ottla.storage.checkpoints import RECOVERY_POINT, write_epochs
@@ -44,6 +44,7 @@ from ottla.storage.partition_names import (
     PartitionDirectory,
     TopicPartition,
     format_name,
+    has_room_for_future,
     parse_name,
 )
 from ottla.storage.recovery import Remembered
@@ -207,6 +208,8 @@ class LogDirectory:
                 is_clean=is_clean,
                 recovery_point=read.recovery_points.get(partition, Offset(0)),
                 log_start_offset=read.log_starts.get(partition, Offset(0)),
+                high_watermark=read.high_watermarks.get(partition, Offset(0)),
+                is_future=kind is DirectoryKind.FUTURE,
             )
             hosted = self._try_open(name, config_of(partition), remembered, report)
             if hosted is not None:
@@ -335,8 +338,7 @@ class LogDirectory:
             InvalidTopic: the topic's name is too long for what has to go behind it.
         """
         self.check_online()
-        longest = format_name(partition, DirectoryKind.FUTURE, ZERO_UUID)
-        if not longest.startswith(f"{partition}."):
+        if not has_room_for_future(partition):
             raise InvalidTopic(f"{partition.topic}: too long a name to be moved")
         with self._disk_work():
             is_taken = self._world.disk.exists(f"{self.path}/{format_name(partition)}")

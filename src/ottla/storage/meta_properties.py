@@ -23,6 +23,10 @@ from ottla.runtime.ports import Disk, Random
 
 FILE_NAME = "meta.properties"
 VERSION = "1"
+RESTORE = (
+    "It says whose directory this is, so the node does not start: restore it from a backup, or "
+    "write it again with the cluster.id, node.id and directory.id that the cluster has for it."
+)
 BYTES_MAX = 64 * 1024  # a handful of short lines; more is something else
 
 _NODE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -53,7 +57,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
     try:
         return decode(data)
     except ValueError as error:
-        raise MetaPropertiesRefused(f"{path}: {error}") from error
+        raise MetaPropertiesRefused(f"{path}: {error}. {RESTORE}") from error
 
 
 def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
@@ -125,6 +129,8 @@ def decode(data: Buffer) -> MetaProperties:
     if _NODE_ID.fullmatch(node_id) is None:
         raise ValueError(f"node.id is no number: {node_id!r}")
     directory_id = None
+    if "directory.id" not in properties and not bytes(data).endswith((b"\n", b"\r")):
+        raise ValueError("the file is cut off")
     if "directory.id" in properties:
         directory_id = parse_uuid(properties["directory.id"])
         if is_reserved(directory_id):

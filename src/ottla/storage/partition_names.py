@@ -13,7 +13,7 @@ import enum
 import re
 from typing import NamedTuple
 
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import ZERO_UUID, Uuid
 
 NAME_BYTES_MAX = 255
 PARTITION_MAX = 2**31 - 1
@@ -70,6 +70,12 @@ def format_name(
     assert unique is not None, "only the current directory goes without a unique id"
     rest = f"-{partition.partition}.{unique.hex()}{kind.value}"
     return partition.topic[: NAME_BYTES_MAX - len(rest)] + rest
+
+
+def has_room_for_future(partition: TopicPartition) -> bool:
+    """Say whether the directory of a future log can be named after the whole topic."""
+    rest = f"-{partition.partition}.{ZERO_UUID.hex()}{DirectoryKind.FUTURE.value}"
+    return len(partition.topic) + len(rest) <= NAME_BYTES_MAX
 
 
 def parse_name(name: str) -> PartitionDirectory | None:

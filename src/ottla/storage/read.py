@@ -6,6 +6,7 @@ A fetch gets a place in a file, never bytes: whoever answers it sends them from 
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
+from ottla.protocol.records.batch import is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import File
@@ -15,6 +16,14 @@ from ottla.storage.segments import Segments
 
 TRIMMED_BYTES_MIN: Final = 64 * 1024
 """From this length on a slice ends with a whole batch: finding its end costs less than the rest."""
+
+
+class CorruptStoredBatch(CorruptBatch):
+    """A batch in a log that is damaged; ``offset`` is where it begins, as far as is known."""
+
+    def __init__(self, text: str, offset: int) -> None:
+        super().__init__(text)
+        self.offset = offset
 
 
 class Slice(NamedTuple):
@@ -138,7 +147,12 @@ def find_max_timestamp(segments: Segments) -> TimestampedOffset | None:
 
 
 def _records(segment: Segment, found: Found) -> list[Record]:
-    return read_records(segment.file.pread(found.header.size, found.position))
+    """Return the records of a batch. Raises CorruptBatch where its CRC does not match."""
+    data = segment.file.pread(found.header.size, found.position)
+    if not is_crc_valid(data, 0, found.header):
+        text = f"{segment.path}: the batch at {found.position} has a wrong CRC"
+        raise CorruptStoredBatch(text, found.header.base_offset)
+    return read_records(data)
 
 
 def _timestamped(record: Record, found: Found) -> TimestampedOffset:

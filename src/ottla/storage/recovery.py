@@ -6,6 +6,9 @@ recovery point on has its CRC checked; the log ends before the first that is tor
 out of order, and segments behind that are no part of it: what is left is a prefix of what was
 written, with everything that was synced. All indexes from there on are built again.
 
+Whatever is not kept is in the report as a `Loss`. A loss below the recovery point or the high
+watermark is no torn write of a crash: its bytes are set aside (`set_aside.py`).
+
 Before either, files on their way are dealt with: ``.deleted`` goes, ``.cleaned`` goes,
 ``.swap`` takes the place of what it covers.
 """
@@ -17,9 +20,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
-from ottla.protocol.records.batch import BatchHeader, is_crc_valid
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, is_crc_valid, read_header
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.atomic_file import TEMPORARY_SUFFIX
+from ottla.runtime.ports import OpenMode
 from ottla.storage.append import marker_of
 from ottla.storage.checkpoints import CorruptCheckpoint, read_epochs, write_epochs
 from ottla.storage.files import INDEXES, FileName, Kind, LogFiles, State, parse_name
@@ -27,12 +31,14 @@ from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.replay import apply_batch, note_aborted, replay
-from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.scan import Whole, cause, whole_batches
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
+from ottla.storage.set_aside import set_bytes_aside, set_file_aside
 from ottla.storage.snapshots import Snapshots
 
 _NOTHING: Final = Offset(0)
+_PIECE_BYTES: Final = 1 << 20
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -40,11 +46,22 @@ class Remembered(msgspec.Struct, frozen=True):
 
     ``is_clean``: it was closed, and the directory marked so after. ``recovery_point``:
     everything below is synced. ``log_start_offset`` may be ahead of the first segment.
+    ``high_watermark``: everything below was acknowledged. ``is_future``: it is a copy on its way
+    to this directory, so whatever it lacks is copied again and nothing is lost.
     """
 
     is_clean: bool = False
     recovery_point: Offset = _NOTHING
     log_start_offset: Offset = _NOTHING
+    high_watermark: Offset = _NOTHING
+    is_future: bool = False
+
+    @property
+    def reached(self) -> Offset:
+        """Up to where the log is known to have been."""
+        if self.is_future:
+            return _NOTHING
+        return max(self.recovery_point, self.high_watermark, self.log_start_offset)
 
 
 class Cut(NamedTuple):
@@ -56,9 +73,31 @@ class Cut(NamedTuple):
     reason: str
 
 
+class Loss(NamedTuple):
+    """Records that are not there any more, from ``first_offset`` on. One per cause.
+
+    ``known_end``: up to where the log is known to have been; not above ``first_offset`` for the
+    torn tail of a crash. ``length`` counts bytes that were cut, ``kept`` names where they are.
+    """
+
+    first_offset: Offset
+    known_end: Offset
+    path: str
+    position: int
+    length: int
+    reason: str
+    kept: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether records are lost that were acknowledged, or known to be durable."""
+        return self.known_end > self.first_offset
+
+
 class RecoveryReport(msgspec.Struct):
     """What opening a log found and changed, for the operator's log."""
 
+    losses: list[Loss] = msgspec.field(default_factory=list)
     cuts: list[Cut] = msgspec.field(default_factory=list)
     segments_checked: list[Offset] = msgspec.field(default_factory=list)
     segments_dropped: list[Offset] = msgspec.field(default_factory=list)
@@ -70,6 +109,14 @@ class RecoveryReport(msgspec.Struct):
     def is_loss(self) -> bool:
         """Something that was written, though never acknowledged as synced, is gone."""
         return bool(self.cuts or self.segments_dropped)
+
+
+class _Place(NamedTuple):
+    """Bytes of a file."""
+
+    path: str
+    position: int
+    length: int = 0
 
 
 class Broken(Exception):
@@ -143,7 +190,9 @@ class Loader:
                 swaps.append(name)
             elif name.state is not State.LIVE:
                 self._remove(name)
-        live = self._drop_replaced([name for name in names if name.state is State.LIVE], swaps)
+        live = [name for name in names if name.state is State.LIVE]
+        swaps = self._usable_swaps(swaps, live)
+        live = self._drop_replaced(live, swaps)
         # The removals must be durable before a new segment stands among what it replaces.
         self._files.disk.sync_dir(self._files.directory)
         for name in swaps:
@@ -152,6 +201,35 @@ class Loader:
                 self.report.swaps_completed.append(name.offset)
         renamed = {name._replace(state=State.LIVE) for name in swaps}
         return sorted({*live, *renamed})
+
+    def _usable_swaps(self, swaps: list[FileName], live: list[FileName]) -> list[FileName]:
+        """Return the replacements that can be read; the others are set aside.
+
+        An empty one is not needed while what it replaces is there: cleaning is done again.
+        """
+        bases = {name.offset for name in live if name.kind is Kind.LOG}
+        bad: set[Offset] = set()
+        for name in swaps:
+            if name.kind is not Kind.LOG:
+                continue
+            path = self._files.path(*name)
+            if not self._files.disk.size(path):
+                bad |= {name.offset} & bases
+                continue
+            try:
+                self._end_of_swap(name.offset)
+            except (CorruptBatch, UnsupportedMagic) as error:
+                bad.add(name.offset)
+                size = self._files.disk.size(path)
+                kept = set_file_aside(self._files.disk, path)
+                names = () if kept is None else (kept,)
+                reason = f"a replacement by the cleaner cannot be read: {cause(error, path)}"
+                loss = Loss(name.offset, name.offset, path, 0, size, reason, names)
+                self.report.losses.append(loss)
+        for name in swaps:
+            if name.offset in bad:
+                self._remove(name)
+        return [name for name in swaps if name.offset not in bad]
 
     def _drop_replaced(self, live: list[FileName], swaps: list[FileName]) -> list[FileName]:
         """Remove the live segments that the swapped ones cover; return what stays."""
@@ -206,6 +284,9 @@ class Loader:
 
     def _find_end(self) -> None:
         if not len(self.segments):
+            if self._remembered.reached > self._remembered.log_start_offset:
+                place, start = _Place(self._files.directory, 0), self._remembered.log_start_offset
+                self._lose(start, place, "all segments are missing", [])
             return
         if self._remembered.is_clean:
             try:
@@ -218,8 +299,19 @@ class Loader:
             # Begin with the last record that is synced: its segment may have been sealed
             # after that, and the space reserved behind it not been given back.
             self._recover_from(Offset(max(0, self._remembered.recovery_point - 1)))
-        if self.log_end < self._remembered.log_start_offset:
-            self._drop(list(self.segments))
+        start = self._remembered.log_start_offset
+        if self.log_end < start:
+            end, reason = self.log_end, f"the log start checkpoint says {start}"
+            place = _Place(self._files.directory, 0)
+            self._lose(end, place, reason, list(self.segments))
+        self._note_missing_end()
+
+    def _note_missing_end(self) -> None:
+        """Note that the log is shorter than it was, where nothing that is there says so."""
+        if self.log_end < self._remembered.reached and not self.report.losses:
+            segment = self.segments.active
+            reason = f"the log ends at offset {self.log_end}: its end is missing"
+            self._lose(self.log_end, _Place(segment.path, segment.size), reason, [])
 
     def _begin_at(self, offset: Offset) -> None:
         """Start an empty log."""
@@ -244,11 +336,15 @@ class Loader:
         expected = start
         for at, segment in enumerate(suspects):
             if not self._may_follow(expected, segment):
-                self._drop(suspects[at:])
+                reason = f"offset {expected} is missing, the next segment begins behind it"
+                self._lose(expected, _Place(segment.path, 0), reason, suspects[at:])
                 break
-            expected, is_cut = self._recover_segment(segment, expected)
-            if is_cut:
-                self._drop(suspects[at + 1 :])
+            limit = suspects[at + 1].base_offset if at + 1 < len(suspects) else None
+            expected, cut = self._recover_segment(segment, expected, limit)
+            if cut is not None:
+                place = _Place(segment.path, cut.position, cut.length)
+                self._lose(expected, place, cut.reason, suspects[at + 1 :])
+                self._cut(segment)
                 break
         self.log_end = expected
         self.recovery_point = min(self._remembered.recovery_point, expected)
@@ -263,8 +359,13 @@ class Loader:
             return True
         return segment.base_offset > expected and (self._config.is_compacted or self._has_gaps)
 
-    def _recover_segment(self, segment: Segment, expected: Offset) -> tuple[Offset, bool]:
-        """Keep the good batches, build the indexes; return the end and if anything was cut."""
+    def _recover_segment(
+        self, segment: Segment, expected: Offset, limit: Offset | None
+    ) -> tuple[Offset, Cut | None]:
+        """Note the good batches, build the indexes; return the end and what is to be cut off.
+
+        ``limit`` is the base offset of the next segment.
+        """
         length = segment.size
         segment.restart_indexes()
         segment.txn_index.reset()
@@ -274,21 +375,69 @@ class Loader:
         reason = ""
         expected = max(expected, segment.base_offset)
         try:
-            for whole in _good_batches(segment, length, expected):
+            for whole in _good_batches(segment, length, expected, limit):
                 self._take_in(segment, whole)
                 self._has_gaps |= _is_gap(whole.header, expected)
                 expected = whole.header.next_offset
-        except (Broken, CorruptBatch, UnsupportedMagic, InvalidRecord) as error:
+        except (CorruptBatch, UnsupportedMagic, InvalidRecord) as error:
+            reason = cause(error, segment.path)
+        except Broken as error:
             reason = str(error)
         segment.seal_indexes()
         if segment.size == length:
-            return expected, False
+            return expected, None
         cut = Cut(segment.base_offset, segment.size, length - segment.size, reason)
         self.report.cuts.append(cut)
+        return expected, cut
+
+    def _cut(self, segment: Segment) -> None:
         segment.drop_unnoted()
         # Else a second crash could bring the cut bytes back behind what is appended next.
         segment.file.sync()
-        return expected, True
+
+    def _lose(self, end: Offset, place: "_Place", reason: str, behind: list[Segment]) -> None:
+        """Note that the log ends at ``end`` from now on; ``behind`` are segments that go with it.
+
+        Space that was reserved and never written is no loss.
+        """
+        known = max(end, self._remembered.reached)
+        length = place.length + sum(segment.size for segment in behind)
+        if known == end and not behind and self._is_unwritten(place):
+            return
+        kept: list[str | None] = []
+        if known > end:
+            if place.length:
+                kept.append(set_bytes_aside(self._files.disk, place.path, place.position))
+            kept += [self._set_aside(segment) for segment in reversed(behind)]
+        else:
+            self._drop(behind)
+        names = tuple(name for name in kept if name is not None)
+        self.report.losses.append(
+            Loss(end, known, place.path, place.position, length, reason, names)
+        )
+
+    def _is_unwritten(self, place: "_Place") -> bool:
+        file = self._files.disk.open(place.path, OpenMode.READ)
+        try:
+            return not any(
+                any(file.pread(min(_PIECE_BYTES, place.length - at), place.position + at))
+                for at in range(0, place.length, _PIECE_BYTES)
+            )
+        finally:
+            file.close()
+
+    def _set_aside(self, segment: Segment) -> str | None:
+        """Take a segment out of the log and keep its batches; newest first, as `_drop` does."""
+        kept = set_file_aside(self._files.disk, segment.path)
+        if kept is None:
+            self._drop([segment])
+            return None
+        segment.close()
+        for kind in INDEXES:
+            self._files.remove_if_there(segment.base_offset, kind)
+        self.segments.remove(segment)
+        self.report.segments_dropped.append(segment.base_offset)
+        return kept
 
     def _take_in(self, segment: Segment, whole: Whole) -> None:
         header = whole.header
@@ -349,7 +498,9 @@ def _is_gap(header: BatchHeader, expected: Offset) -> bool:
     return header.base_offset > expected or header.records_count <= header.last_offset_delta
 
 
-def _good_batches(segment: Segment, end: int, expected: Offset) -> Iterator[Whole]:
+def _good_batches(
+    segment: Segment, end: int, expected: Offset, limit: Offset | None
+) -> Iterator[Whole]:
     """Yield batches while they are right; raise on the first that is not."""
     for whole in whole_batches(segment.file, 0, end):
         header = whole.header
@@ -359,5 +510,31 @@ def _good_batches(segment: Segment, end: int, expected: Offset) -> Iterator[Whol
             raise Broken(f"offset {header.base_offset} where {expected} is next")
         if not segment.may_hold(header.last_offset):
             raise Broken(f"offset {header.last_offset} is too far from the segment's base")
+        if header.base_offset > expected:
+            following = _offset_behind(segment, whole, end, limit)
+            if following is not None and expected <= following < header.next_offset:
+                raise Broken(f"offset {header.base_offset} where {expected} is next, "
+                             f"and {following} follows")  # fmt: skip
         yield whole
         expected = header.next_offset
+
+
+def _offset_behind(segment: Segment, whole: Whole, end: int, limit: Offset | None) -> Offset | None:
+    """Return the offset that follows a batch, by the next batch or segment; None if unknown.
+
+    The CRC does not cover the base offset. A batch behind a gap is right if the cleaner made the
+    gap, and has a wrong base offset if the next batch belongs into the gap. Without a gap it is
+    the next batch that is wrong.
+    """
+    position = whole.position + whole.header.size
+    if position >= end:
+        return limit
+    try:
+        header = read_header(segment.file.pread(min(HEADER_BYTES, end - position), position))
+        if header.base_offset >= whole.header.next_offset:
+            return header.base_offset
+        following = next(whole_batches(segment.file, position, end))
+    except (CorruptBatch, UnsupportedMagic):
+        return limit
+    is_sound = is_crc_valid(following.buffer, following.start, header)
+    return header.base_offset if is_sound else limit

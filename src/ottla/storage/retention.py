@@ -5,7 +5,7 @@ Pure. A segment goes when it lies below the log's start, when the log is larger 
 goes only as a whole, only from the front, and only when all of it is below the high
 watermark: what is not replicated yet is nobody's to delete.
 
-Time is the caller's ``now``; give it `TrustedTime.now`, so that a clock set to the wrong year
+Time is the caller's ``now``; give it `TrustedClock.expiry`, so that a clock set to the wrong year
 deletes nothing.
 """
 

@@ -7,13 +7,20 @@ more than the file holds is refused before it is read.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.protocol.faults import CorruptBatch
+from ottla.protocol.faults import CorruptBatch, Fault, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
 from ottla.runtime.ports import File
 
 # Between two index entries lie about 4 KiB: one read covers them and the next header.
 _HEADER_WINDOW_BYTES: Final = 8192
 _BATCH_WINDOW_BYTES: Final = 1 << 20
+
+
+def cause(fault: Fault, path: str) -> str:
+    """Return what is wrong with the bytes at a position that is told beside it."""
+    if isinstance(fault, UnsupportedMagic):
+        return "no record batch begins there"
+    return str(fault).removeprefix(f"{path}: ")
 
 
 class Found(NamedTuple):

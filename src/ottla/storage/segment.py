@@ -256,6 +256,10 @@ class Segment(SegmentTail):
             if not self._are_offsets_plausible():
                 self.rebuild_indexes()
 
+    def recheck_indexes(self) -> None:
+        """Check the offset index again before its next use: the batches were repaired."""
+        self._are_offsets_checked = False
+
     def _are_offsets_plausible(self) -> bool:
         try:
             if self.offset_index.stored_bytes() % self.offset_index.ENTRY.size:

@@ -16,7 +16,7 @@ class Upkept(NamedTuple):
 
 
 def keep_up(log: Log, now: Millis) -> Upkept:
-    """Do all of it once. ``now`` is by `TrustedTime`: it decides what is old.
+    """Do all of it once. ``now`` is `TrustedClock.expiry`: it decides what is old.
 
     Raises:
         StorageFailed: the disk failed; the log starts where it did or where it was to.

@@ -1,0 +1,31 @@
+"""What of a log is to be checked: each segment with what the log knows about its batches."""
+
+from typing import NamedTuple
+
+from ottla.protocol.types import Offset
+from ottla.storage.log import Log
+from ottla.storage.scrub import Cursor, Part
+from ottla.storage.segment import Segment
+
+
+class Span(NamedTuple):
+    """A segment, where its check begins, and up to where it goes."""
+
+    segment: Segment
+    cursor: Cursor
+    part: Part
+
+
+def spans(log: Log) -> list[Span]:
+    """Return all segments of a log as they are now, oldest first."""
+    segments = log.segments
+    ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
+    return [_span(log, each, end) for each, end in zip(segments, ends, strict=True)]
+
+
+def _span(log: Log, segment: Segment, end: Offset) -> Span:
+    epochs, base = log.epochs, segment.base_offset
+    lowest = epochs.epoch_for_offset(base)
+    highest = epochs.epoch_for_offset(Offset(max(base, end - 1)))
+    cursor = Cursor(0, base, -1 if lowest is None else lowest)
+    return Span(segment, cursor, Part(segment.size, end, highest))

@@ -1,0 +1,70 @@
+"""Damaged bytes are kept beside their log, for an operator to look at, instead of destroyed.
+
+    00000000000000001500.log.damaged-1      bytes cut from 00000000000000001500.log, or all of it
+
+No start reads such a file: its name is no log's, neither here nor to Kafka. Nothing removes it but
+the operator, or the deletion of the partition. A log keeps at most `FILES_MAX` of them, and copies
+at most `COPY_BYTES_MAX` of a file that goes on being used.
+"""
+
+import re
+from typing import Final
+
+from ottla.runtime.ports import Disk, OpenMode
+
+SUFFIX: Final = ".damaged-"
+FILES_MAX: Final = 64
+COPY_BYTES_MAX: Final = 256 << 20
+_PIECE_BYTES: Final = 1 << 20
+_NAME: Final = re.compile(r".+\.damaged-[0-9]{1,4}")
+
+
+def is_set_aside(name: str) -> bool:
+    """Say whether a file holds damaged bytes that were set aside."""
+    return _NAME.fullmatch(name) is not None
+
+
+def set_file_aside(disk: Disk, path: str) -> str | None:
+    """Rename a whole file, durably; return its new path, None where there are too many already.
+
+    Raises:
+        OSError: it has its old name or the new one.
+    """
+    target = _free_name(disk, path)
+    if target is not None:
+        disk.rename(path, target)
+    return target
+
+
+def set_bytes_aside(disk: Disk, path: str, position: int) -> str | None:
+    """Copy what a file has from ``position`` on, durably; return where to. The file stays.
+
+    Returns None where there are too many copies already, or nothing to copy.
+
+    Raises:
+        OSError: there may be no copy.
+    """
+    length = min(disk.size(path) - position, COPY_BYTES_MAX)
+    target = _free_name(disk, path) if length > 0 else None
+    if target is None:
+        return None
+    source, copy = disk.open(path, OpenMode.READ), disk.open(target, OpenMode.CREATE)
+    try:
+        copy.truncate(0)
+        for at in range(0, length, _PIECE_BYTES):
+            copy.pwrite(source.pread(min(_PIECE_BYTES, length - at), position + at), at)
+        copy.sync()
+    finally:
+        source.close()
+        copy.close()
+    disk.sync_dir(path.rpartition("/")[0])
+    return target
+
+
+def _free_name(disk: Disk, path: str) -> str | None:
+    directory = path.rpartition("/")[0]
+    taken = {name for name in disk.list(directory) if is_set_aside(name)}
+    if len(taken) >= FILES_MAX:
+        return None
+    names = (f"{path}{SUFFIX}{number}" for number in range(1, FILES_MAX + 1))
+    return next((each for each in names if each.rpartition("/")[2] not in taken), None)
