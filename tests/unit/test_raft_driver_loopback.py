@@ -1,12 +1,12 @@
 """Three replicas in one process over real sockets, disks and clocks."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from raft_bench import CLUSTER, Listener, directory, record
+from tests.free_ports import free_ports
 
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
@@ -78,16 +78,6 @@ class Node:
             self.driver = None
             await committer.close()
             log.close()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def leader_of(nodes: list[Node]) -> Node | None:

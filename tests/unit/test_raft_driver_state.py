@@ -92,3 +92,11 @@ def test_a_damaged_file_keeps_the_node_from_starting(data: bytes) -> None:
     with pytest.raises(UnreadableQuorumState, match=r"quorum-state is damaged.*does not start"):
         file.read()
     assert disk.read("/meta/quorum-state") == data, "left for the operator to look at"
+
+
+def test_the_largest_epoch_keeps_the_node_from_starting_and_the_error_says_what_to_do() -> None:
+    _, file = fresh()
+    election = PersistElection(LeaderEpoch(2**31 - 1), None, None)
+    file.write(election, 1, VoterSet(()))
+    with pytest.raises(UnreadableQuorumState, match=r"quorum-state is in leader epoch 2147483647"):
+        file.read()

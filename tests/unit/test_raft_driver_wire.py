@@ -327,8 +327,8 @@ def test_a_snapshot_of_another_partition_is_not_known() -> None:
 # -- what is right -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [12, 13, 15, 17, 18])
-def test_a_replica_fetches_by_name_and_later_by_id(version: int) -> None:
+@pytest.mark.parametrize("version", [13, 15, 17, 18])
+def test_a_replica_fetches_by_id(version: int) -> None:
     told = ask_leader(fetch_message(), version)
     part = partition_of(told.message)
     assert isinstance(part, fetch.PartitionData)
@@ -396,6 +396,30 @@ def test_the_quorum_is_described_by_its_leader() -> None:
     assert [(n.node_id, n.listeners[0].host) for n in told.nodes] == [(1, "n1")]
     unknown = ask_leader(other_topic(message)).message
     assert unknown.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION  # type: ignore[attr-defined]
+
+
+def test_log_described_twice_in_one_request_is_unknown() -> None:
+    row = describe_quorum.RequestTopicData(wire.TOPIC, [describe_quorum.RequestPartitionData(0)])
+    told = ask_leader(describe_quorum.DescribeQuorumRequest([row, row])).message
+    assert isinstance(told, describe_quorum.DescribeQuorumResponse)
+    codes = [part.error_code for topic in told.topics for part in topic.partitions]
+    assert (codes, told.nodes) == ([E.UNKNOWN_TOPIC_OR_PARTITION] * 2, [])
+
+
+def test_fetch_by_name_is_refused_as_a_whole() -> None:
+    told = ask_leader(fetch_message(cluster_id=None), 12).message
+    assert isinstance(told, fetch.FetchResponse)
+    assert (told.error_code, told.responses) == (E.INVALID_REQUEST, [])
+
+
+@pytest.mark.parametrize(("version", "endpoints"), [(16, 0), (17, 1)])
+def test_refused_fetch_says_where_the_log_begins(version: int, endpoints: int) -> None:
+    told = ask_leader(fetch_message(epoch=LeaderEpoch(0)), version).message
+    assert isinstance(told, fetch.FetchResponse)
+    [part] = told.responses[0].partitions
+    assert part.error_code == E.FENCED_LEADER_EPOCH
+    assert (part.log_start_offset, part.aborted_transactions) == (0, [])
+    assert len(told.node_endpoints) == endpoints
 
 
 def test_only_the_leader_describes_and_changes() -> None:

@@ -210,7 +210,6 @@ def test_a_torn_end_is_cut_off() -> None:
     bench = Bench()
     bench.put(1, "a")
     bench.put(1, "b" * 500)
-    bench.flush()
     path = f"{DIRECTORY}/{0:020d}.log"
     bench.disk.kill()
     bench.disk.restart()
@@ -352,6 +351,7 @@ def test_a_half_written_snapshot_is_gone_after_a_restart() -> None:
 def test_a_damaged_snapshot_keeps_the_node_from_starting() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a", "b")
+    bench.log.replace_by(at(3, 5))  # the log has nothing of what the snapshot covers
     path = f"{DIRECTORY}/{snapshot_name(at(3, 5))}"
     whole = bench.disk.read(path)
     for damaged in (whole[:-1], whole[:100], whole + whole, _flipped(whole), b""):
@@ -359,8 +359,31 @@ def test_a_damaged_snapshot_keeps_the_node_from_starting() -> None:
         file.truncate(0)
         file.pwrite(damaged, 0)
         file.close()
-        with pytest.raises(CorruptSnapshot, match="does not start"):
-            bench.open().membership(VoterSet())
+        with pytest.raises(UnusableMetadataLog, match=r"checkpoint.*--rejoin-quorum"):
+            bench.open()
+
+
+def test_damaged_snapshot_that_the_log_makes_unneeded_is_set_aside() -> None:
+    bench = filled()
+    bench.snapshot(at(3, 5), "a", "b")
+    path = f"{DIRECTORY}/{snapshot_name(at(3, 5))}"
+    damaged = _flipped(bench.disk.read(path))
+    put_file(bench.disk, path, damaged)
+    end = bench.log.end()
+
+    reopened = bench.open()
+
+    assert reopened.latest_snapshot() is None
+    assert reopened.end() == end
+    assert bench.disk.read(f"{path}.damaged-1") == damaged
+
+
+def put_file(disk: SimDisk, path: str, data: bytes) -> None:
+    file = disk.open(path, OpenMode.CREATE)
+    file.truncate(0)
+    file.pwrite(data, 0)
+    file.sync()
+    file.close()
 
 
 def _flipped(data: bytes) -> bytes:

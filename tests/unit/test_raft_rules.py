@@ -1,6 +1,8 @@
 """The rules of the quorum one by one: what is refused, what is durable first, what counts."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from raft_story import NONE, Story, at, hint, key
 from raft_world import CLUSTER, Entry, Snapshot, directory, endpoint, voter
 
@@ -11,6 +13,16 @@ from ottla.raft.core import events as into
 from ottla.raft.core import messages as said
 from ottla.raft.core.effects import Role
 from ottla.raft.core.elections import successor_delay_ms
+from ottla.raft.core.epochs import (
+    EPOCH_LAST,
+    LEARNED_MAX,
+    NEAR,
+    RESERVE,
+    STEP_MAX,
+    EpochsExhausted,
+    is_plausible,
+    next_epoch,
+)
 from ottla.raft.core.following import CommittedLogCutError
 from ottla.raft.core.log_view import LogPosition, Match, match_position, truncation_offset
 from ottla.raft.core.voters import (
@@ -140,6 +152,17 @@ def test_the_best_successor_stands_at_once_and_each_next_one_later() -> None:
             ErrorCode.INCONSISTENT_CLUSTER_ID,
         ),
         (said.EndEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(1)), ErrorCode.FENCED_LEADER_EPOCH),
+        (vote_request(epoch=EPOCH_LAST), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=EPOCH_LAST, is_pre_vote=True), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=2 + STEP_MAX + 1), ErrorCode.INVALID_REQUEST),
+        (
+            said.BeginEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(EPOCH_LAST)),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (
+            said.EndEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(EPOCH_LAST)),
+            ErrorCode.INVALID_REQUEST,
+        ),
     ],
 )
 def test_what_is_refused_changes_nothing(request_: said.Request, error: ErrorCode) -> None:
@@ -150,6 +173,47 @@ def test_what_is_refused_changes_nothing(request_: said.Request, error: ErrorCod
     assert story.answer().error is error
     assert describe(story) == before
     assert not story.has(out.PersistElection)
+
+
+def test_a_replica_that_missed_many_elections_learns_the_epoch_from_replies() -> None:
+    far = 1 + 3 * STEP_MAX
+    story = fresh()
+    story.asked(5, vote_request(epoch=far))
+    assert story.answer().error is ErrorCode.INVALID_REQUEST
+    story.tick(100_000)
+    assert describe(story).role is Role.PROSPECTIVE
+    story.hears(100_001, 2, said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(far), False))
+    assert describe(story).epoch == far
+    story.asked(100_002, vote_request(epoch=far + 1, end=at(1, 9)))
+    assert story.answer() == said.VoteReply(NONE, hint(far + 1), True)
+
+
+def test_an_absurd_epoch_in_a_reply_changes_nothing() -> None:
+    story = fresh()
+    story.tick(100_000)
+    before = describe(story).epoch
+    reply = said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(EPOCH_LAST), False)
+    story.hears(100_001, 2, reply)
+    assert describe(story).epoch == before
+
+
+@given(st.integers(0, EPOCH_LAST), st.integers(0, EPOCH_LAST), st.booleans())
+@example(LEARNED_MAX, LEARNED_MAX + 1, False)
+@example(0, LEARNED_MAX, True)
+@example(EPOCH_LAST - 1, EPOCH_LAST, False)
+def test_a_plausible_epoch_leaves_elections_to_hold(own: int, offered: int, is_reply: bool) -> None:
+    is_taken = is_plausible(LeaderEpoch(own), LeaderEpoch(offered), is_reply=is_reply)
+    if is_taken and offered > own + NEAR:
+        assert EPOCH_LAST - offered >= RESERVE
+    if is_taken:
+        next_epoch(LeaderEpoch(offered))
+    if own < offered <= own + NEAR and offered < EPOCH_LAST:
+        assert is_taken, "the next elections are never refused"
+
+
+def test_the_last_epoch_is_followed_by_none() -> None:
+    with pytest.raises(EpochsExhausted, match="leaderEpoch"):
+        next_epoch(LeaderEpoch(EPOCH_LAST))
 
 
 def test_a_request_for_another_directory_is_refused() -> None:
@@ -417,7 +481,7 @@ def test_a_leader_refuses_fetches_of_another_epoch(epoch: int, changed, error) -
     story = Story(history=(1, 1))
     story.lead()
     story.fetch(110, 3, epoch, at(1, 2), **changed)
-    assert story.answer() == said.FetchReply(error, hint(2, 1))
+    assert story.answer() == said.FetchReply(error, hint(2, 1), log_start=Offset(0))
     assert describe(story).replicas[2].log_end_offset is None
 
 
@@ -438,7 +502,8 @@ def test_a_follower_names_the_leader_to_those_who_ask_it() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=5)
     story.fetch(1, 3, 5, at(1, 2))
-    assert story.answer() == said.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint(5, 2))
+    refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert story.answer() == said.FetchReply(refusal, hint(5, 2), log_start=Offset(0))
 
 
 def test_a_fetch_waits_for_news_then_for_its_time() -> None:

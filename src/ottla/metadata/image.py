@@ -9,6 +9,7 @@ import msgspec
 from immutables import Map
 
 from ottla.metadata.access import Acl, DelegationToken, ScramCredential, ScramUser
+from ottla.metadata.answered import AnsweredRequests
 from ottla.metadata.cluster import Cluster
 from ottla.metadata.configs import ClientQuotas, Configs
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
@@ -64,6 +65,7 @@ class Image(msgspec.Struct, frozen=True, gc=False):
     acls: Map[Uuid, Acl] = Map()
     scram: Map[ScramUser, ScramCredential] = Map()
     delegation_tokens: Map[str, DelegationToken] = Map()
+    answered: AnsweredRequests = AnsweredRequests()
 
     def metadata_version(self) -> MetadataVersion:
         """Return the finalized metadata.version, of an image that has one."""

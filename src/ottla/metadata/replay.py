@@ -78,7 +78,7 @@ REPLAYS: Mapping[type[Message], Replay] = MappingProxyType(
         RemoveUserScramCredentialRecord: replay_access.remove_scram,
         DelegationTokenRecord: replay_access.set_token,
         RemoveDelegationTokenRecord: replay_access.remove_token,
-        NoOpRecord: _nothing,
+        NoOpRecord: replay_cluster.no_op,
         # Logs that once came from ZooKeeper have it; nothing depends on it any more.
         ZkMigrationStateRecord: _nothing,
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from immutables import Map
 from msgspec.structs import replace
 
+from ottla.metadata.answered import AnsweredRequest
 from ottla.metadata.cluster import (
     BrokerRegistration,
     ControllerRegistration,
@@ -24,11 +25,13 @@ from ottla.protocol.internal.metadata_cluster import (
     ControllerFeature,
     FeatureLevelRecord,
     FenceBrokerRecord,
+    NoOpRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from ottla.protocol.types import ZERO_UUID
 
 # A byte that says turned on, left alone or turned off. Only a new registration ends a
 # controlled shutdown.
@@ -118,6 +121,14 @@ def feature_level(image: Image, record: FeatureLevelRecord, touched: Touched) ->
         levels = levels.delete(record.name)
     touched.features[record.name] = None
     return replace(image, features=Features(levels))
+
+
+def no_op(image: Image, record: NoOpRecord, touched: Touched) -> Image:
+    """Change nothing, except that a forwarded request is answered if the record names one."""
+    if record.request_id == ZERO_UUID:
+        return image
+    request = AnsweredRequest(record.request_api_key, record.reply)
+    return replace(image, answered=image.answered.with_request(record.request_id, request))
 
 
 def _metadata_version(level: int) -> int:

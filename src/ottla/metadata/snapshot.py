@@ -1,7 +1,8 @@
 """An image as records again, in Kafka's order, for a snapshot (KIP-630).
 
     features (metadata.version first), brokers, controllers, topics each with its partitions,
-    configs, client quotas, producer ids, ACLs, SCRAM credentials, delegation tokens
+    configs, client quotas, producer ids, ACLs, SCRAM credentials, delegation tokens,
+    forwarded requests that were answered (tagged fields of ours, which Kafka skips)
 
 Replaying the records on the empty image gives the image. Records are written in the versions
 of the finalized metadata.version, so that every node that can run it can read them.
@@ -27,6 +28,7 @@ from ottla.protocol.internal.metadata_cluster import (
     ControllerEndpoint,
     ControllerFeature,
     FeatureLevelRecord,
+    NoOpRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
 )
@@ -102,6 +104,7 @@ def snapshot_records(
         _topics(image, version, loss),
         _configs(image),
         _access(image, version, loss),
+        _answered(image),
     )
 
 
@@ -283,6 +286,12 @@ def _access(image: Image, level: MetadataVersion, loss: Loss) -> Iterator[Versio
         loss("delegation tokens")
     else:
         yield from _tokens(image)
+
+
+def _answered(image: Image) -> Iterator[Versioned]:
+    for request_id in image.answered.order:
+        request = image.answered.by_id[request_id]
+        yield Versioned(NoOpRecord(request_id, request.api_key, request.reply), 0)
 
 
 def _scram(image: Image) -> Iterator[Versioned]:

@@ -50,6 +50,7 @@ from ottla.raft.core.voters import VoterSet
 from ottla.raft.metadata_log import MetadataLog, Retention, checked_batches
 from ottla.raft.peers import Peers
 from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.repair import RejoinMark
 from ottla.raft.snapshots import (
     BATCH_BYTES_MAX,
     CorruptSnapshot,
@@ -90,6 +91,7 @@ class RaftParts(msgspec.Struct, frozen=True, kw_only=True):
     static: VoterSet = NO_VOTERS
     retention: Retention = KAFKA_RETENTION
     shutdown_ms_max: int = 5_000
+    rejoining: RejoinMark | None = None
 
 
 class _Proposal(msgspec.Struct, frozen=True):
@@ -256,6 +258,10 @@ class RaftDriver:
                 log.info("quorum voters=%s", [str(voter.key.node_id) for voter in effect.voters])
             case out.SetTimer():
                 self._set_timer(effect.at)
+            case out.Rejoined():
+                assert self._parts.rejoining is not None
+                self._parts.rejoining.clear()
+                log.info("quorum: caught up after rejoining, votes again")
             case out.ShutdownReady():
                 if not self._ready_to_stop.done():
                     self._ready_to_stop.set_result(None)

@@ -7,10 +7,10 @@ among them, no producers. What is appended is in the page cache; `flush` makes i
 
 Four decisions of its own:
 
-- At each start every batch's CRC is checked, from the first segment on: no recovery point is
-  kept that a truncation would have to lower. The log is bounded by ``metadata.max.retention.*``
-  (100 MiB), so that costs well under a second. What is left is then synced: the core takes all
-  it finds at the start for durable.
+- At each start every batch's CRC is checked, from the first segment on. What is wrong is a torn
+  write, or damage that a node must not start with (`damage.py`). The log is bounded by
+  ``metadata.max.retention.*`` (100 MiB), so that costs well under a second. What is left is then
+  synced: the core takes all it finds at the start for durable.
 - A truncation is durable when it returns, as the segments see to: an old tail that came back
   behind records appended later would be a log that nobody ever had.
 - Which epoch wrote what is read from the batches at each start, not from the checkpoint of
@@ -20,6 +20,7 @@ Four decisions of its own:
   installing a snapshot and emptying the log is finished.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
@@ -33,24 +34,37 @@ from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.membership import Membership
 from ottla.raft.core.messages import Batches, Control
 from ottla.raft.core.voters import VoterSet
+from ottla.raft.damage import Known, find_wrong, segment_bases
+from ottla.raft.recovery_point import RecoveryPoint
 from ottla.raft.snapshots import (
     BATCH_BYTES_MAX,
-    CorruptSnapshot,
     SnapshotFiles,
     SnapshotHead,
     data_batch,
 )
 from ottla.runtime.ports import Clock, Committer, Disk
+from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.checkpoints import LEADER_EPOCH
+from ottla.storage.files import Kind, file_name
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.scan import whole_batches
+
+log = logging.getLogger(__name__)
 
 DIRECTORY_NAME: Final = "__cluster_metadata-0"
 
 
 class UnusableMetadataLog(Exception):
-    """Log and snapshots do not fit together: records are missing that only others can have."""
+    """Records are damaged or missing that only other voters can have; the text says what to do."""
+
+
+def _remedy(end: Offset) -> str:
+    return (
+        "The node does not start with it. Where other voters have the records, start once with "
+        "`--rejoin-quorum`; else restore the file from a backup, or give up all metadata from "
+        f"there on with `--truncate-metadata-at {end}`."
+    )
 
 
 class Retention(NamedTuple):
@@ -73,10 +87,13 @@ def metadata_log_config(segment_bytes: int = 1 << 30, segment_ms: int = 604_800_
 class MetadataLog:
     """The log and its snapshots; `LogView` for the core. Open one with `MetadataLog.open`."""
 
-    def __init__(self, log: Log, snapshots: SnapshotFiles, clock: Clock) -> None:
+    def __init__(
+        self, log: Log, snapshots: SnapshotFiles, clock: Clock, point: RecoveryPoint
+    ) -> None:
         self._log = log
+        self._point = point
         self.snapshots = snapshots
-        self._clock = clock
+        self._clock = TrustedClock.of(clock)
         self._failure: StorageFailed | None = None
 
     @classmethod
@@ -86,23 +103,31 @@ class MetadataLog:
         log_dir: str,
         clock: Clock,
         config: LogConfig | None = None,
+        *,
+        is_clean: bool = False,
     ) -> Self:
         """Recover the log below ``log_dir``, or begin one, so that all that is left is durable.
 
+        ``is_clean``: the last run has closed it, so whatever is wrong with it is damage.
+
         Raises:
-            UnusableMetadataLog: there is a gap between snapshot and log.
+            UnusableMetadataLog: it is damaged, or there is a gap between snapshot and log.
             StorageFailed, OSError: the disk failed.
         """
         directory = f"{log_dir}/{DIRECTORY_NAME}"
         disk.make_dirs(directory)
         snapshots = SnapshotFiles(disk, directory)
         snapshots.load()
+        point = RecoveryPoint(disk, directory)
+        end = _check_whole(disk, snapshots, Known(is_clean, point.offset))
+        _check_snapshot(snapshots, end)
         with suppress(FileNotFoundError):
             disk.remove(f"{directory}/{LEADER_EPOCH}")
         log = Log.open(disk, directory, config or metadata_log_config(), clock=clock)
         log.flush()
-        opened = cls(log, snapshots, clock)
+        opened = cls(log, snapshots, clock, point)
         opened._fit_together()
+        point.raise_to(log.log_end_offset)
         return opened
 
     def _fit_together(self) -> None:
@@ -110,11 +135,13 @@ class MetadataLog:
         latest, earliest = self.latest_snapshot(), self.earliest_snapshot()
         start = self._log.log_start_offset
         if latest is not None and latest.offset >= start and not self._has(latest):
+            self._point.lower_to(latest.offset)
             self._log.truncate_fully_and_start_at(latest.offset)
             self._log.flush()
         elif start > 0 and (latest is None or latest.offset < start):
             raise UnusableMetadataLog(
-                f"{self._log.directory}: begins at {start} and no snapshot reaches there"
+                f"{self._log.directory}: the log begins at offset {start} and no snapshot reaches "
+                f"there. {_remedy(Offset(0) if latest is None else latest.offset)}"
             )
         elif start > 0 and earliest is not None and earliest.offset > start:
             self._log.set_high_watermark(earliest.offset)
@@ -185,9 +212,6 @@ class MetadataLog:
 
         ``static`` are the voters of the configuration: in force as long as nothing in
         snapshot or log says otherwise.
-
-        Raises:
-            CorruptSnapshot: the newest snapshot is damaged.
         """
         found = Membership(static)
         after = Offset(0)
@@ -202,14 +226,7 @@ class MetadataLog:
     def _head(self, snapshot: LogPosition) -> SnapshotHead:
         reader = self.snapshots.open(snapshot)
         try:
-            for _ in reader.check():
-                pass
             return reader.head()
-        except CorruptSnapshot as error:
-            raise CorruptSnapshot(
-                f"{error}. The node does not start with it. On a voter among others, format the "
-                "directory anew and let it join; restore the file from a backup where it is alone."
-            ) from error
         finally:
             reader.close()
 
@@ -245,6 +262,7 @@ class MetadataLog:
 
     def truncate_to(self, offset: Offset) -> None:
         """Cut the log so that it ends at ``offset``, durably."""
+        self._point.lower_to(offset)
         self._log.truncate_to(offset)
         assert self._log.log_end_offset == offset, "batches are cut whole"
 
@@ -261,6 +279,7 @@ class MetadataLog:
             self._failure = failure
             raise
         self._log.flushed(plan)
+        self._point.raise_to(self._log.recovery_point)
         self._log.purge_deleted()
 
     def close(self) -> None:
@@ -272,6 +291,7 @@ class MetadataLog:
         Raises:
             StorageFailed: something failed, now or before.
         """
+        self._point.close()
         self._log.close(is_given_up=self._failure is not None)
         if self._failure is not None:
             raise self._failure
@@ -311,6 +331,7 @@ class MetadataLog:
     def replace_by(self, snapshot: LogPosition) -> None:
         """Empty the log and let it begin at an installed snapshot; older ones go."""
         assert self.snapshots.size(snapshot) is not None, "installed before the log is emptied"
+        self._point.lower_to(snapshot.offset)
         self._log.truncate_fully_and_start_at(snapshot.offset)
         self._log.flush()
         self.snapshots.delete(s for s in self.snapshots.all if s.offset < snapshot.offset)
@@ -344,7 +365,7 @@ class MetadataLog:
             newest = reader.head().last_timestamp
         finally:
             reader.close()
-        return 0 <= retention.age_ms_max < self._clock.now() - newest
+        return 0 <= retention.age_ms_max < self._clock.expiry() - newest
 
     def _is_too_large(self, retention: Retention) -> bool:
         sizes = [self.snapshots.size(snapshot) or 0 for snapshot in self.snapshots.all]
@@ -361,6 +382,57 @@ class MetadataLog:
         ]
         self._log.delete_segments(old)
         self._log.purge_deleted()
+
+
+def _check_whole(disk: Disk, snapshots: SnapshotFiles, known: Known) -> Offset:
+    """Return where the log ends; a torn write behind that will be cut off.
+
+    Raises:
+        UnusableMetadataLog: it is damaged.
+    """
+    end, wrong = find_wrong(disk, snapshots.directory)
+    if wrong is not None and wrong.is_damage(known):
+        raise UnusableMetadataLog(f"{wrong}. {_remedy(end)}")
+    reached = max([end, *(snapshot.offset for snapshot in snapshots.all)])
+    if known.recovery_point is not None and reached < known.recovery_point:
+        raise UnusableMetadataLog(
+            f"{_last_segment(snapshots)}: the log ends at offset {reached} and was durable up to "
+            f"{known.recovery_point}: segments are missing or cut short. "
+            f"{_remedy(reached)}"
+        )
+    if wrong is not None:
+        log.warning(
+            "metadata log: torn write cut off, as a crash leaves it path=%s position=%d offset=%d "
+            "reason=%s",
+            wrong.path, wrong.position, wrong.offset, wrong.reason,
+        )  # fmt: skip
+    return end
+
+
+def _last_segment(snapshots: SnapshotFiles) -> str:
+    bases = segment_bases(snapshots.disk, snapshots.directory)
+    return (
+        f"{snapshots.directory}/{file_name(bases[-1], Kind.LOG)}" if bases else snapshots.directory
+    )
+
+
+def _check_snapshot(snapshots: SnapshotFiles, end: Offset) -> None:
+    """Check the newest snapshot; set it aside if the log still has all that it covers.
+
+    Raises:
+        UnusableMetadataLog: it is damaged, and nothing here can replace it.
+    """
+    while snapshots.all:
+        *older, newest = snapshots.all
+        fault = snapshots.fault(newest)
+        if fault is None:
+            return
+        bases = segment_bases(snapshots.disk, snapshots.directory)
+        covered = max((each.offset for each in older), default=Offset(0))
+        if not bases or bases[0] > covered or end < newest.offset or newest.offset == 0:
+            raise UnusableMetadataLog(f"{fault}. {_remedy(covered)}")
+        kept = snapshots.set_aside(newest)
+        log.warning("metadata snapshot damaged, not needed, set aside as=%s reason=%s", kept, fault)
 
 
 def checked_batches(data: Buffer) -> Batches | None:

@@ -13,6 +13,7 @@ from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.internal.quorum_state import QuorumState, from_json, to_json
 from ottla.protocol.types import NO_LEADER, ZERO_UUID, LeaderEpoch
 from ottla.raft.core.effects import PersistElection
+from ottla.raft.core.epochs import EPOCH_LAST, exhausted
 from ottla.raft.core.voters import ReplicaKey, VoterSet
 from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.ports import Disk
@@ -39,7 +40,8 @@ class QuorumStateFile:
         """Return what was written last; epoch 0 and nobody where there is no file.
 
         Raises:
-            UnreadableQuorumState: the file is damaged. OSError: it cannot be read.
+            UnreadableQuorumState: the file is damaged, or has the largest epoch that there is.
+            OSError: it cannot be read.
         """
         data = read_file(self._disk, self._path)
         if data is None:
@@ -50,6 +52,8 @@ class QuorumStateFile:
             state = from_json(data.decode("utf-8"))
             if state.leader_epoch < 0:
                 raise ProtocolFault(f"quorum-state: leaderEpoch {state.leader_epoch} is negative")
+            if state.leader_epoch >= EPOCH_LAST:
+                raise UnreadableQuorumState(exhausted(self._path))
         except (ProtocolFault, UnicodeDecodeError) as error:
             raise UnreadableQuorumState(
                 f"{self._path} is damaged ({error}). It holds this node's vote, so the node does "

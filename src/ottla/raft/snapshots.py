@@ -38,7 +38,8 @@ from ottla.raft.core.log_view import BOOTSTRAP_SNAPSHOT, LogPosition
 from ottla.raft.core.messages import KRaftVersionAt, VotersAt
 from ottla.raft.core.voters import VoterSet
 from ottla.runtime.ports import Disk, File, OpenMode
-from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.scan import Whole, cause, whole_batches
+from ottla.storage.set_aside import set_file_aside
 
 BOOTSTRAP_NAME: Final = "bootstrap.checkpoint"
 PART_SUFFIX: Final = ".part"
@@ -142,7 +143,7 @@ class SnapshotReader:
                 is_ended = ControlType.SNAPSHOT_FOOTER in kinds
                 expected = header.next_offset
         except Fault as error:
-            raise CorruptSnapshot(f"{self._file.path}: {error}") from error
+            raise CorruptSnapshot(f"{self._file.path}: {cause(error, self._file.path)}") from error
         if not is_ended:
             raise CorruptSnapshot(f"{self._file.path}: ends without its footer")
 
@@ -279,6 +280,24 @@ class SnapshotFiles:
             return file.pread(length, position)
         finally:
             file.close()
+
+    def fault(self, snapshot: LogPosition) -> str | None:
+        """Return what is wrong with a snapshot; None where it is whole. Raises OSError."""
+        reader = self.open(snapshot)
+        try:
+            for _ in reader.check():
+                pass
+        except CorruptSnapshot as error:
+            return str(error)
+        finally:
+            reader.close()
+        return None
+
+    def set_aside(self, snapshot: LogPosition) -> str | None:
+        """Keep a damaged file under a name that no start reads; return its new path."""
+        kept = set_file_aside(self.disk, self.path(snapshot))
+        self.delete([snapshot])
+        return kept
 
     def delete(self, snapshots: Iterable[LogPosition]) -> None:
         """Delete snapshots."""

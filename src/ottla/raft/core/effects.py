@@ -187,6 +187,10 @@ class SetTimer(msgspec.Struct, frozen=True):
     at: Millis | None
 
 
+class Rejoined(msgspec.Struct, frozen=True):
+    """This replica has caught up after it lost records; it votes from now on."""
+
+
 class ShutdownReady(msgspec.Struct, frozen=True):
     """This node may stop: it leads nothing, or others know."""
 
@@ -208,4 +212,5 @@ Effect = (
     | VotersChanged
     | SetTimer
     | ShutdownReady
+    | Rejoined
 )

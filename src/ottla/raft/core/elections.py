@@ -1,12 +1,14 @@
 """Votes, and how news of a leader travels (KIP-595, KIP-996).
 
 Every check comes before any change: a request that is refused for its form, its cluster or a
-stale epoch leaves no trace. A greater epoch, though, counts whoever tells it, even where the
-vote itself is then refused: that is what makes old leaders give up.
+stale epoch leaves no trace. A greater epoch, though, counts whoever sends it, even where the
+vote itself is then refused: that is what makes old leaders give up. It must be one that elections
+can have led to: see `epochs`.
 """
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId
+from ottla.raft.core.epochs import is_plausible, next_epoch
 from ottla.raft.core.messages import (
     BeginEpochReply,
     BeginEpochRequest,
@@ -55,7 +57,8 @@ def _decide_vote(quorum: Quorum, request: VoteRequest) -> tuple[ErrorCode, bool]
         quorum.become_unattached(request.epoch)
     if not is_addressed(quorum, request.voter):
         return ErrorCode.INVALID_VOTER_KEY, False
-    is_up_to_date = last >= quorum.end
+    # What is left of a log with acknowledged records lost says nothing of who is up to date.
+    is_up_to_date = last >= quorum.end and not quorum.is_rejoining
     if request.is_pre_vote:
         return ErrorCode.NONE, may_grant_pre_vote(quorum.role, is_up_to_date)
     is_granted = may_grant_vote(quorum.role, request.candidate, is_up_to_date)
@@ -144,6 +147,8 @@ def check_peer(quorum: Quorum, node_id: NodeId, epoch: LeaderEpoch) -> ErrorCode
         return ErrorCode.FENCED_LEADER_EPOCH
     if node_id < 0 or node_id == quorum.settings.node_id:
         return ErrorCode.INVALID_REQUEST
+    if not is_plausible(quorum.epoch, epoch, is_reply=False):
+        return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 
@@ -167,8 +172,9 @@ def take_hint(quorum: Quorum, hint: LeaderHint) -> bool:
     role = quorum.role
     if hint.epoch < role.epoch:
         return True
-    if hint.leader_id == quorum.settings.node_id:
-        return isinstance(role, Leader | Resigned) and hint.epoch == role.epoch
+    is_own = hint.leader_id == quorum.settings.node_id
+    if is_own or not is_plausible(role.epoch, hint.epoch, is_reply=True):
+        return is_own and isinstance(role, Leader | Resigned) and hint.epoch == role.epoch
     if hint.leader_id is None:
         if hint.epoch > role.epoch:
             quorum.become_unattached(hint.epoch)
@@ -250,7 +256,7 @@ def _count(quorum: Quorum, sent: InFlight, is_granted: bool) -> None:
     if isinstance(role, Prospective) and sent.request.is_pre_vote:
         role.ballot.record(sent.to, is_granted)
         if role.ballot.is_won:
-            quorum.become_candidate(LeaderEpoch(role.epoch + 1))
+            quorum.become_candidate(next_epoch(role.epoch))
         elif role.ballot.is_lost:
             leave_prospective(quorum)
         elif not is_granted:
@@ -318,7 +324,7 @@ def _leave_resigned(quorum: Quorum, role: Resigned) -> None:
         role.election_deadline = quorum.random_election_deadline()
     else:
         # In this epoch others may still take this node for the leader; in the next they do not.
-        quorum.become_unattached(LeaderEpoch(role.epoch + 1))
+        quorum.become_unattached(next_epoch(role.epoch))
 
 
 # -- what to send ------------------------------------------------------------

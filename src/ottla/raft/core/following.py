@@ -6,7 +6,7 @@ offset it names is a promise the disk can keep. Observers do the same and are ne
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, NodeId, Offset
-from ottla.raft.core.effects import InstallSnapshot, WriteSnapshotChunk
+from ottla.raft.core.effects import InstallSnapshot, Rejoined, WriteSnapshotChunk
 from ottla.raft.core.elections import is_settled
 from ottla.raft.core.events import SnapshotInstalled, SnapshotRejected
 from ottla.raft.core.log_view import LogPosition, truncation_offset
@@ -93,13 +93,31 @@ def follow_high_watermark(quorum: Quorum) -> None:
             quorum.raise_high_watermark(Offset(known))
 
 
+def end_rejoining(quorum: Quorum) -> None:
+    """Take part in elections again once all that can be committed is durable here.
+
+    The first record of the leader's epoch stands behind all that earlier leaders committed, and
+    what its own epoch has committed is below its high watermark.
+    """
+    role = quorum.role
+    if not quorum.is_rejoining or not isinstance(role, Follower):
+        return
+    committed, is_flushed = role.leader_high_watermark, quorum.durable == quorum.end.offset
+    if committed is None or quorum.installing is not None or not is_flushed:
+        return
+    if quorum.end.epoch == role.epoch and quorum.durable >= committed:
+        quorum.is_rejoining = False
+        quorum.emit(Rejoined())
+
+
 # -- snapshots ---------------------------------------------------------------
 
 
 def _begin_download(quorum: Quorum, role: Follower, sent: InFlight, snapshot: LogPosition) -> None:
     """Load a snapshot, unless it would take committed records back."""
     committed = quorum.high_watermark
-    if snapshot.offset < 0 or snapshot.epoch < 0 or (committed or -1) > snapshot.offset:
+    is_possible = snapshot.offset >= 0 and 0 <= snapshot.epoch <= role.epoch
+    if not is_possible or (committed or -1) > snapshot.offset:
         quorum.outstanding.pause(sent.to, quorum.now)
         return
     role.download = Download(snapshot)

@@ -47,7 +47,7 @@ def on_fetch(quorum: Quorum, token: int, request: FetchRequest) -> None:
     error = _check_fetch(quorum, request)
     role = quorum.role
     if error is not ErrorCode.NONE or not isinstance(role, Leader):
-        quorum.answer(token, FetchReply(error, quorum.hint()))
+        quorum.answer(token, _refused(quorum, error))
         return
     match, position = match_position(quorum.log, request.log_end)
     if match is not Match.VALID:
@@ -72,7 +72,12 @@ def on_fetch(quorum: Quorum, token: int, request: FetchRequest) -> None:
         role.parked[token] = ParkedFetch(token, request, deadline)
     else:
         # The fetch itself committed what made this leader resign.
-        quorum.answer(token, FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, quorum.hint()))
+        quorum.answer(token, _refused(quorum, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+
+def _refused(quorum: Quorum, error: ErrorCode) -> FetchReply:
+    """Return a refusal; as in Kafka it still says where the log begins."""
+    return FetchReply(error, quorum.hint(), log_start=quorum.log.start_offset())
 
 
 def _check_fetch(quorum: Quorum, request: FetchRequest) -> ErrorCode:

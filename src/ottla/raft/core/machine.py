@@ -101,6 +101,7 @@ class RaftCore:
         quorum.now = event.now
         quorum.effects = []
         self._take(event)
+        following.end_rejoining(quorum)
         self._act_on_time()
         self._send()
         leading.serve_parked(quorum)

@@ -27,6 +27,7 @@ from ottla.raft.core.effects import (
     VotersChanged,
     VotersRecord,
 )
+from ottla.raft.core.epochs import next_epoch
 from ottla.raft.core.log_view import LogPosition, LogView
 from ottla.raft.core.membership import BEFORE_LOG, Membership
 from ottla.raft.core.messages import (
@@ -84,6 +85,7 @@ class Quorum:
         self._flush_tickets = 0
         self.installing: LogPosition | None = None
         self.is_stopping = False
+        self.is_rejoining = settings.is_rejoining
 
     # -- small questions -----------------------------------------------------
 
@@ -110,7 +112,7 @@ class Quorum:
         may be the only one with a log up to date, and no other could win. It is elected by
         the voters in force, does not count itself, and leaves once the removal is committed.
         """
-        if self.installing is not None or self.is_stopping:
+        if self.installing is not None or self.is_stopping or self.is_rejoining:
             return False
         return self.is_voter or self._is_removal_open()
 
@@ -199,7 +201,7 @@ class Quorum:
             )
         )
         if ballot.is_won:
-            self.become_candidate(LeaderEpoch(role.epoch + 1))
+            self.become_candidate(next_epoch(role.epoch))
 
     def become_candidate(self, epoch: LeaderEpoch) -> None:
         """Stand for election in a new epoch, with one's own vote."""
@@ -281,7 +283,9 @@ class Quorum:
     def _refuse_leftovers(self, old: Leader) -> None:
         refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         for parked in old.parked.values():
-            self.answer(parked.token, FetchReply(refusal, self.hint()))
+            self.answer(
+                parked.token, FetchReply(refusal, self.hint(), log_start=self.log.start_offset())
+            )
         if old.change is not None:
             self.answer(old.change.token, VoterChangeReply(refusal, self.hint()))
 

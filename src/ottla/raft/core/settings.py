@@ -26,6 +26,8 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
     kraft_versions: VersionRange = ALL_KRAFT_VERSIONS
     # A broker's observer need not flush each append: it is never counted.
     may_become_voter: bool = True
+    # It lost records that it had acknowledged: no votes before it has caught up with a leader.
+    is_rejoining: bool = False
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000

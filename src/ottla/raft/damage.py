@@ -1,0 +1,133 @@
+"""Damage in a metadata log, told from what a power loss may leave.
+
+Every batch is checked, from the first segment on. Where one is wrong, two things can have happened:
+
+    torn write   it was never durable: cut it off and go on, as after any crash
+    damage       it was durable, so it may have counted for a majority: the node must not start
+
+It is damage where the log was closed cleanly, where the offset lies below the recovery point, or
+where valid batches follow and the bytes in between were written: a lost write leaves zeros.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from ottla.protocol.faults import CorruptBatch, Fault
+from ottla.protocol.records.batch import HEADER_BYTES, MAGIC, MAGIC_AT, is_crc_valid, read_header
+from ottla.protocol.types import Offset
+from ottla.runtime.ports import Disk, File, OpenMode
+from ottla.storage.files import Kind, State, file_name, parse_name
+from ottla.storage.scan import cause, whole_batches
+
+# Behind a wrong batch, as much is searched for a valid one; a batch has at most 8 MiB.
+SEARCH_BYTES_MAX: Final = 64 << 20
+# A header of a batch has fewer zeros in a row, and a lost sector has more.
+ZEROS_MIN: Final = 16
+
+
+class Known(NamedTuple):
+    """What the last run left: whether it closed the log, and what it knew to be durable."""
+
+    is_clean: bool = False
+    recovery_point: Offset | None = None
+
+
+class Wrong(NamedTuple):
+    """The first batch that is wrong: where it is, and what valid batch follows, if any does."""
+
+    path: str
+    position: int
+    offset: Offset
+    reason: str
+    following: Offset | None
+    is_unwritten: bool
+    """Bytes between it and what follows were never written, as far as one can see."""
+
+    def is_damage(self, known: Known) -> bool:
+        """Say whether no crash explains it."""
+        if known.is_clean or self.offset < (known.recovery_point or 0):
+            return True
+        return self.following is not None and not self.is_unwritten
+
+    def __str__(self) -> str:
+        follows = (
+            "nothing follows, and it was known to be durable"
+            if self.following is None
+            else f"valid records follow from offset {self.following} on, so it is no torn write"
+        )
+        where = f"{self.path} is damaged at byte {self.position} (offset {self.offset})"
+        return f"{where}: {self.reason}; {follows}"
+
+
+def segment_bases(disk: Disk, directory: str) -> list[Offset]:
+    """Return where the segments of a log begin, oldest first. Raises OSError."""
+    return [
+        name.offset
+        for name in map(parse_name, disk.list(directory))
+        if name is not None and name.kind is Kind.LOG and name.state is State.LIVE
+    ]
+
+
+def find_wrong(disk: Disk, directory: str) -> tuple[Offset, Wrong | None]:
+    """Return where the right batches of a metadata log end, and the first wrong one, if any.
+
+    Raises:
+        OSError: a segment cannot be read.
+    """
+    expected = Offset(0)
+    segments = segment_bases(disk, directory)
+    for at, base in enumerate(segments):
+        path = f"{directory}/{file_name(base, Kind.LOG)}"
+        if at and base != expected:
+            before = f"{directory}/{file_name(segments[at - 1], Kind.LOG)}"
+            reason = f"the next segment begins at offset {base}"
+            is_short = base > expected  # its end may have been lost before it was durable
+            return expected, Wrong(before, disk.size(before), expected, reason, base, is_short)
+        file = disk.open(path, OpenMode.READ)
+        try:
+            expected, wrong = _check_segment(file, base)
+        finally:
+            file.close()
+        if wrong is not None:
+            following = wrong.following if at == len(segments) - 1 else segments[at + 1]
+            return expected, wrong._replace(following=following)
+    return expected, None
+
+
+def _check_segment(file: File, base: Offset) -> tuple[Offset, Wrong | None]:
+    size, position, expected, epoch = file.size(), 0, base, 0
+    try:
+        for whole in whole_batches(file, 0, size):
+            header = whole.header
+            if not is_crc_valid(whole.buffer, whole.start, header):
+                raise CorruptBatch("CRC does not match")
+            if header.base_offset != expected or header.last_offset_delta < 0:
+                raise CorruptBatch(f"offset {header.base_offset} where {expected} is next")
+            if header.leader_epoch < epoch:  # not covered by the CRC
+                raise CorruptBatch(f"epoch {header.leader_epoch} behind epoch {epoch}")
+            expected, position = header.next_offset, position + header.size
+            epoch = header.leader_epoch
+    except Fault as error:
+        rest = file.pread(min(size - position, SEARCH_BYTES_MAX), position)
+        if not any(rest):
+            return expected, None  # space that was reserved and never written
+        found = next(_valid_batches(rest, expected), None)
+        between = rest if found is None else rest[: found[0]]
+        following = None if found is None else found[1]
+        reason, has_zeros = cause(error, file.path), bytes(ZEROS_MIN) in between
+        return expected, Wrong(file.path, position, expected, reason, following, has_zeros)
+    return expected, None
+
+
+def _valid_batches(data: bytes, expected: Offset) -> Iterator[tuple[int, Offset]]:
+    """Yield where valid batches begin behind the first byte, and their offsets."""
+    at = data.find(MAGIC, MAGIC_AT + 1)
+    while at >= 0:
+        start = at - MAGIC_AT
+        if len(data) - start >= HEADER_BYTES:
+            with suppress(Fault):
+                header = read_header(data, start)
+                if header.base_offset >= expected and is_crc_valid(data, start, header):
+                    yield start, header.base_offset
+        at = data.find(MAGIC, at + 1)
