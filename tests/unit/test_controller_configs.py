@@ -355,11 +355,28 @@ def test_groups(name: str, key: str, value: str, expected: ErrorCode) -> None:
         ("s", "interval.ms", "99", ErrorCode.INVALID_REQUEST),
         ("s", "interval.ms", "x", ErrorCode.INVALID_CONFIG),
         ("s", "match", "client_id=(", ErrorCode.INVALID_CONFIG),
+        ("s", "match", "client_id=a=b", ErrorCode.INVALID_CONFIG),
+        ("s", "match", "client_id=", ErrorCode.INVALID_CONFIG),
+        ("s", "match", "client_id=a,client_id=b", ErrorCode.NONE),
+        ("s", "metrics", "a,,b", ErrorCode.INVALID_CONFIG),
+        ("s", "metrics", "", ErrorCode.NONE),
         ("s", "nothing", "1", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_client_metrics(name: str, key: str, value: str, expected: ErrorCode) -> None:
     assert one(CLIENT_METRICS, name, (key, SET, value)) is expected
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+@pytest.mark.parametrize("key", ["metrics", "match", "interval.ms"])
+@pytest.mark.parametrize("before", [None, "", "*"])
+def test_client_metrics_have_no_list_operations(
+    operation: int, key: str, before: str | None
+) -> None:
+    stored_before = [] if before is None else [config(CLIENT_METRICS, "s", key, before)]
+    image = image_of(*stored_before)
+    decision = alter(image, resource(CLIENT_METRICS, "s", (key, operation, "x")))
+    assert code(decision) is ErrorCode.INVALID_CONFIG
 
 
 # -- eligible leader replicas --------------------------------------------------------------------

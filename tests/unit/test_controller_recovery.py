@@ -179,7 +179,9 @@ class FakeController:
     async def submit(self, decide):
         if not self.is_active:
             raise NotController("gone")
-        moment = Moment(self.world.state, Millis(0), Millis(0), Offset(0), LeaderEpoch(0))
+        moment = Moment(
+            self.world.state, Millis(0), Millis(0), Millis(0), Offset(0), LeaderEpoch(0)
+        )
         return self.world.take(decide(moment))
 
 

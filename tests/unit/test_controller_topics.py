@@ -288,7 +288,9 @@ def grow(world: World, name: str, count: int, named=None, **more: object) -> int
     request = CreatePartitionsRequest(topics=topics, **more)
     decision = decide_create_partitions(world.image, request, world.topics)
     (result,) = world.take(decision).results
-    assert bool(result.error_code) == bool(result.error_message)
+    # Kafka says nothing about a topic that is not there.
+    is_explained = result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert is_explained == bool(result.error_message)
     return result.error_code
 
 
@@ -407,10 +409,11 @@ def test_a_topic_named_in_two_ways_is_not_deleted() -> None:
     create(world, asked("a"), asked("b"), asked("c"))
     twice = [DeleteTopicState("a"), DeleteTopicState(topic_id=world.topic("a").id)]
     both = DeleteTopicState("b", world.topic("b").id)
+    # The topic that is named twice has one result.
     assert (
-        delete(world, items=[*twice, both, DeleteTopicState()]) == [ErrorCode.INVALID_REQUEST] * 4
+        delete(world, items=[*twice, both, DeleteTopicState()]) == [ErrorCode.INVALID_REQUEST] * 3
     )
-    assert delete(world, names=["c", "c"], version=5) == [ErrorCode.INVALID_REQUEST] * 2
+    assert delete(world, names=["c", "c"], version=5) == [ErrorCode.INVALID_REQUEST]
     assert world.image.topics.names() == ["a", "b", "c"]
 
 

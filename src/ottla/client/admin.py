@@ -205,12 +205,19 @@ async def describe_configs(
 async def alter_configs(
     cluster: Cluster, kind: Resource, name: str, changes: Sequence[Change]
 ) -> None:
-    """Change some keys of one resource and leave the others. Raises `Refused`."""
+    """Change some keys of one resource and leave the others. Raises `Refused`.
+
+    Those of a broker are sent to that broker: it validates them, and accepts no other's.
+    """
     wanted = AlterConfigsResource(
         kind, name, [AlterableConfig(each.name, each.operation, each.value) for each in changes]
     )
     request = IncrementalAlterConfigsRequest([wanted])
-    response = await cluster.send_any(request, IncrementalAlterConfigsResponse, may_repeat=False)
+    reply = IncrementalAlterConfigsResponse
+    if kind in (Resource.BROKER, Resource.BROKER_LOGGER) and name:
+        response = await cluster.send_to(NodeId(int(name)), request, reply)
+    else:
+        response = await cluster.send_any(request, reply, may_repeat=False)
     result = response.responses[0]
     _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
 

@@ -296,6 +296,32 @@ def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
+# -- no authorizer -------------------------------------------------------------------------------
+
+UNKNOWN = 0
+NO_AUTHORIZER = Refusal(ErrorCode.SECURITY_DISABLED, "No authorizer is configured.")
+
+
+def refuse_create_acls(request: CreateAclsRequest) -> Decision[CreateAclsResponse]:
+    """Refuse every entry: ACLs that nothing enforces would only look like security."""
+    results = [_creation_result(NO_AUTHORIZER) for _ in request.creations]
+    return Decision([], CreateAclsResponse(results=results))
+
+
+def refuse_delete_acls(request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
+    """Refuse every filter."""
+    results = [_refused(NO_AUTHORIZER) for _ in request.filters]
+    return Decision([], DeleteAclsResponse(filter_results=results))
+
+
+def refuse_describe_acls(request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Refuse a filter; one of a type that the client itself does not know is refused for that."""
+    wanted = _filter(request)
+    kinds = (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type)
+    refusal = (_refuse_filter(wanted) if UNKNOWN in kinds else None) or NO_AUTHORIZER
+    return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)
+
+
 # -- describe ------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ contradict each other are found whichever of them came last. A refusal names key
 never holds the value of a secret, nor that of a key nobody knows.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -43,6 +44,11 @@ _SCOPES = {
     ConfigResourceType.CLIENT_METRICS: Scope.CLIENT_METRICS,
     ConfigResourceType.GROUP: Scope.GROUP,
 }
+# Keys of TLS stores: as in Kafka they can be altered for one listener only.
+_STORE_KEYS = frozenset(
+    {"ssl.key.password"}
+    | {key for key in KEYS[Scope.BROKER] if key.startswith(("ssl.keystore.", "ssl.truststore."))}
+)
 # Keys of a listener that may be set for all brokers at once.
 _CLUSTER_WIDE_LISTENER_KEYS = frozenset(
     {"max.connections", "max.connection.creation.rate", "num.network.threads"}
@@ -63,8 +69,13 @@ class ConfigContext:
 
     def layers(self, image: Image) -> Layers:
         """Return where the defaults of topics and groups come from, strongest first."""
-        own = ConfigResource(ConfigResourceType.BROKER, str(self.node_id))
-        return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), self.static)
+        return own_layers(image, self.node_id, self.static)
+
+
+def own_layers(image: Image, node_id: int, static: Texts) -> Layers:
+    """Return the settings of a broker, strongest first."""
+    own = ConfigResource(ConfigResourceType.BROKER, str(node_id))
+    return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), static)
 
 
 def key_of(resource_type: int, name: str) -> Key | None:
@@ -160,17 +171,38 @@ def _refuse_topic_name(name: str) -> Refusal | None:
 # -- brokers -------------------------------------------------------------------------------------
 
 
+_NODE_ID = re.compile(r"[+-]?0*([0-9]{1,10})\Z")
+
+
+def node_id_of(name: str) -> int | None:
+    """Return the node id that a resource's name means; None when it is no 32-bit integer.
+
+    As in Kafka a sign and leading zeros are allowed, so ``01`` is node 1. Digits are ASCII.
+    """
+    if _NODE_ID.match(name) is None:
+        return None
+    # Stripped before it is converted: thousands of zeros must not cost a conversion.
+    number = int(name.lstrip("+-0") or "0") * (-1 if name.startswith("-") else 1)
+    return number if -(1 << 31) <= number < 1 << 31 else None
+
+
 def _refuse_broker_name(name: str) -> Refusal | None:
     if not name:
         return None
-    if not (name.isascii() and name.isdigit() and int(name[:20]) < 1 << 31):
+    node_id = node_id_of(name)
+    if node_id is None or node_id < 0:
         return Refusal(ErrorCode.INVALID_REQUEST, f"'{name[:300]}' is no node id")
     return None
 
 
 def _refuse_broker(name: str, new: Texts) -> Refusal | None:
-    problems = (_broker_problem(key, text, for_all=not name) for key, text in new.items())
-    return _refusal(ErrorCode.INVALID_REQUEST, [p for p in problems if p is not None])
+    return _refusal(ErrorCode.INVALID_REQUEST, broker_key_problems(new, for_all=not name))
+
+
+def broker_key_problems(new: Texts, *, for_all: bool) -> list[Problem]:
+    """Return what is wrong with each dynamic key of one broker, or of all, by itself."""
+    problems = (_broker_problem(key, text, for_all=for_all) for key, text in new.items())
+    return [problem for problem in problems if problem is not None]
 
 
 def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
@@ -181,7 +213,7 @@ def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
         return None
     if key.update is Update.READ_ONLY:
         return Problem(name, None, "cannot be changed while a node runs")
-    if own is not None and own.update is Update.PER_BROKER and name.startswith("ssl."):
+    if own is not None and name in _STORE_KEYS:
         return Problem(name, None, "can be changed for a listener only, as listener.name.{name}.")
     per_broker = key.update is Update.PER_BROKER or (
         own is None and key.name not in _CLUSTER_WIDE_LISTENER_KEYS
@@ -261,7 +293,12 @@ def refuse_long_value(changes: Mapping[str, str | None]) -> Refusal | None:
 
 
 def is_list(resource_type: int, name: str) -> bool:
-    """Whether a key holds a list, so that items can be appended and subtracted."""
+    """Whether a key holds a list, so that items can be appended and subtracted.
+
+    Kafka's controller does not know the types of client metrics keys and treats none as a list.
+    """
+    if resource_type == ConfigResourceType.CLIENT_METRICS:
+        return False
     key = key_of(resource_type, name)
     return key is not None and key.type is Type.LIST
 

@@ -20,6 +20,7 @@ from ottla.controller.config_rules import (
     is_elr_enabled,
     is_list,
     key_of,
+    node_id_of,
     refuse_configs,
     refuse_long_value,
     refuse_min_insync_change,
@@ -70,15 +71,7 @@ def decide_incremental_alter_configs(
     image: Image, request: IncrementalAlterConfigsRequest, context: ConfigContext
 ) -> Decision[IncrementalAlterConfigsResponse]:
     """Change the keys that are named, and leave the others (KIP-339)."""
-
-    def changes_of(
-        resource: incremental_alter_configs.AlterConfigsResource, old: Mapping[str, str]
-    ) -> Changes | Refusal:
-        return _refuse_operations(resource.configs) or _incremental(
-            resource.resource_type, resource.configs, old
-        )
-
-    outcomes = _outcomes(image, request.resources, changes_of, context)
+    outcomes = _outcomes(image, request.resources, incremental_changes, context)
     responses = [
         incremental_alter_configs.AlterConfigsResourceResponse(
             error_code=o.refusal.code if o.refusal else ErrorCode.NONE,
@@ -96,17 +89,7 @@ def decide_alter_configs(
     image: Image, request: AlterConfigsRequest, context: ConfigContext
 ) -> Decision[AlterConfigsResponse]:
     """Set the keys that are named, and unset all others of the resource."""
-
-    def changes_of(
-        resource: alter_configs.AlterConfigsResource, old: Mapping[str, str]
-    ) -> Changes | Refusal:
-        nameless = [c.name for c in resource.configs if c.value is None]
-        if nameless:
-            return _refuse_null(nameless)
-        new: Changes = {c.name: c.value for c in resource.configs}
-        return new | {name: None for name in sorted(old) if name not in new}
-
-    outcomes = _outcomes(image, request.resources, changes_of, context)
+    outcomes = _outcomes(image, request.resources, whole_changes, context)
     responses = [
         alter_configs.AlterConfigsResourceResponse(
             error_code=o.refusal.code if o.refusal else ErrorCode.NONE,
@@ -120,6 +103,26 @@ def decide_alter_configs(
     return Decision(records, AlterConfigsResponse(responses=responses))
 
 
+def incremental_changes(
+    resource: incremental_alter_configs.AlterConfigsResource, old: Mapping[str, str]
+) -> Changes | Refusal:
+    """Return what an IncrementalAlterConfigs makes of the keys set so far."""
+    return refuse_operations(resource.configs) or _incremental(
+        resource.resource_type, resource.configs, old
+    )
+
+
+def whole_changes(
+    resource: alter_configs.AlterConfigsResource, old: Mapping[str, str]
+) -> Changes | Refusal:
+    """Return what an AlterConfigs makes of the keys set so far."""
+    nameless = [c.name for c in resource.configs if c.value is None]
+    if nameless:
+        return _refuse_null(nameless)
+    new: Changes = {c.name: c.value for c in resource.configs}
+    return new | {name: None for name in sorted(old) if name not in new}
+
+
 # -- one request ---------------------------------------------------------------------------------
 
 
@@ -131,23 +134,34 @@ def _outcomes(
 ) -> list[Outcome]:
     resources = list(resources)
     named = [ConfigResource(r.resource_type, r.resource_name) for r in resources]
-    times = Counter(named)
+    times = Counter(map(canonical, named))
     outcomes = []
     for resource, asked in zip(named, resources, strict=True):
         keys = [config.name for config in asked.configs]
-        refusal = _refuse_shape(resource, times[resource], keys)
+        refusal = _refuse_shape(resource, times[canonical(resource)], keys)
         if refusal is not None:
             outcomes.append(Outcome(resource, [], refusal))
             continue
-        changes = changes_of(asked, image.configs.of(resource))
+        changes = changes_of(asked, image.configs.of(canonical(resource)))
         outcomes.append(_outcome(image, resource, changes, context))
     return _bounded(outcomes)
+
+
+def canonical(resource: ConfigResource) -> ConfigResource:
+    """Return the one resource that all spellings of a node's id mean: ``01`` is ``1``."""
+    node_id = node_id_of(resource.name) if resource.type == ConfigResourceType.BROKER else None
+    return resource if node_id is None else ConfigResource(resource.type, str(node_id))
 
 
 def _refuse_shape(resource: ConfigResource, times: int, keys: list[str]) -> Refusal | None:
     if resource.type not in ConfigResourceType._value2member_map_:
         message = f"Unknown resource type {resource.type}"
         return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
+    return refuse_repetition(times, keys)
+
+
+def refuse_repetition(times: int, keys: Iterable[str]) -> Refusal | None:
+    """Say that a request names a resource, or a resource a key, more than once."""
     if times > 1:
         return Refusal(ErrorCode.INVALID_REQUEST, "A resource may be named once in a request")
     if twice := sorted(key for key, count in Counter(keys).items() if count > 1):
@@ -161,7 +175,8 @@ def _outcome(
 ) -> Outcome:
     if isinstance(changes, Refusal):
         return Outcome(resource, [], changes)
-    old = image.configs.of(resource)
+    stored = canonical(resource)
+    old = image.configs.of(stored)
     if resource.type != ConfigResourceType.BROKER:
         changes = {name: value for name, value in changes.items() if old.get(name) != value}
     new = {name: value for name, value in (dict(old) | changes).items() if value is not None}
@@ -173,7 +188,7 @@ def _outcome(
     )
     if refusal is not None:
         return Outcome(resource, [], refusal)
-    return Outcome(resource, [config_record(resource, *change) for change in changes.items()])
+    return Outcome(resource, [config_record(stored, *change) for change in changes.items()])
 
 
 def _bounded(outcomes: list[Outcome]) -> list[Outcome]:
@@ -220,7 +235,8 @@ def clear_elr_records(image: Image, records: Iterable[Versioned]) -> list[Versio
 # -- operations ----------------------------------------------------------------------------------
 
 
-def _refuse_operations(configs: Iterable[AlterableConfig]) -> Refusal | None:
+def refuse_operations(configs: Iterable[AlterableConfig]) -> Refusal | None:
+    """Say that an operation is unknown, or that one lacks its value."""
     for config in configs:
         if config.config_operation not in Operation._value2member_map_:
             message = f"Unknown operation {config.config_operation} on {config.name}"

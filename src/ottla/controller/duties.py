@@ -88,4 +88,4 @@ class ForgetEndedTokens(msgspec.Struct, frozen=True):
 
     def decide(self, moment: Moment) -> Decision[None]:
         """Remove some."""
-        return tokens.decide_sweep_delegation_tokens(moment.image, moment.wall)
+        return tokens.decide_sweep_delegation_tokens(moment.image, moment.expiry)

@@ -61,7 +61,7 @@ def decide_elect_leaders(
     """
     election = _ELECTIONS.get(request.election_type)
     if election is None:
-        return Decision([], ElectLeadersResponse(error_code=int(ErrorCode.INVALID_REQUEST)))
+        return Decision([], _unknown_type(request))
     draft = Draft(image, settings)
     reply = ElectLeadersResponse()
     for name, partition_ids in _asked(image, request):
@@ -76,6 +76,18 @@ def decide_elect_leaders(
     if len(draft.records) > RECORDS_MAX:
         return Decision([], ElectLeadersResponse(error_code=int(ErrorCode.POLICY_VIOLATION)))
     return Decision(draft.records, reply)
+
+
+def _unknown_type(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Refuse a type of election that there is not: as a whole, and for every partition named."""
+    code, text = int(ErrorCode.INVALID_REQUEST), f"no election type {request.election_type}"
+    results = [
+        ReplicaElectionResult(
+            named.topic, [PartitionResult(number, code, text) for number in named.partitions]
+        )
+        for named in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 def _asked(image: Image, request: ElectLeadersRequest) -> Iterable[tuple[str, list[int]]]:

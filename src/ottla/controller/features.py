@@ -102,10 +102,7 @@ def decide_update_features(
 def _accepted(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
     if version > 1:
         return UpdateFeaturesResponse(error_message=None)
-    results = [
-        UpdatableFeatureResult(feature=update.feature, error_message=None)
-        for update in request.feature_updates
-    ]
+    results = [UpdatableFeatureResult(feature=update.feature) for update in request.feature_updates]
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 

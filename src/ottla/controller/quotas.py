@@ -6,7 +6,7 @@ Kafka resolves, are refused here.
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
@@ -53,6 +53,17 @@ IP_KEYS: Mapping[str, int | None] = MappingProxyType({"connection_creation_rate"
 # How far from a whole number a value may be and still count as one, as in Kafka.
 FRACTION_MAX = 1e-6
 
+# How Kafka orders the limits of one entity in its answers: up to three of them, and more.
+_FEW = 3
+_ORDER_OF_FEW = (
+    *("connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate"),
+    *("request_percentage", "producer_byte_rate"),
+)
+_ORDER_OF_MANY = (
+    *("producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"),
+    "request_percentage",
+)
+
 MATCH_EXACT = 0
 MATCH_DEFAULT = 1
 MATCH_SPECIFIED = 2
@@ -61,32 +72,35 @@ MATCH_SPECIFIED = 2
 def decide_alter_client_quotas(
     image: Image, request: AlterClientQuotasRequest
 ) -> Decision[AlterClientQuotasResponse]:
-    """Set and remove limits; each entity by itself, all of its keys together."""
+    """Set and remove limits; each entity by itself, all of its keys together.
+
+    An entity that is named twice has one result, a refusal; as in Kafka, what was asked for first
+    is done all the same.
+    """
     records: list[Versioned] = []
-    entries = []
-    seen: set[QuotaEntity] = set()
+    results: dict[QuotaEntity, Refusal | None] = {}
     for entry in request.entries:
         entity = quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
-        refusal = _refuse_entry(entry, entity, seen)
-        seen.add(entity)
+        refusal = _refuse_entry(entry, entity, results)
+        results[entity] = refusal
         if refusal is None:
             records += _changes(image, entity, entry.ops)
-        entries.append(_response_entry(entry, refusal))
     if len(records) > RECORDS_MAX:
-        refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} changes")
-        entries = [_response_entry(entry, refusal) for entry in request.entries]
+        too_many = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} changes")
+        results = dict.fromkeys(results, too_many)
         records = []
+    entries = [_response_entry(entity, refusal) for entity, refusal in results.items()]
     kept = [] if request.validate_only else records
     return Decision(kept, AlterClientQuotasResponse(entries=entries))
 
 
-def _response_entry(entry: RequestEntryData, refusal: Refusal | None) -> ResponseEntryData:
+def _response_entry(entity: QuotaEntity, refusal: Refusal | None) -> ResponseEntryData:
     return ResponseEntryData(
         error_code=refusal.code if refusal else ErrorCode.NONE,
         error_message=refusal.message if refusal else None,
         entity=[
-            ResponseEntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-            for part in entry.entity
+            ResponseEntityData(entity_type=kind, entity_name=name)
+            for kind, name in sorted(entity, key=lambda part: part[0] == IP)
         ],
     )
 
@@ -107,7 +121,7 @@ def _changes(image: Image, entity: QuotaEntity, ops: Iterable[OpData]) -> list[V
 
 
 def _refuse_entry(
-    entry: RequestEntryData, entity: QuotaEntity, seen: set[QuotaEntity]
+    entry: RequestEntryData, entity: QuotaEntity, seen: Container[QuotaEntity]
 ) -> Refusal | None:
     reason = _reason_of_entity(entity)
     if reason is None and entity in seen:
@@ -202,12 +216,22 @@ def describe_client_quotas(
             entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             values=[
                 ValueData(key=key, value=limit)
-                for key, limit in sorted(image.client_quotas.of(entity).items())
+                for key, limit in _in_kafka_order(image.client_quotas.of(entity))
             ],
         )
         for entity in sorted(found, key=_in_order)
     ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)
+
+
+def _in_kafka_order(limits: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return limits in the order of Kafka's answers, which clients' tests compare as lists.
+
+    That order is the one of a Java hash table of their names, whose size grows with the fourth.
+    """
+    order = _ORDER_OF_FEW if len(limits) <= _FEW else _ORDER_OF_MANY
+    rank = {key: number for number, key in enumerate(order)}
+    return sorted(limits.items(), key=lambda item: (rank.get(item[0], len(rank)), item[0]))
 
 
 def _in_order(entity: QuotaEntity) -> list[tuple[str, bool, str]]:

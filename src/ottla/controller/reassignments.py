@@ -46,6 +46,8 @@ def decide_alter_reassignments(
         for asked in named.partitions:
             refusal = _alter(draft, image.topics.named(named.name), asked, may_resize)
             code, text = (ErrorCode.NONE, None) if refusal is None else refusal
+            if code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+                text = None  # as in Kafka: the code says it
             told.partitions.append(
                 ReassignablePartitionResponse(asked.partition_index, int(code), text)
             )

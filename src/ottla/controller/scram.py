@@ -192,13 +192,13 @@ def describe_user_scram_credentials(
         by_name.setdefault(user.name, []).append(info)
     named = [user.name for user in request.users or ()] or sorted(by_name)
     results = [_described(name, times, by_name.get(name)) for name, times in Counter(named).items()]
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(results=results)
 
 
 def _described(
     name: str, times: int, infos: list[CredentialInfo] | None
 ) -> DescribeUserScramCredentialsResult:
-    result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+    result = DescribeUserScramCredentialsResult(user=name)
     if times > 1:
         result.error_code = ErrorCode.DUPLICATE_RESOURCE
         result.error_message = f"The user {name} is named {times} times"

@@ -35,6 +35,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.raft.core.effects import Role, RoleChanged
 from ottla.runtime.ports import Clock
+from ottla.runtime.trusted_time import TrustedClock
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +85,15 @@ class Committed(Protocol):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What a decision is made upon. ``now`` is the deadlines' clock, ``wall`` that of records."""
+    """What a decision is made upon.
+
+    ``now`` is the deadlines' clock, ``wall`` that of records; what expires goes by ``expiry``.
+    """
 
     state: ControllerState
     now: Millis
     wall: Millis
+    expiry: Millis
     next_offset: Offset
     epoch: LeaderEpoch
 
@@ -169,6 +174,7 @@ class Controller:
 
     def __init__(self, parts: ControllerParts) -> None:
         self._parts = parts
+        self._clock = TrustedClock.of(parts.clock)
         self._reign: _Reign | None = None
         self._applied = NOTHING
         self._wake = asyncio.Event()
@@ -261,10 +267,8 @@ class Controller:
     def _moment(self, reign: _Reign) -> Moment:
         if self._reign is not reign or reign.state is None:
             raise NotController("leadership was lost")
-        parts = self._parts
-        clock = parts.clock
-        end = parts.quorum.end_offset()
-        return Moment(reign.state, clock.monotonic(), clock.now(), end, reign.epoch)
+        clock, end = self._clock, self._parts.quorum.end_offset()
+        return Moment(reign.state, clock.monotonic(), clock.now(), clock.expiry(), end, reign.epoch)
 
     async def _append(self, reign: _Reign, records: Sequence[Versioned]) -> None:
         """Write one batch and let it count for the next decision.

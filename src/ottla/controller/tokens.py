@@ -43,6 +43,7 @@ from ottla.protocol.uuids import uuid_text
 
 USER_TYPE = "User"
 LONG_MAX = (1 << 63) - 1
+NO_TIME = -1
 # As many as Kafka removes in one go; the next sweep takes the rest.
 EXPIRED_MAX = 1000
 
@@ -88,9 +89,7 @@ def decide_create_delegation_token(
 
     Whether the one may do so for the other is decided before. ``token_id`` is random.
     """
-    owner = context.requester
-    if request.owner_principal_name:
-        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    owner = _owner(request, context.requester)
     reply = CreateDelegationTokenResponse(
         principal_type=owner.type,
         principal_name=owner.name,
@@ -120,6 +119,48 @@ def decide_create_delegation_token(
         token_id=reply.token_id,
     )
     return Decision([Versioned(record, 0)], reply)
+
+
+def refuse_create(
+    request: CreateDelegationTokenRequest, requester: Principal, code: ErrorCode
+) -> CreateDelegationTokenResponse:
+    """Return the refusal to make a token, which names whom it would have been for."""
+    owner = _owner(request, requester)
+    return CreateDelegationTokenResponse(
+        error_code=code,
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=NO_TIME,
+        expiry_timestamp_ms=NO_TIME,
+        max_timestamp_ms=NO_TIME,
+    )
+
+
+def refuse_renew(code: ErrorCode) -> RenewDelegationTokenResponse:
+    """Return the refusal to renew a token."""
+    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
+
+
+def refuse_expire(code: ErrorCode) -> ExpireDelegationTokenResponse:
+    """Return the refusal to end a token."""
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
+
+
+def _owner(request: CreateDelegationTokenRequest, requester: Principal) -> Principal:
+    if not request.owner_principal_name:
+        return requester
+    return Principal(request.owner_principal_type or "", request.owner_principal_name)
+
+
+def restore_hmac(
+    reply: CreateDelegationTokenResponse, context: TokenContext
+) -> CreateDelegationTokenResponse:
+    """Work out a token's password again; it is not kept with the reply."""
+    if context.secret is not None and not reply.error_code:
+        reply.hmac = token_hmac(context.secret, reply.token_id)
+    return reply
 
 
 def _disabled(image: Image, context: TokenContext) -> ErrorCode:

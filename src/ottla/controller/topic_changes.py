@@ -1,6 +1,7 @@
 """Topics that are there: more partitions for them, and their deletion."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
 from ottla.controller.placement import place
@@ -53,7 +54,7 @@ def decide_create_partitions(
             records += outcome
             reply.results.append(CreatePartitionsTopicResult(name))
         else:
-            result = CreatePartitionsTopicResult(name, int(outcome.code), outcome.message)
+            result = CreatePartitionsTopicResult(name, int(outcome.code), outcome.message or None)
             reply.results.append(result)
     return Decision([] if request.validate_only else records, reply)
 
@@ -63,7 +64,7 @@ def _grow(
 ) -> list[Versioned] | Refusal:
     topic = image.topics.named(asked.name)
     if topic is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     count = len(topic.partitions)
     more = asked.count - count
     if more <= 0:
@@ -101,16 +102,23 @@ def _more_replicas(
 def decide_delete_topics(
     state: ControllerState, request: DeleteTopicsRequest, context: TopicContext, version: int
 ) -> Decision[DeleteTopicsResponse]:
-    """Delete topics by name or id, each on its own.
+    """Delete topics by name or id, each on its own; one that is named twice is refused, once.
 
     ``version`` is that of the request: one before 3 does not know that deletion can be off.
     """
     asked = [DeleteTopicState(name=name) for name in request.topic_names] + request.topics
     reply = DeleteTopicsResponse()
     records: list[Versioned] = []
-    chosen = Counter(_chosen(state.image, item) for item in asked)
+    chosen = Counter(_chosen(state.image, item) for item in asked if _refuse_form(item) is None)
+    both = _named_both_ways(state.image, asked)
+    refused: set[Uuid | str | None] = set()
     for item in asked:
         topic = _find(state.image, item)
+        key = _chosen(state.image, item)
+        if _refuse_form(item) is None and chosen[key] > 1:
+            if key in refused:
+                continue
+            refused.add(key)
         refusal = _refuse_off(context, version) or _refuse_item(item, chosen, state.image)
         if refusal is None and topic is None:
             is_by_name = item.name is not None
@@ -119,7 +127,10 @@ def decide_delete_topics(
             refusal = context.quota(len(topic.partitions))
         if refusal is None and len(records) >= RECORDS_MAX:
             refusal = Refusal(ErrorCode.POLICY_VIOLATION, "the request asks for too much at once")
-        reply.responses.append(_result(item, topic, refusal))
+        result = _result(item, topic, refusal)
+        if topic is not None and chosen[key] > 1 and key in both:
+            result.name, result.topic_id = topic.name, topic.id  # as in Kafka: by both
+        reply.responses.append(result)
         if refusal is None and topic is not None:
             records.append(Versioned(RemoveTopicRecord(topic.id), 0))
     return Decision(records, reply)
@@ -135,12 +146,18 @@ def _refuse_off(context: TopicContext, version: int) -> Refusal | None:
 def _refuse_item(
     item: DeleteTopicState, chosen: Counter[Uuid | str | None], image: Image
 ) -> Refusal | None:
+    if (refusal := _refuse_form(item)) is not None:
+        return refusal
+    if chosen[_chosen(image, item)] > 1:
+        return Refusal(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+    return None
+
+
+def _refuse_form(item: DeleteTopicState) -> Refusal | None:
     if item.name is None and item.topic_id == ZERO_UUID:
         return Refusal(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
     if item.name is not None and item.topic_id != ZERO_UUID:
         return Refusal(ErrorCode.INVALID_REQUEST, "both a name and an id are given")
-    if chosen[_chosen(image, item)] > 1:
-        return Refusal(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
     return None
 
 
@@ -156,6 +173,13 @@ def _chosen(image: Image, item: DeleteTopicState) -> Uuid | str | None:
     if topic is not None:
         return topic.id
     return item.topic_id if item.name is None else item.name
+
+
+def _named_both_ways(image: Image, asked: Iterable[DeleteTopicState]) -> set[Uuid | str | None]:
+    """Return the topics that are named by name and by id, in two items of one request."""
+    items = [item for item in asked if _refuse_form(item) is None]
+    by_name = {_chosen(image, item) for item in items if item.name is not None}
+    return by_name & {_chosen(image, item) for item in items if item.name is None}
 
 
 def _unknown(is_by_name: bool) -> Refusal:

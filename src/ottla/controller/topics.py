@@ -23,7 +23,7 @@ from ottla.controller.index import may_collide, unified
 from ottla.controller.placement import place
 from ottla.controller.reassignments import refuse_assignment
 from ottla.controller.settings import DecisionSettings
-from ottla.metadata.configs import ConfigResourceType
+from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.metadata.snapshot import partition_record
 from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration, TopicIdPartition
@@ -88,7 +88,8 @@ def decide_create_topics(
         outcome = refusal or _create(state.image, topic, context)
         if (
             isinstance(outcome, _Created)
-            and len(records) + len(outcome.records) > BATCH_RECORDS_MAX
+            # One batch, and one more record is the request's identity.
+            and len(records) + len(outcome.records) >= BATCH_RECORDS_MAX
         ):
             outcome = Refusal(ErrorCode.POLICY_VIOLATION, "the request asks for too much at once")
         if isinstance(outcome, _Created):
@@ -184,17 +185,30 @@ def _configs(
 def _described(
     image: Image, configs: dict[str, str], context: TopicContext
 ) -> list[CreatableTopicConfigs]:
+    """Return every key of a new topic; its own values as they were sent."""
     entries = describe_topic(configs, context.settings.configs.layers(image))
     return [
         CreatableTopicConfigs(
             name=entry.name,
-            value=entry.value,
+            value=None if entry.is_sensitive else configs.get(entry.name, entry.value),
             read_only=entry.is_read_only,
             config_source=int(entry.source),
             is_sensitive=entry.is_sensitive,
         )
         for entry in sorted(entries, key=lambda entry: entry.name)
     ]
+
+
+def restore_configs(
+    image: Image, reply: CreateTopicsResponse, context: TopicContext
+) -> CreateTopicsResponse:
+    """Fill in the configurations of topics that were created, as they are now."""
+    for result in reply.topics:
+        is_there = image.topics.ids.get(result.name) == result.topic_id
+        if is_there and not result.error_code and not result.topic_config_error_code:
+            resource = ConfigResource(ConfigResourceType.TOPIC, result.name)
+            result.configs = _described(image, dict(image.configs.of(resource)), context)
+    return reply
 
 
 def _replicas(

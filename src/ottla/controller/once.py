@@ -1,0 +1,65 @@
+"""Decide a forwarded request once, however often it is sent (KIP-590 with ids of ours).
+
+    first attempt   decide -> records and, in the same batch, the request's id with its reply
+    any other one   the id is in the newest state -> no records, the same reply
+
+The newest state contains what is appended and not committed; the reply of a second attempt
+waits for the commit like any other. A decision without records is not noted: it changed nothing,
+so deciding again is harmless. After lost leadership the uncommitted state is dropped together with
+its ids, and the next controller knows exactly those that were committed.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from ottla.controller.decision import Decision
+from ottla.metadata.answered import RequestIdentity
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import NoOpRecord
+from ottla.protocol.messages import response_class
+from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
+from ottla.protocol.messages.create_topics import CreateTopicsResponse
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Uuid
+
+Restore = Callable[[Message], Message]
+"""Fills in again what `_kept` leaves out of a reply."""
+
+
+def decide_once(
+    image: Image,
+    key: ApiKey,
+    identity: RequestIdentity,
+    decide: Callable[[], Decision[Message]],
+    restore: Restore,
+) -> Decision[Message]:
+    """Return the decision, or the reply that an earlier attempt has in ``image``."""
+    answered = image.answered.get(identity.id)
+    if answered is not None and answered.api_key == key:
+        reply = decode(response_class(key), APIS[key].versions[1], answered.reply)
+        return Decision([], restore(reply))
+    decision = decide()
+    if decision.records:
+        decision.records.append(_note(key, identity.id, decision.reply))
+    return decision
+
+
+def _note(key: ApiKey, request_id: Uuid, reply: Message) -> Versioned:
+    encoded = encode(_kept(reply), APIS[key].versions[1])
+    return Versioned(
+        NoOpRecord(request_id=request_id, request_api_key=int(key), reply=encoded), version=0
+    )
+
+
+def _kept(reply: Message) -> Message:
+    """Return a reply without what is large or secret; both can be worked out again."""
+    if isinstance(reply, CreateTopicsResponse):
+        topics = [msgspec.structs.replace(topic, configs=[]) for topic in reply.topics]
+        return msgspec.structs.replace(reply, topics=topics)
+    if isinstance(reply, CreateDelegationTokenResponse):
+        return msgspec.structs.replace(reply, hmac=b"")
+    return reply
