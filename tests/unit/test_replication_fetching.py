@@ -52,6 +52,27 @@ def test_a_follower_gets_everything_and_the_leader_learns_of_it() -> None:
     assert woken[-1] == 2, "who reads here is told"
 
 
+def test_follower_goes_on_when_the_number_of_fetchers_changes() -> None:
+    world = World()
+    append(world.leader.partition, b"a")
+    wanted = 1
+
+    def resized() -> bool:
+        nonlocal wanted
+        if world.mine.log.log_end_offset < wanted:
+            return False
+        if wanted == 3:
+            return True
+        # The first record of each size of the pool has come: change it, and send another.
+        wanted += 1
+        world.fetchers.resize(wanted)
+        assert world.fetchers.describe() == {2: 1}
+        append(world.leader.partition, b"a")
+        return False
+
+    world.until(resized)
+
+
 def test_a_follower_names_itself_its_epoch_and_its_history() -> None:
     world = World()
     append(world.leader.partition, b"a")

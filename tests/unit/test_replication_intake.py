@@ -219,6 +219,7 @@ def test_a_damaged_batch_ends_what_is_taken() -> None:
     assert taken == [world.leader.ends[1][0]], "nothing behind it until it is asked for again"
     assert 0 < taken[0] <= 4
     assert first_bytes(world) == list(range(8))
+    assert world.broker.host.damaged_fetches == 1
 
 
 def test_an_image_that_moves_on_ends_what_is_taken() -> None:

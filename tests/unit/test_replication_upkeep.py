@@ -181,6 +181,34 @@ def test_compaction_keeps_the_newest_record_of_a_key() -> None:
     assert len(kept) < 6
 
 
+def test_damaged_log_is_compacted_after_its_repair() -> None:
+    broker, partition, upkeep = hosted(cleanup_policy="compact", min_cleanable_dirty_ratio="0.1")
+    fill(partition)
+    file = partition.log.segments[0].file
+    (sound,) = file.pread(1, 80)
+    file.pwrite(bytes([sound ^ 1]), 80)
+    cleaning = Cleaning(broker.host, config_of(ottla_cleaner_interval_ms=1), upkeep.now)
+    cleaner = None
+
+    async def scenario() -> None:
+        nonlocal cleaner
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(cleaning.run(lambda: None))
+            async with asyncio.timeout(60):
+                while not (cleaner and cleaner.uncleanable):
+                    await asyncio.sleep(0)
+                    cleaner = cleaning._cleaners.get(partition.directory.path)
+                file.pwrite(bytes([sound]), 80)
+                broker.host.repaired(partition)
+                assert not cleaner.uncleanable
+                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0)
+            running.cancel()
+
+    asyncio.run(scenario())
+    assert values_in(partition.log)[-1] == b"%064d" % 5
+
+
 def test_a_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> None:
     broker, partition, upkeep = hosted()
     fill(partition, 3)

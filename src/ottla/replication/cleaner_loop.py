@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ottla.config.generated import BrokerConfig
-from ottla.protocol.faults import Fault, StorageFailed
+from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.types import Millis
 from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.hosting import Host
@@ -30,15 +30,36 @@ class Cleaning:
     def __init__(self, host: Host, config: BrokerConfig, now: Callable[[], Millis]) -> None:
         self._host = host
         self._now = now
+        self._cleaners: dict[str, LogCleaner] = {}
+        self._configured = asyncio.Event()
+        self.configure(config)
+        host.on_cut(self._cut)
+        host.on_gone(self._gone)
+        host.on_moved(self._moved)
+        host.on_repaired(self._repaired)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by other settings: the rate at once, memory from the next log on.
+
+        A pause that is under way ends. A rate that is not above 0 bounds nothing, as in Kafka.
+        """
         self._backoff_ms = config.ottla_cleaner_interval_ms or config.log_cleaner_backoff_ms
         self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
         self._settings = CleanerSettings(
             config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
         )
-        self._cleaners: dict[str, LogCleaner] = {}
-        host.on_cut(self._cut)
-        host.on_gone(self._gone)
-        host.on_moved(self._moved)
+        for cleaner in self._cleaners.values():
+            cleaner.configure(self._settings)
+        self._configured.set()
+
+    def describe(self) -> dict[str, float]:
+        """Return the settings in force, by key."""
+        return {
+            "log.cleaner.backoff.ms": self._backoff_ms,
+            "log.cleaner.io.max.bytes.per.second": self._bytes_per_second,
+            "log.cleaner.dedupe.buffer.size": self._settings.dedupe_buffer_bytes,
+            "log.cleaner.io.buffer.load.factor": self._settings.load_factor,
+        }
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Clean what is dirty, then rest, for ever."""
@@ -51,7 +72,15 @@ class Cleaning:
             for directory in self._host.online:
                 with DirectoryWork(self._host, directory):
                     has_cleaned |= await self._clean_one(directory)
-            await asyncio.sleep(0 if has_cleaned else self._backoff_ms / 1000)
+            await self._pause(0 if has_cleaned else self._backoff_ms)
+
+    async def _pause(self, pause_ms: int) -> None:
+        self._configured.clear()
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._configured.wait()
+        except TimeoutError:
+            return
 
     def _load(self, directory: LogDirectory) -> None:
         ports = self._host.ports
@@ -78,13 +107,16 @@ class Cleaning:
             raise
         except (Fault, OffsetMapTooSmall) as error:
             log.warning("log cannot be cleaned partition=%s reason=%s", choice.partition, error)
+            if isinstance(error, (CorruptBatch, UnsupportedMagic)):
+                self._host.suspect_log(choice.partition)
         return True
 
     async def _work(self, cleaner: LogCleaner, choice: Choice) -> None:
-        steps = cleaner.run(choice, self._now())
+        steps = cleaner.run(choice, self._now(), self._host.clock.stamp())
         try:
             for moved in steps:
-                await asyncio.sleep(moved / self._bytes_per_second)
+                rate = self._bytes_per_second
+                await asyncio.sleep(moved / rate if rate > 0 else 0)
         finally:
             steps.close()  # type: ignore[attr-defined]  # a generator
 
@@ -96,6 +128,11 @@ class Cleaning:
         if cleaner is not None and not partition.directory.is_failed:
             with DirectoryWork(self._host, partition.directory):
                 cleaner.truncated(partition.name, partition.log.log_end_offset)
+
+    def _repaired(self, partition: Partition) -> None:
+        cleaner = self._cleaners.get(partition.directory.path)
+        if cleaner is not None:
+            cleaner.repaired(partition.name)
 
     def _gone(self, partition: Partition) -> None:
         cleaner = self._cleaners.get(partition.directory.path)

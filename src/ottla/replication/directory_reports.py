@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ottla.metadata.topics import DIRECTORY_LOST
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.assign_replicas_to_dirs import (
@@ -38,12 +39,22 @@ class DirectoryReports:
         self._host = host
         self._controller = controller
         self._pending: dict[Key, Partition] = {}
+        self._lost: set[Key] = set()  # of those pending: reported as lost
         self._changed = asyncio.Event()
 
     def placed(self, partition: Partition) -> None:
         """Report where a partition is, soon."""
+        self._lost.discard((partition.topic_id, partition.index))
         self._pending[partition.topic_id, partition.index] = partition
         self._changed.set()
+
+    def lost(self, partition: Partition) -> None:
+        """Report soon that a partition cannot be used here, as if its directory had failed."""
+        self.placed(partition)
+        self._lost.add((partition.topic_id, partition.index))
+
+    def _directory_id(self, key: Key, partition: Partition) -> Uuid:
+        return DIRECTORY_LOST if key in self._lost else partition.directory.directory_id
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Report until cancelled."""
@@ -60,6 +71,7 @@ class DirectoryReports:
         hosted = {key: each for key, each in self._pending.items() if self._is_due(key, each)}
         batch = dict(list(hosted.items())[:ASSIGNMENTS_MAX])
         self._pending = hosted
+        self._lost &= hosted.keys()
         if not batch:
             return True
         try:
@@ -73,8 +85,9 @@ class DirectoryReports:
             return False
         for directory_id, key in _accepted(response):
             # One that has moved meanwhile is reported again.
-            if key in batch and batch[key].directory.directory_id == directory_id:
+            if key in batch and self._directory_id(key, batch[key]) == directory_id:
                 self._pending.pop(key, None)
+                self._lost.discard(key)
         return not self._pending
 
     def _is_due(self, key: Key, partition: Partition) -> bool:
@@ -88,7 +101,8 @@ class DirectoryReports:
     def _request(self, batch: dict[Key, Partition]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, RequestTopicData]] = {}
         for (topic_id, index), partition in batch.items():
-            topics = directories.setdefault(partition.directory.directory_id, {})
+            at = self._directory_id((topic_id, index), partition)
+            topics = directories.setdefault(at, {})
             topic = topics.setdefault(topic_id, RequestTopicData(topic_id))
             topic.partitions.append(RequestPartitionData(index))
         return AssignReplicasToDirsRequest(

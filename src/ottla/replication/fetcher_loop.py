@@ -14,10 +14,12 @@ within `Fetchers`, which ends with them.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, StorageFailed
@@ -393,6 +395,24 @@ class Fetchers:
         fetcher = self._of.pop(partition, None)
         if fetcher is not None:
             fetcher.remove(partition)
+
+    def resize(self, fetchers_per_leader: int) -> None:
+        """Spread what is followed over another number of fetchers per leader."""
+        if fetchers_per_leader == self._settings.fetchers_per_leader:
+            return
+        self._settings = replace(self._settings, fetchers_per_leader=fetchers_per_leader)
+        for partition in list(self._of):
+            self.follow(partition)
+
+    @property
+    def fetchers_per_leader(self) -> int:
+        """Over how many fetchers the partitions of one leader are spread."""
+        return self._settings.fetchers_per_leader
+
+    def describe(self) -> dict[int, int]:
+        """Return how many fetchers are in use, by leader."""
+        in_use = dict.fromkeys(self._of.values())
+        return dict(Counter(fetcher.leader_id for fetcher in in_use))
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Run a task for every leader, until cancelled."""

@@ -15,12 +15,15 @@ from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import EMPTY, Image
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import NodeId, Uuid
+from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
+from ottla.replication.recovery_notes import RecoveryNotes
 from ottla.replication.throttles import Throttles
-from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable
+from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable, Worker
+from ottla.runtime.trusted_time import TrustedClock
+from ottla.runtime.worker import InlineWorker
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.partition_names import TopicPartition
 
@@ -47,6 +50,30 @@ class DirectoryReports(Protocol):
         """Tell where the partition is, soon."""
         ...
 
+    def lost(self, partition: Partition) -> None:
+        """Tell that the replica cannot be used, as if its directory had failed."""
+        ...
+
+
+class Scrubber(Protocol):
+    """Who checks stored batches."""
+
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """Check the batches at ``offset`` soon."""
+        ...
+
+    def verify(self, partition: Partition, done: Callable[[], None]) -> None:
+        """Check a whole log soon, and call ``done`` after."""
+        ...
+
+
+class Repairer(Protocol):
+    """Who repairs damaged replicas."""
+
+    def holds_back(self, partition: Partition) -> bool:
+        """Say whether the controller must not be told yet where a replica is."""
+        ...
+
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of one broker. ``static`` are the texts of its configuration file."""
@@ -64,14 +91,15 @@ class HostPorts(msgspec.Struct, frozen=True):
     disk: Disk
     random: Random
     committer: Callable[[str], Committer]
+    worker: Worker = InlineWorker()
 
 
 class Host:
     """`Surroundings` of every partition here.
 
     ``directories`` are those that were online at start, ``broker_epoch`` says by which
-    registration the broker runs. ``isr``, ``reports`` and ``events`` may be given later, before
-    the first partition.
+    registration the broker runs. ``isr``, ``reports``, ``events``, ``scrubber`` and ``repairer``
+    may be given later, before the first partition.
     """
 
     def __init__(
@@ -84,13 +112,15 @@ class Host:
         self.settings = settings
         self.directories = tuple(directories)
         self.ports = ports
-        self.clock = ports.clock
+        self.clock = TrustedClock.of(ports.clock)
         self.throttles = Throttles(settings.node_id, settings.static, ports.clock)
         self._committers: dict[str, Committer] = {}
         self.image: Image = EMPTY
         self.partitions = Partitions(lambda: self.image)
         self.isr: IsrProposals | None = None
         self.reports: DirectoryReports | None = None
+        self.scrubber: Scrubber | None = None
+        self.repairer: Repairer | None = None
         self.events: TopicEvents = NoTopicEvents()
         self._broker_epoch = broker_epoch
         self._lost: dict[str, str] = {}
@@ -98,8 +128,11 @@ class Host:
         self._on_failure: list[Callable[[LogDirectory], None]] = []
         self._on_cut: list[Callable[[Partition], None]] = []
         self._on_gone: list[Callable[[Partition], None]] = []
+        self._on_repaired: list[Callable[[Partition], None]] = []
         self._on_moved: list[Callable[[Partition, LogDirectory], None]] = []
         self._wishes: dict[TopicPartition, LogDirectory] = {}
+        self.recovery = RecoveryNotes()
+        self.damaged_fetches = 0  # refused here as a follower, since a batch was damaged
 
     # -- what partitions ask ---------------------------------------------------
 
@@ -144,9 +177,30 @@ class Host:
             self.isr.submit(partition, proposal)
 
     def placed(self, partition: Partition) -> None:
-        """Have the controller told where a replica is."""
+        """Have the controller told where a replica is, unless it is damaged."""
+        if self.repairer is None or not self.repairer.holds_back(partition):
+            self.report_placed(partition)
+
+    def report_placed(self, partition: Partition) -> None:
+        """Have the controller told where a replica is, whatever its state."""
         if self.reports is not None:
             self.reports.placed(partition)
+
+    def report_lost(self, partition: Partition) -> None:
+        """Have the controller take a replica out of the ISR and elect another leader."""
+        if self.reports is not None:
+            self.reports.lost(partition)
+
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """Have the stored batches at ``offset`` checked soon; nothing without a scrubber."""
+        if self.scrubber is not None:
+            self.scrubber.suspect(partition, offset)
+
+    def suspect_log(self, name: TopicPartition) -> None:
+        """Have a whole log checked soon: a reader failed somewhere in it."""
+        partition = self.partitions.get(*name)
+        if self.scrubber is not None and partition is not None:
+            self.scrubber.verify(partition, lambda: None)
 
     # -- what happens to logs --------------------------------------------------
 
@@ -166,6 +220,15 @@ class Host:
         """Tell that a log is in another directory, before it is deleted from the one it left."""
         for callback in self._on_moved:
             callback(partition, left)
+
+    def on_repaired(self, callback: Callable[[Partition], None]) -> None:
+        """Call back whenever no damage of a log is known any more."""
+        self._on_repaired.append(callback)
+
+    def repaired(self, partition: Partition) -> None:
+        """Tell that no damage of a log is known any more."""
+        for callback in self._on_repaired:
+            callback(partition)
 
     def was_cut(self, partition: Partition) -> None:
         """Tell that a log was truncated."""
@@ -246,6 +309,10 @@ class Host:
             close = getattr(committer, "close", None)
             if close is not None:
                 await close()
+
+    def failures(self) -> str:
+        """Return which directories have failed, and why."""
+        return "; ".join(f"{path}: {reason}" for path, reason in self._lost.items())
 
     async def wait_all_failed(self) -> None:
         """Return when no directory is left."""

@@ -10,7 +10,7 @@ there. No fetch ever asks from behind what is appended, for that is how a leader
 from collections.abc import Mapping, MutableMapping
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import Fault, StorageFailed
+from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Buffer, Offset
@@ -97,6 +97,7 @@ class Intake:
         try:
             taken = follower.append(batches, self._host.clock.now())
         except Fault as fault:
+            self._host.damaged_fetches += isinstance(fault, (CorruptBatch, UnsupportedMagic))
             self.refused[key] = fault
             return False
         self._stale[key] = None

@@ -23,6 +23,7 @@ import msgspec
 
 from ottla.protocol.faults import (
     Fault,
+    InvalidTopic,
     LogDirNotFound,
     NotLeader,
     ReplicaNotAvailable,
@@ -39,7 +40,7 @@ from ottla.storage.flushing import by_path
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
-from ottla.storage.partition_names import TopicPartition
+from ottla.storage.partition_names import TopicPartition, has_room_for_future
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class Move:
                 raise
             except Fault as fault:
                 log.warning("log move held up move=%s reason=%s", self, fault)
+                self._host.suspect(self.partition, self._next_offset)
                 await self._pause(retry_ms)
                 retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
 
@@ -196,12 +198,17 @@ class Move:
             start = min(start, first.base_offset)
         return Span(start, source.log_end_offset)
 
+    @property
+    def _next_offset(self) -> Offset:
+        """Where the next chunk begins."""
+        return max(self.future.log_end_offset, self.partition.log.log_start_offset)
+
     def _copy(self) -> int:
         """Append one chunk to the future log; return its bytes."""
         source, future = self.partition.log, self.future
         if future.config is not source.config:
             future.configure(source.config)
-        offset = max(future.log_end_offset, source.log_start_offset)
+        offset = self._next_offset
         with self._work_in(self.partition.directory):
             found = source.read(offset, CHUNK_BYTES, upto=source.log_end_offset)
             data = found.file.pread(found.length, found.position)
@@ -287,14 +294,20 @@ class LogDirMoves:
         when the partition is to stay where it is.
 
         Raises:
-            LogDirNotFound: no such directory. ReplicaNotAvailable: the partition is not here; if
-                it comes, it comes into that directory. InvalidTopic: too long a name.
+            LogDirNotFound: no such directory. InvalidTopic: too long a name.
+            UnknownTopicOrPartition, ReplicaNotAvailable: there is no such partition, or it is not
+                here; if it comes, it comes into that directory.
             StorageFailed: one of the directories is offline.
         """
+        if not has_room_for_future(name):  # checked first, as in Kafka
+            raise InvalidTopic(f"{name.topic[:300]}: too long a name to be moved")
         target = self._directory(path)
         try:
             partition = self._host.partitions.find(*name)
-        except (UnknownTopicOrPartition, NotLeader) as fault:
+        except UnknownTopicOrPartition:
+            self._host.wish(name, target)
+            raise
+        except NotLeader as fault:
             self._host.wish(name, target)
             raise ReplicaNotAvailable(str(fault)) from fault
         under_way = self.moves.get(name)

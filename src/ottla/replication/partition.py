@@ -19,6 +19,8 @@ from ottla.config.generated import TopicConfig
 from ottla.metadata.topics import PartitionRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
+    CorruptBatch,
+    Fault,
     FencedLeaderEpoch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -26,8 +28,10 @@ from ottla.protocol.faults import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     PolicyViolated,
+    ReplicaDamaged,
     StorageFailed,
     UnknownLeaderEpoch,
+    UnsupportedMagic,
 )
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, LeaderEpoch, Millis, NodeId, Offset, Uuid
 from ottla.replication.appending import ALL as ALL
@@ -44,7 +48,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.partition_names import TopicPartition
-from ottla.storage.read import Slice, TimestampedOffset
+from ottla.storage.read import CorruptStoredBatch, Slice, TimestampedOffset
 
 HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 """DeleteRecords: everything below the high watermark."""
@@ -279,6 +283,19 @@ class Partition(AppendingPartition):
         except StorageFailed as fault:
             self._around.storage_failed(self.directory, fault.reason)
             raise
+        except (CorruptBatch, UnsupportedMagic) as fault:
+            raise self.damaged(want.offset, fault) from fault
+
+    def damaged(self, offset: Offset, fault: Fault) -> Fault:
+        """Have a batch that cannot be read checked; return what the reader is told.
+
+        While another in-sync replica can take over, that is worth a retry; else it is final.
+        """
+        at = fault.offset if isinstance(fault, CorruptStoredBatch) else offset
+        self._around.suspect(self, Offset(at))
+        if not self.is_leader or any(each != self._node_id for each in self.isr):
+            return ReplicaDamaged(f"{self.name}: {fault}")
+        return CorruptBatch(f"{self.name}: {fault}")
 
     def _no_batches(self, offset: Offset) -> Slice:
         return Slice(self.log.segments[-1].file, 0, 0, offset)
@@ -356,6 +373,8 @@ class Partition(AppendingPartition):
         except StorageFailed as fault:
             self._around.storage_failed(self.directory, fault.reason)
             raise
+        except (CorruptBatch, UnsupportedMagic) as fault:
+            raise self.damaged(self.log.log_start_offset, fault) from fault
 
     def when_deleted(self, offset: Offset, done: Done) -> Unsubscribe:
         """Call ``done`` once no replica that is alive starts below ``offset``, maybe at once."""
@@ -417,6 +436,8 @@ class Partition(AppendingPartition):
         follower.broker_epoch = broker_epoch
         end = self.log.log_end_offset if leader_end is None else leader_end
         before, before_start = follower.log_end, follower.log_start
+        if offset == before and offset < follower.leader_end_at_fetch:
+            self._around.suspect(self, offset)  # it was sent batches that it did not take
         follower.fetched(offset, log_start, end, self._around.clock.monotonic())
         self._consider_joining(replica_id)
         if follower.log_end != before and self._advance():

@@ -30,6 +30,7 @@ from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.hosting import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
 from ottla.replication.partition import Partition
+from ottla.replication.recovery_notes import LossNote
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
 from ottla.storage.partition_names import TopicPartition
@@ -111,9 +112,27 @@ class Replicas:
     def start(self) -> None:
         """Take in the image as it is by now; every later one is taken in as it comes."""
         image = self._host.image
+        for directory in self._host.online:
+            with DirectoryWork(self._host, directory):
+                self._tell_losses(image, directory)
         self._set_strays_aside(image)
         self._is_started = True
         self._take_in(delta_between(EMPTY, image))
+
+    def _tell_losses(self, image: Image, directory: LogDirectory) -> None:
+        """Tell what recovery could not keep, now that it is known who else has it."""
+        notes = []
+        for name, hosted in (*directory.logs.items(), *directory.future_logs.items()):
+            found = self._registration(image, name, hosted)
+            is_only = found is not None and len(found.replicas) == 1
+            notes += [
+                LossNote(f"{name.topic}-{name.partition}", hosted.log.directory, loss, is_only)
+                for loss in hosted.log.report.losses
+            ]
+        try:
+            self._host.recovery.tell(self._host.ports.disk, directory.path, notes)
+        except OSError as error:
+            raise StorageFailed(directory.path, str(error)) from error
 
     def _set_strays_aside(self, image: Image) -> None:
         """Rename logs that this node has no part in any more, by name, topic id or directory."""

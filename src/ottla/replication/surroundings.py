@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.protocol.types import NodeId, Uuid
+from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.replication.isr import Proposal
 from ottla.runtime.ports import Clock
 from ottla.storage.log_dir import LogDirectory
@@ -48,6 +48,10 @@ class Surroundings(Protocol):
 
     def propose(self, partition: "Partition", proposal: Proposal) -> None:
         """Have the controller asked for another ISR, soon."""
+        ...
+
+    def suspect(self, partition: "Partition", offset: Offset) -> None:
+        """Have the stored batches at ``offset`` checked soon."""
         ...
 
     def storage_failed(self, directory: LogDirectory, reason: str) -> None:

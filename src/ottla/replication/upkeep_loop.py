@@ -19,7 +19,6 @@ from ottla.replication.hosting import Host
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
 from ottla.storage.flushing import by_path
-from ottla.storage.trusted_time import TrustedTime
 from ottla.storage.upkeep import delete_old_segments
 
 # How often logs are asked whether something is to be flushed or removed. Kafka does both by
@@ -53,12 +52,11 @@ class Upkeep:
         self._host = host
         self._replicas = replicas
         self._clock = host.clock
-        self._time = TrustedTime(host.clock.now(), host.clock.monotonic())
         self._flushed_at: dict[Partition, Millis] = {}
 
     def now(self) -> Millis:
         """Return the time by which records are old: a clock that jumps deletes nothing."""
-        return self._time.now(self._clock.now(), self._clock.monotonic())
+        return self._clock.expiry()
 
     async def _each(self, work: Callable[[Partition], None]) -> None:
         """Do something for every partition that is online."""

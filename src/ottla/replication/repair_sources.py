@@ -1,0 +1,67 @@
+"""Which replicas a damaged one is repaired from, and whether what they send will do. Pure."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.protocol.faults import CorruptBatch
+from ottla.protocol.records.batch import batches, is_crc_valid
+from ottla.protocol.types import Buffer, Offset
+
+
+def order_sources(
+    own: int,
+    leader: int,
+    isr: tuple[int, ...],
+    replicas: tuple[int, ...],
+    is_alive: Callable[[int], bool],
+) -> list[int]:
+    """Return the other replicas that are alive: the leader, then the ISR, then the rest."""
+    ranked = dict.fromkeys((leader, *isr, *replicas))
+    return [each for each in ranked if each >= 0 and each != own and is_alive(each)]
+
+
+def should_leave_isr(
+    own: int, leader: int, isr: tuple[int, ...], is_alive: Callable[[int], bool]
+) -> bool:
+    """Say whether a damaged replica can leave the ISR without taking the partition offline.
+
+    A follower can while there is a leader; a leader can while another in-sync replica is alive.
+    """
+    if leader == own:
+        return any(each != own and is_alive(each) for each in isr)
+    return leader >= 0
+
+
+class Piece(NamedTuple):
+    """Sound batches of a damaged range. ``expected`` is the offset to go on from.
+
+    ``is_last``: the source has nothing more of the range.
+    """
+
+    batches: list[memoryview]
+    expected: Offset
+    is_last: bool
+
+
+def sound_batches(records: Buffer, expected: Offset, end: Offset) -> Piece:
+    """Take the whole batches of ``[expected, end)`` from a fetch response.
+
+    Raises:
+        CorruptBatch, UnsupportedMagic: the source's copy is damaged, or its batches are cut
+            differently.
+    """
+    view, found = memoryview(records), []
+    is_last = False
+    for position, header in batches(view):
+        if header.last_offset < expected:
+            continue
+        if header.base_offset >= end:
+            is_last = True
+            break
+        if header.base_offset < expected or header.last_offset >= end:
+            raise CorruptBatch(f"batch {header.base_offset} to {header.last_offset} overlaps")
+        if header.last_offset_delta < 0 or not is_crc_valid(view, position, header):
+            raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong CRC")
+        found.append(view[position : position + header.size])
+        expected = header.next_offset
+    return Piece(found, expected, is_last or expected >= end)

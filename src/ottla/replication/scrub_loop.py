@@ -1,0 +1,254 @@
+"""Reads stored segments in the background and checks them, on a worker thread, at a bounded rate.
+
+    pass      every ``log.scrub.interval.ms`` each log hosted here is read once, from its first
+              segment to its end
+    suspect   a reader failed at an offset, or a follower fetched the same offset again: the
+              batches there are checked at once
+    verify    a log that has to be sound before it may be used is read whole at once
+
+A segment that is deleted, compacted, truncated or moved meanwhile is not damaged: what was read of
+it is dropped. Between passes one timer is all that is left.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from ottla.protocol.faults import CorruptBatch, StorageFailed, UnsupportedMagic
+from ottla.protocol.types import Millis, Offset
+from ottla.replication.hosting import Host
+from ottla.replication.partition import Partition
+from ottla.storage.log import Log
+from ottla.storage.partition_names import TopicPartition
+from ottla.storage.scrub import Cursor, Damage, Part, Window, scrub_step
+from ottla.storage.scrub_plan import ScrubPlan
+from ottla.storage.scrub_spans import spans
+from ottla.storage.segment import Segment
+
+log = logging.getLogger(__name__)
+
+FIRST_PASS_MS_MAX: Final = 600_000
+"""When the first pass begins after a start, at the latest."""
+SUSPECT_PAUSE_MS: Final = 10_000
+"""How often one partition is checked on suspicion, at most."""
+SUSPECT_WINDOWS_MAX: Final = 8
+
+# What is called with each damage found: partition, segment, damage.
+Found = Callable[[Partition, Segment, Damage], None]
+
+
+class ScrubSettings(msgspec.Struct, frozen=True):
+    """``log.scrub.interval.ms`` and ``log.scrub.max.bytes.per.second``."""
+
+    interval_ms: int
+    bytes_per_second: float
+
+
+class _Current(msgspec.Struct, frozen=True):
+    """A segment that is being checked, as it was when its check began."""
+
+    partition: Partition
+    log: Log
+    segment: Segment
+    part: Part
+
+
+class Scrubbing:
+    """Service: checks until cancelled. ``bytes_read`` counts since the start."""
+
+    name = "log-scrubber"
+
+    def __init__(self, host: Host, settings: ScrubSettings, found: Found) -> None:
+        self._host = host
+        self._settings = settings
+        self._found = found
+        first_ms = min(settings.interval_ms, FIRST_PASS_MS_MAX)
+        first_at = Millis(host.clock.monotonic() + first_ms)
+        self._plan = ScrubPlan(settings.interval_ms, first_at)
+        self._suspects: dict[Partition, Offset] = {}
+        self._suspected_at: dict[Partition, Millis] = {}
+        self._to_verify: dict[Partition, Callable[[], None]] = {}
+        self._was_cut: set[Partition] = set()
+        self._changed = asyncio.Event()
+        self.bytes_read = 0
+        self.passes = 0
+        host.on_cut(self._was_cut.add)
+
+    # -- what others ask -------------------------------------------------------
+
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """Check the batches at ``offset`` soon; asked again within ten seconds, do nothing."""
+        now = self._host.clock.monotonic()
+        last = self._suspected_at.get(partition)
+        if last is None or now - last >= SUSPECT_PAUSE_MS:
+            self._suspected_at[partition] = now
+            self._suspects[partition] = offset
+            self._changed.set()
+
+    def verify(self, partition: Partition, done: Callable[[], None]) -> None:
+        """Check a whole log soon, and call ``done`` after."""
+        before = self._to_verify.get(partition)
+        self._to_verify[partition] = done if before is None else partial(_call_both, before, done)
+        self._changed.set()
+
+    # -- the loop --------------------------------------------------------------
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Check what is due, for ever."""
+        ready()
+        while True:
+            await self._wait()
+            await self._urgent()
+            if not self._plan.wait_ms(self._host.clock.monotonic()):
+                await self._scrub_next()
+
+    async def _wait(self) -> None:
+        """Wait until a pass is due, or somebody asks."""
+        self._changed.clear()
+        wait_ms = self._plan.wait_ms(self._host.clock.monotonic())
+        if not wait_ms or self._suspects or self._to_verify:
+            return
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _urgent(self) -> None:
+        """Check what others asked for."""
+        while self._suspects:
+            partition, offset = self._suspects.popitem()
+            await self._check_at(partition, offset)
+        while self._to_verify:
+            partition, done = self._to_verify.popitem()
+            await self._scrub(partition, is_urgent=True)
+            done()
+
+    async def _scrub_next(self) -> None:
+        now = self._host.clock.monotonic()
+        if not self._plan.is_passing:
+            self._suspected_at.clear()
+            self._plan.begin(self._shuffled(), now)
+        name = self._plan.next(now)
+        if name is not None:
+            partition = self._host.partitions.get(*name)
+            if partition is not None:
+                await self._scrub(partition)
+        self.passes += not self._plan.is_passing
+
+    def _shuffled(self) -> list[TopicPartition]:
+        """Return the logs here in an order by chance: after each restart others come first."""
+        names = [partition.name for partition in self._host.partitions]
+        for at in range(len(names) - 1, 0, -1):
+            other = self._host.ports.random.below(at + 1)
+            names[at], names[other] = names[other], names[at]
+        return names
+
+    # -- one log ---------------------------------------------------------------
+
+    async def _scrub(self, partition: Partition, *, is_urgent: bool = False) -> None:
+        """Check a log from its start to its end as of now."""
+        self._was_cut.discard(partition)
+        checked = partition.log
+        for segment, cursor, part in spans(checked):
+            current = _Current(partition, checked, segment, part)
+            if not await self._check(current, cursor):
+                return
+            if not is_urgent:
+                await self._urgent_meanwhile()
+
+    async def _urgent_meanwhile(self) -> None:
+        if self._suspects or self._to_verify:
+            await self._urgent()
+
+    async def _check_at(self, partition: Partition, offset: Offset) -> None:
+        """Check the batches at ``offset``; the whole segment where they are damaged.
+
+        Only a check from the start of a segment knows which offsets a damaged batch should have.
+        """
+        self._was_cut.discard(partition)
+        checked = partition.log
+        if partition.offline is not None or partition.is_closed:
+            return
+        below = [each for each in spans(checked) if each.segment.base_offset <= offset]
+        if not below:
+            return
+        segment, cursor, part = below[-1]
+        current = _Current(partition, checked, segment, part)
+        try:
+            found = segment.find(offset)
+        except (CorruptBatch, UnsupportedMagic):
+            found = None
+        except OSError as error:
+            self._host.storage_failed(partition.directory, str(error))
+            return
+        if found is not None:
+            near: Cursor | None = Cursor(found.position, segment.base_offset, cursor.epoch)
+            for _ in range(SUSPECT_WINDOWS_MAX):
+                window = None if near is None else await self._step(current, near)
+                if window is None:
+                    return
+                if window.damage is not None:
+                    break
+                near = window.cursor
+            else:
+                return
+        await self._check(current, cursor)
+
+    async def _check(self, current: _Current, cursor: Cursor | None) -> bool:
+        """Check a segment from ``cursor`` on; False when it is no part of the log any more."""
+        while cursor is not None:
+            window = await self._step(current, cursor)
+            if window is None:
+                break
+            if window.damage is not None:
+                self._report(current, window.damage)
+            cursor = window.cursor
+        return self._is_current(current)
+
+    async def _step(self, current: _Current, cursor: Cursor) -> Window | None:
+        """Check one window, no faster than allowed; None at the end, or if the log has changed."""
+        if cursor.position >= current.part.end or not self._is_current(current):
+            return None
+        disk, worker = self._host.ports.disk, self._host.ports.worker
+        step = partial(scrub_step, disk, current.segment.path, cursor, current.part)
+        try:
+            window = await worker.run(step)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._read_failed(current.partition, error)
+            return None
+        self.bytes_read += window.size
+        await asyncio.sleep(window.size / self._settings.bytes_per_second)
+        return window if self._is_current(current) else None
+
+    def _report(self, current: _Current, damage: Damage) -> None:
+        if damage.offset_end > current.log.log_start_offset:
+            self._found(current.partition, current.segment, damage)
+
+    def _read_failed(self, partition: Partition, error: OSError) -> None:
+        """Take the directory offline: a disk that cannot be read has failed."""
+        fault = StorageFailed(partition.directory.path, str(error))
+        self._host.storage_failed(partition.directory, fault.reason)
+
+    def _is_current(self, current: _Current) -> bool:
+        """Say whether the bytes that are checked are still those of the log."""
+        partition = current.partition
+        return (
+            partition.offline is None
+            and not partition.is_closed
+            and partition.log is current.log
+            and not current.log.is_failed
+            and partition not in self._was_cut
+            and any(each is current.segment for each in current.log.segments)
+        )
+
+
+def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
