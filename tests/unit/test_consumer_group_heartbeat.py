@@ -165,6 +165,65 @@ def test_a_member_that_says_what_it_reads_need_not_be_asked_to_give_up_more() ->
     assert (reply.member_epoch, named(reply)) == (2, {"t": [0, 1]})
 
 
+@pytest.mark.parametrize("names", [["u"], []])
+def test_unsubscribing_while_a_revocation_is_pending_revokes_the_rest_at_once(
+    names: list[str],
+) -> None:
+    world = ConsumerWorld()
+    world.enter("a")
+    world.enter("b")
+    assert named(world.beat("a", 1)) == {"t": [0, 1]}, "2 and 3 are pending revocation"
+
+    reply = world.beat("a", 1, subscribed_topic_names=names)
+
+    assert (reply.member_epoch, named(reply)) == (1, {})
+    assert world.assigned("a") == {}, "describe shows it, too"
+    assert world.consumers().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert world.beat("a", 1, {"t": [1]}).assignment is None, "it still reads 1"
+    moved = world.beat("a", 1, {})
+    assert moved.member_epoch == 3
+    assert named(world.beat("b", 2)) == {"t": [0, 1, 2, 3]}
+
+
+def test_subscribing_to_another_topic_keeps_what_is_not_pending_revocation() -> None:
+    world = ConsumerWorld()
+    world.enter("a")
+    world.enter("b")
+    world.beat("a", 1)
+
+    reply = world.beat("a", 1, subscribed_topic_names=["t", "u"])
+
+    assert (reply.member_epoch, reply.assignment) == (1, None)
+    assert world.assigned("a") == {"t": [0, 1]}
+
+
+def test_resubscribing_while_a_revocation_is_pending_returns_the_partitions() -> None:
+    world = ConsumerWorld()
+    world.enter("a")
+    assert named(world.beat("a", 1, subscribed_topic_names=[])) == {}
+    assert world.beat("a", 1, subscribed_topic_names=["t"]).assignment is None
+
+    reply = world.beat("a", 1, {})
+
+    assert named(reply) == {"t": [0, 1, 2, 3]}
+    assert world.consumers().state_name() == "Stable"
+
+
+def test_a_member_that_must_revoke_again_keeps_its_epoch() -> None:
+    world = ConsumerWorld()
+    world.enter("a")
+    world.enter("b")
+    assert named(world.beat("a", 1)) == {"t": [0, 1]}
+    world.enter("c")
+    world.enter("d")
+
+    reply = world.beat("a", 1, {"t": [0, 1]})
+
+    assert reply.member_epoch == 1, "it holds what the newer target gives to others"
+    assert len(named(reply)["t"]) == 1
+    assert world.consumers().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+
+
 def test_a_step_behind_is_let_in_when_the_reply_was_lost() -> None:
     world = ConsumerWorld()
     world.enter("a")

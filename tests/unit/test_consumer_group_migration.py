@@ -14,8 +14,10 @@ from ottla.coordinators.groups.consumer_embedded import (
 )
 from ottla.coordinators.groups.consumer_member import MemberState
 from ottla.coordinators.groups.consumer_settings import ConsumerSettings, MigrationPolicy
+from ottla.coordinators.groups.requests import decide_leave
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotEnoughReplicas, ProtocolFault
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 CLASSIC: dict[str, Any] = {"protocols": {"range": subscribed("t")}}
 
@@ -181,6 +183,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     world.enter("a")
     reply = world.join(version=9, **CLASSIC).reply
     assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert reply.member_id.startswith("uuid-"), "as all members of the group have it"
     reply = world.join(reply.member_id, version=9, **CLASSIC).reply
     assert (reply.error_code, reply.generation_id) == (ErrorCode.NONE, 2)
     assert synced(world, reply.member_id, 2) == []
@@ -215,7 +218,7 @@ def test_strangers_and_laggards_are_refused() -> None:
     assert world.sync(member, 1).reply.error_code == ErrorCode.ILLEGAL_GENERATION
     world.enter("b")
     assert world.sync(member, 2).reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.leave("a", "x") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert world.leave("x") == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_classic_member_that_does_not_join_again_is_let_go() -> None:
@@ -262,6 +265,30 @@ def test_classic_members_leave() -> None:
     member = world.join(**CLASSIC).reply.member_id
     assert world.leave(member, ("", "i"), ("", "j")) == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert list(world.consumers().members) == ["a"]
+
+
+def test_leave_group_removes_members_of_the_consumer_protocol() -> None:
+    world = ConsumerWorld()
+    for name, instance in (("a", None), ("s", "i"), ("r", "j"), ("z", None)):
+        world.enter(name, instance_id=instance)
+
+    codes = world.leave("a", ("other", "i"), ("r", "j"), ("", "i"), "", "a")
+
+    fenced, unknown = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
+    assert codes == [0, fenced, 0, 0, unknown, 0]
+    assert list(world.consumers().members) == ["z"]
+    assert world.leave("a") == [unknown]
+
+
+def test_leave_group_names_members_as_the_request_does() -> None:
+    world = ConsumerWorld()
+    world.enter("s", instance_id="i")
+    world.enter("z")
+    request = LeaveGroupRequest("g", members=[MemberIdentity("", "i")])
+
+    reply = world.submit(lambda m, now, _: decide_leave(m, request, now)).reply
+
+    assert [(each.member_id, each.group_instance_id) for each in reply.members] == [("", "i")]
 
 
 def test_a_static_member_changes_its_protocol_both_ways() -> None:

@@ -220,6 +220,7 @@ def test_only_the_holder_may_acknowledge() -> None:
 
 def test_what_was_never_delivered_cannot_be_acknowledged() -> None:
     assert held(10).acknowledge("m1", [ack(9, 10, ACCEPT)]) is ErrorCode.INVALID_REQUEST
+    assert held(10).acknowledge("m1", [ack(10, 11, ACCEPT)]) is ErrorCode.INVALID_RECORD_STATE
 
 
 def test_b18_acknowledging_again_below_the_start_changes_nothing() -> None:
@@ -298,11 +299,17 @@ def test_malformed_acknowledgements() -> None:
         [ack(0, 2, ACCEPT, ACCEPT)],
         [ack(0, 0, 4)],
         [ack(0, 0, -1)],
-        [ack(0, 2, ACCEPT), ack(2, 3, ACCEPT)],
+        [ack(0, 2, ACCEPT), ack(1, 3, ACCEPT)],
+        [ack(0, 2, ACCEPT), ack(2, 3, ACCEPT), ack(1, 1, ACCEPT)],
         [ack(4, 5, ACCEPT), ack(0, 1, ACCEPT)],
         [ack(-2, -1, ACCEPT)],
     ):
         assert check_acks(bad, may_renew=False) is ErrorCode.INVALID_REQUEST, bad
+
+
+def test_acknowledgements_that_share_one_record_are_an_invalid_record_state() -> None:
+    touching = [ack(0, 2, ACCEPT), ack(2, 3, ACCEPT)]
+    assert check_acks(touching, may_renew=False) is ErrorCode.INVALID_RECORD_STATE
 
 
 # -- durability ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from replication_world import NOW, ORDERS, TOPIC_ID, Machine, append, registrati
 
 from ottla.metadata.image import EMPTY
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import CoordinatorNotAvailable, Fault, NotLeader
+from ottla.protocol.faults import CoordinatorNotAvailable, CorruptBatch, Fault, NotLeader
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
@@ -21,6 +21,7 @@ from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Writ
 from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
 from ottla.sharing.service import BURIALS_MAX, Fetched, FetchTerms, SharePartitions, ShareParts
 from ottla.sharing.sessions import Place
+from ottla.sharing.share_partition import start_for
 from ottla.storage.partition_names import TopicPartition
 
 PLACE = Place(TOPIC_ID, 0)
@@ -330,6 +331,63 @@ def test_a_group_that_reads_committed_sees_neither_open_nor_aborted_records() ->
         assert await world.ack(0, 0, ACCEPT) is NONE
         assert await world.ack(seen[0], seen[-1], ACCEPT) is NONE
         assert world.start() >= 5, "and holds nobody up"
+
+    run(scenario)
+
+
+# -- damaged batches ------------------------------------------------------------------------
+
+
+def flip_batch(partition: Partition, number: int) -> None:
+    """Flip a bit of a value; all batches have the same size."""
+    segment = partition.log.segments[0]
+    size = segment.size // int(partition.log.log_end_offset)
+    position = (number + 1) * size - 2
+    (byte,) = segment.file.pread(1, position)
+    segment.file.pwrite(bytes([byte ^ 1]), position)
+
+
+def test_share_fetch_ends_before_a_damaged_batch_and_has_it_checked() -> None:
+    async def scenario() -> None:
+        world = World()
+        for _ in range(3):
+            append(world.partition, b"v")
+        flip_batch(world.partition, 1)
+
+        first = await world.fetch()
+
+        assert got(first) == [(0, 0, 1)]
+        assert [record.offset for record in read_records(first.records)] == [0]
+        assert world.machine.around.suspected == [("orders-0", 1)]
+        assert (await world.fetch()).code is ErrorCode.CORRUPT_MESSAGE
+        assert len(world.machine.around.suspected) == 2
+
+    run(scenario)
+
+
+def test_share_group_that_starts_by_time_has_damage_checked() -> None:
+    world = World()
+    append(world.partition, b"v")
+    world.partition.log.segments[0].file.pwrite(b"\xff", 16)
+    with pytest.raises(CorruptBatch):
+        start_for(world.partition, Terms(reset="by_duration:PT1H"), Millis(NOW))
+    assert world.machine.around.suspected == [("orders-0", 0)]
+
+
+def test_damaged_record_does_not_become_a_dead_letter() -> None:
+    async def scenario() -> None:
+        world = World(Terms(reset="earliest", dead_letters=DEAD))
+        for _ in range(3):
+            append(world.partition, b"v")
+        await world.fetch()
+        await world.ack(0, 2, REJECT)
+        flip_batch(world.partition, 1)
+
+        await world.shares.bury_dead()
+        await world.shares.bury_dead()
+
+        assert [record.value for record in world.letters.written] == [b"v"]
+        assert world.machine.around.suspected[0] == ("orders-0", 1)
 
     run(scenario)
 

@@ -22,6 +22,7 @@ from ottla.protocol.internal.share_state_records import (
     ShareUpdateKey,
 )
 from ottla.protocol.types import ZERO_UUID, Millis, Offset
+from ottla.runtime.trusted_time import Times
 
 
 def test_what_was_not_initialized_is_neither_read_nor_written() -> None:
@@ -73,6 +74,18 @@ def test_a_leader_of_before_is_fenced_once_the_next_has_read() -> None:
     assert world.write(leader=2) is NONE
 
 
+def test_negative_epochs_are_older_than_any_and_only_a_write_may_leave_them_out() -> None:
+    world = World()
+    world.initialize()
+
+    for epoch in (-1, -2, -(2**31)):
+        assert world.read(epoch).code is ErrorCode.FENCED_LEADER_EPOCH
+    for epoch in (-2, -(2**31)):
+        assert world.write(leader=epoch) is ErrorCode.FENCED_LEADER_EPOCH
+        assert world.write(state=epoch) is ErrorCode.FENCED_STATE_EPOCH
+    assert world.write(leader=-1, state=-1) is NONE
+
+
 def test_reading_again_in_the_same_epoch_writes_nothing() -> None:
     world = World()
     world.initialize()
@@ -103,7 +116,11 @@ def test_partitions_that_do_not_exist() -> None:
 
     assert world.initialize(key=gone) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.summary(gone).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    for bad in (ShareKey("", TOPIC, 0), ShareKey("g", ZERO_UUID, 0), ShareKey("g", TOPIC, -1)):
+    nowhere = ShareKey("g", ZERO_UUID, 0)
+    assert world.initialize(key=nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.summary(nowhere).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.delete(nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for bad in (ShareKey("", TOPIC, 0), ShareKey("g", TOPIC, -1)):
         assert world.initialize(key=bad) is ErrorCode.INVALID_REQUEST
         assert world.read(0, bad).code is ErrorCode.INVALID_REQUEST
         assert world.write(key=bad) is ErrorCode.INVALID_REQUEST
@@ -164,7 +181,7 @@ def test_share_partitions_of_deleted_topics_end() -> None:
     world.initialize()
     world.known.clear()
 
-    world.carry_out(lambda machine, now: machine.on_timer((COLD,), now))
+    world.carry_out(lambda machine, now: machine.on_timer((COLD,), Times(now, now, now)))
 
     assert len(world.machine.states) == 0
     assert redundant_below(world.machine.states, Offset(2)) == 2
@@ -176,7 +193,7 @@ def test_a_share_partition_is_found_by_its_key() -> None:
 
 def test_a_timer_of_another_kind_does_nothing() -> None:
     world = World()
-    assert world.machine.on_timer(("other",), Millis(0)) == Decision()
+    assert world.machine.on_timer(("other",), Times(Millis(0), Millis(0), Millis(0))) == Decision()
     world.shard.submit(lambda machine, now: Decision(), Settled())
 
 

@@ -15,6 +15,7 @@ from ottla.coordinators.share_state.state import Run, ShareKey, ShareState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotLeader
 from ottla.protocol.types import Offset, Uuid
+from ottla.runtime.trusted_time import Times
 
 OTHER = ShareKey("g", TOPIC, 1)
 
@@ -65,7 +66,7 @@ def test_what_is_left_after_pruning_loads_to_the_same_state() -> None:
     before = dict(world.machine.states)
     world.write(Run(0, 0, 2, 1), key=OTHER)
     world.clock.advance(2000)
-    world.submit(lambda m, now: m.on_timer((COLD,), now))
+    world.submit(lambda m, now: m.on_timer((COLD,), Times(now, now, now)))
     pruning(world, trimmed).prune()
     assert trimmed.asked[-1] > 8, "written anew, it holds nobody back"
     reloaded = world.loaded().machine.states

@@ -17,6 +17,7 @@ from streams_world import (
 )
 
 from ottla.coordinators.groups.describing import list_groups
+from ottla.coordinators.groups.requests import decide_offset_commit, decide_txn_offset_commit
 from ottla.coordinators.groups.streams_describing import describe_streams_group
 from ottla.coordinators.groups.streams_member import StreamsMember, TaskState
 from ottla.coordinators.groups.streams_settings import StreamsSettings
@@ -35,6 +36,11 @@ from ottla.protocol.internal.streams_group_records import (
     StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTopologyKey,
 )
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.protocol.messages.streams_group_heartbeat import (
     KeyValue,
     RequestEndpoint,
@@ -43,6 +49,11 @@ from ottla.protocol.messages.streams_group_heartbeat import (
     Subtopology,
     TaskOffset,
     Topology,
+)
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 
 DELAYED = StreamsSettings(initial_rebalance_delay_ms=3000)
@@ -591,6 +602,11 @@ def test_members_are_told_where_to_ask_for_state() -> None:
     assert known["two:2"] == ([("t", world.active("b"))], [("t", world.active("a"))])
 
 
+def test_a_client_tag_that_is_said_twice_is_refused() -> None:
+    tags = [KeyValue("zone", "a"), KeyValue("zone", "b")]
+    assert joining_refused(StreamsWorld(), "a", client_tags=tags) is ErrorCode.INVALID_REQUEST
+
+
 def test_an_endpoint_that_is_gone_is_told_of() -> None:
     world = StreamsWorld()
     world.enter("a", user_endpoint=RequestEndpoint("one", 1))
@@ -696,6 +712,35 @@ def test_a_member_moved_on_may_still_commit_for_tasks_it_had() -> None:
     code = world.commit_code(1, "a", 2, partition=mine[0], topic="elsewhere")
     assert code == ErrorCode.STALE_MEMBER_EPOCH
     assert world.reload().commit_code(1, "a", 2, partition=mine[0]) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_commit_that_names_one_task_of_another_member_is_refused_as_a_whole(
+    is_transactional: bool,
+) -> None:
+    world = StreamsWorld()
+    world.enter("a")
+    world.enter("b")
+    world.settle()
+    indexes = [world.active("a")[0], world.active("b")[0]]
+    if is_transactional:
+        there = [TxnOffsetCommitRequestPartition(each, 1) for each in indexes]
+        topics = [TxnOffsetCommitRequestTopic("t", there)]
+        txn = TxnOffsetCommitRequest("tx", "g", 5, 0, 2, "a", topics=topics)
+        ticket = world.submit(lambda m, now, _: decide_txn_offset_commit(m, txn, 3, now))
+        expected = ErrorCode.ILLEGAL_GENERATION
+    else:
+        those = [OffsetCommitRequestPartition(each, 1) for each in indexes]
+        plain = OffsetCommitRequest(
+            "g", 2, "a", topics=[OffsetCommitRequestTopic("t", partitions=those)]
+        )
+        ticket = world.submit(lambda m, now, _: decide_offset_commit(m, plain, 9, now))
+        expected = ErrorCode.STALE_MEMBER_EPOCH
+
+    codes = [each.error_code for each in ticket.reply.topics[0].partitions]
+
+    assert codes == [expected] * 2
+    assert not world.machine.offsets.of_group("g")
 
 
 def test_a_member_may_commit_for_what_it_is_giving_up() -> None:

@@ -208,6 +208,9 @@ def test_joined_repartition_topics_take_what_one_says_else_the_most() -> None:
 # -- what no application has -----------------------------------------------------------------
 
 
+TWO_VALUES = InternalTopic("s", configs=(("k", "1"), ("k", "2")))
+
+
 @pytest.mark.parametrize(
     ("topology", "words"),
     [
@@ -216,6 +219,10 @@ def test_joined_repartition_topics_take_what_one_says_else_the_most() -> None:
         (app(sub("0", "no topic")), "not valid topic names"),
         (app(sub("0", "a", state_changelog_topics=inner("."))), "not valid topic names"),
         (app(sub("0", "a"), sub("0", "b")), "more than once"),
+        (Topology(-1, (sub("0", "a"),)), "negative"),
+        (app(sub("0", "a", state_changelog_topics=inner("s") * 2)), "Topic s is there more"),
+        (app(sub("0", "a", repartition_source_topics=inner("r") * 2)), "Topic r is there more"),
+        (app(sub("0", "a", state_changelog_topics=(TWO_VALUES,))), "has k more than once"),
         (app(sub("0", "a"), sub("1", repartition_sink_topics=("a",))), "No source topics"),
         (app(sub("0", "a", state_changelog_topics=inner("s", partitions=2))), "undefined"),
         (app(sub("0", "a", repartition_source_topics=inner("r", partitions=-1))), "-1"),

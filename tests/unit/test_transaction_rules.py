@@ -226,9 +226,9 @@ ENDS = [
     (OLD, Status.EMPTY, True, ErrorCode.INVALID_TXN_STATE),
     (OLD, Status.EMPTY, False, ErrorCode.INVALID_TXN_STATE),
     (OLD, Status.PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
-    (OLD, Status.PREPARE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+    (OLD, Status.PREPARE_COMMIT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
     (OLD, Status.PREPARE_ABORT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
-    (OLD, Status.PREPARE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
+    (OLD, Status.PREPARE_ABORT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
     (OLD, Status.COMPLETE_COMMIT, True, ErrorCode.NONE),
     (OLD, Status.COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
     (OLD, Status.COMPLETE_ABORT, False, ErrorCode.NONE),
@@ -239,7 +239,11 @@ ENDS = [
     (NEW, Status.COMPLETE_COMMIT, True, ErrorCode.INVALID_TXN_STATE),
     (NEW, Status.COMPLETE_COMMIT, False, ErrorCode.NONE),
     (NEW, Status.COMPLETE_ABORT, False, ErrorCode.NONE),
-    (NEW, Status.PREPARE_ABORT, False, ErrorCode.PRODUCER_FENCED),
+    # the markers of the end that gave the client this epoch are still being written
+    (NEW, Status.PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
+    (NEW, Status.PREPARE_COMMIT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
+    (NEW, Status.PREPARE_ABORT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
+    (NEW, Status.PREPARE_ABORT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
 ]
 
 
@@ -256,7 +260,7 @@ def test_an_end_while_no_transaction_is_open(
     ("status", "commit", "code"),
     [
         (Status.PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (Status.PREPARE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+        (Status.PREPARE_COMMIT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
         (Status.COMPLETE_COMMIT, True, ErrorCode.NONE),
         (Status.COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
         (Status.COMPLETE_ABORT, False, ErrorCode.NONE),
@@ -288,6 +292,54 @@ def test_ends_of_others_are_refused() -> None:
         assert world.state().status is Status.ONGOING
     unknown = World().end(EndTxnRequest("y", 7, 3, True), NEW)
     assert unknown.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_end_txn_right_after_a_commit_is_busy_until_markers_are_written() -> None:
+    world = World()
+    put(world, status=Status.ONGOING, partitions=frozenset({P0}), version=2)
+    first = end(world, 3, True, NEW)
+    for commit in (True, False):
+        reply = end(world, first.producer_epoch, commit, NEW)
+        assert reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    world.pump()
+    assert end(world, first.producer_epoch, False, NEW).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
+def test_requests_of_version_2_are_busy_before_they_are_fenced(status: Status) -> None:
+    # Among them may be the producer id that takes over once the markers are written.
+    for producer in (Producer(8, 0), Producer(7, 2), Producer(7, 4)):
+        world = World()
+        put(world, status=status, partitions=frozenset({P0}), version=2)
+        code = ErrorCode.CONCURRENT_TRANSACTIONS
+        assert world.add("x", producer, [P1], NEW) is code
+        assert end(world, producer.epoch, True, NEW, producer.id).error_code == code
+        assert init(world, producer.id, producer.epoch).error_code == code
+
+
+@pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
+def test_end_and_verification_of_older_clients_are_fenced_before_they_are_busy(
+    status: Status,
+) -> None:
+    for producer, code in (
+        (Producer(8, 3), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (Producer(7, 2), ErrorCode.PRODUCER_FENCED),
+    ):
+        world = World()
+        put(world, status=status, partitions=frozenset({P0}))
+        assert end(world, producer.epoch, True, OLD, producer.id).error_code == code
+        assert world.verify("x", producer, P0) is code
+
+
+def test_the_producer_id_that_takes_over_waits_for_the_markers() -> None:
+    world = World()
+    last = ProducerEpoch(EPOCH_MAX - 1)
+    put(world, status=Status.ONGOING, producer_epoch=last, version=2)
+    given = end(world, last, True, NEW)
+    producer = Producer(given.producer_id, given.producer_epoch)
+    assert world.add("x", producer, [P0], NEW) is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.pump()
+    assert world.add("x", producer, [P0], NEW) is ErrorCode.NONE
 
 
 def test_an_abort_of_nothing_has_no_partitions_and_still_completes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from replication_world import NOW, ORDERS, Machine, registration
 
-from ottla.api.produce import InTransaction
+from ottla.api.produce_transaction import InTransaction
 from ottla.api.txn_verification import Verification, VerificationSettings
 from ottla.coordinators.topics import TRANSACTION_STATE
 from ottla.coordinators.transactions.late_ends import Client
@@ -83,7 +83,7 @@ class Bench:
         coordinator: Any = self.coordinator
         partitions: Any = self
         self.verification = Verification(
-            VerificationSettings(node_id=1, is_enabled=is_enabled),
+            VerificationSettings(node_id=1, is_enabled=lambda: is_enabled),
             coordinator,
             coordinator,
             partitions,

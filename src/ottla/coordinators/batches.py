@@ -99,15 +99,19 @@ def read_batches(data: Buffer, start: Offset, decode: Decode) -> Iterator[ReadBa
     Raises:
         CorruptBatch, UnsupportedMagic, InvalidRecord, ProtocolFault: the log is damaged.
     """
-    position = 0
+    position, expected = 0, None
     while len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
         if position + header.size > len(data):
             return
         if not is_crc_valid(data, position, header):
             raise CorruptBatch(f"batch at offset {header.base_offset}: wrong CRC")
+        # The CRC does not cover the base offset; the first batch may begin before ``start``.
+        if header.next_offset <= start or (expected is not None and header.base_offset < expected):
+            raise CorruptBatch(f"batch at offset {header.base_offset}: out of order")
         yield _read_batch(data, position, header, start, decode)
         position += header.size
+        expected = header.next_offset
 
 
 def _read_batch(

@@ -22,6 +22,7 @@ from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Millis, Offset
+from ottla.runtime.trusted_time import Times
 
 TimerKey: TypeAlias = tuple[str, ...]
 """What a timer is for. The first part says the kind, as ``("session", group, member)``."""
@@ -148,8 +149,11 @@ class StateMachine(Protocol, Generic[View_co]):
         """Begin to coordinate: the log is replayed to its end. Sets the first timers."""
         ...
 
-    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
-        """Do what a timer was set for; it is no longer set."""
+    def on_timer(self, key: TimerKey, times: Times) -> Decision:
+        """Do what a timer was set for; it is no longer set.
+
+        What expires goes by ``times.expiry``, timeouts by ``times.monotonic``.
+        """
         ...
 
     def on_unloaded(self) -> Sequence[Ticket]:

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from ottla.coordinators.ports import ShardLog, Unsubscribe
+from ottla.protocol.faults import Fault
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.replication.partition import ALL, Partition
 from ottla.replication.partitions import Partitions
+from ottla.replication.reading import Isolation, ReadWant
 from ottla.runtime.ports import File
 
 
@@ -71,10 +73,14 @@ class PartitionLog:
 
     def read(self, offset: Offset, bytes_max: int) -> bytes:
         """Return batches up to the log end; raises as `ShardLog.read`."""
-        self._partition.check_leader()
-        found = self._partition.log.read(offset, bytes_max, upto=self.log_end)
+        want = ReadWant(offset, bytes_max, isolation=Isolation.LOG_END)
+        found = self._partition.read(want).slice
         file: File = found.file
         return file.pread(found.length, found.position)
+
+    def damaged(self, offset: Offset, fault: Fault) -> Fault:
+        """Have stored batches checked at once; return the fault to raise."""
+        return self._partition.damaged(offset, fault)
 
     def on_advanced(self, wake: Callable[[], None]) -> Unsubscribe:
         """Call ``wake`` whenever the high watermark may have moved."""

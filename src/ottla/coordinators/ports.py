@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from ottla.protocol.faults import Fault
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 
 Unsubscribe: TypeAlias = Callable[[], None]
@@ -68,7 +69,14 @@ class ShardLog(Protocol):
         At least one whole batch, however large; the last may be cut off. Empty at the end.
 
         Raises:
-            OffsetOutOfRange, StorageFailed, NotLeader, CorruptBatch.
+            OffsetOutOfRange, StorageFailed, NotLeader, CorruptBatch, ReplicaDamaged.
+        """
+        ...
+
+    def damaged(self, offset: Offset, fault: Fault) -> Fault:
+        """Have the stored batches from ``offset`` on checked at once; return the fault to raise.
+
+        For batches that `read` returned and that turned out to be damaged.
         """
         ...
 

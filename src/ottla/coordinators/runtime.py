@@ -150,7 +150,7 @@ class CoordinatorRuntime(Generic[Machine]):
             while True:
                 self._wake.clear()
                 self._load_some()
-                self._ring()
+                await self._ring()
                 await self._rest()
         finally:
             for index in sorted(self._shards):
@@ -174,9 +174,15 @@ class CoordinatorRuntime(Generic[Machine]):
         else:
             self._loading.append((index, shard))
 
-    def _ring(self) -> None:
+    async def _ring(self) -> None:
+        """Ring the timers that are due; others run between two shards that have any."""
+        now = self._parts.settings.clock.monotonic()
         for _, shard in list(self.active()):
+            due = shard.next_due()
+            if due is None or due > now or shard.state is not ShardState.ACTIVE:
+                continue
             shard.on_due()
+            await asyncio.sleep(0)
 
     async def _rest(self) -> None:
         """Wait for something to do; with shards to load only let others run."""

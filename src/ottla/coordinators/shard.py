@@ -59,12 +59,14 @@ from ottla.protocol.faults import (
     RecordTooLarge,
     StorageFailed,
     UnknownLeaderEpoch,
+    UnsupportedMagic,
 )
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer, build_keyed_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import Clock
+from ottla.runtime.trusted_time import TrustedClock
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,10 @@ Decide: TypeAlias = Callable[[Machine, Millis], Decision]
 
 # What a shard must not go on after: whether the batch is in the log, or stays there, is unknown.
 _LOST: Final = (NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, StorageFailed)
+
+
+TIMERS_PER_TURN: Final = 50
+"""Timers that ring before others have their turn: each may write, for about half a millisecond."""
 
 
 class ShardState(enum.Enum):
@@ -123,6 +129,7 @@ class Shard(Generic[Machine]):
         self.on_held: Callable[[], None] = _nothing
         self._log = log_
         self._settings = settings
+        self._clock = TrustedClock.of(settings.clock)
         self._end = log_.log_start
         self._loaded_end = log_.log_start
         self._timers = Timers()
@@ -137,8 +144,8 @@ class Shard(Generic[Machine]):
         return self._end
 
     def now(self) -> Millis:
-        """Return the wall time that decisions are made at."""
-        return self._settings.clock.now()
+        """Return the time that decisions are made at: what is written now is dated by it."""
+        return self._clock.stamp()
 
     # -- load ----------------------------------------------------------------
 
@@ -159,17 +166,20 @@ class Shard(Generic[Machine]):
         self._moved_to(self._log.log_end)
         self._loaded_end = self._end
         self.state = ShardState.ACTIVE
-        self._carry_out(self.machine.on_loaded(self._settings.clock.now()), Settled())
+        self._carry_out(self.machine.on_loaded(self._clock.stamp()), Settled())
         return True
 
     def _load_piece(self) -> bool:
         """Replay what one read gives; return whether there was anything."""
         data = self._log.read(self._end, self._settings.load_bytes)
         before = self._end
-        for batch in read_batches(data, self._end, self._settings.decode):
-            self._replay_batch(batch)
-        if self._end == before and len(data):
-            raise CorruptBatch(f"{self.name}: no whole batch at offset {before}")
+        try:
+            for batch in read_batches(data, self._end, self._settings.decode):
+                self._replay_batch(batch)
+            if self._end == before and len(data):
+                raise CorruptBatch(f"{self.name}: no whole batch at offset {before}")
+        except (CorruptBatch, UnsupportedMagic) as fault:
+            raise self._log.damaged(before, fault) from fault
         return len(data) > 0
 
     def _replay_batch(self, batch: ReadBatch) -> None:
@@ -224,7 +234,7 @@ class Shard(Generic[Machine]):
             self.flush()
         try:
             self.check_active()
-            decision = decide(self.machine, self._settings.clock.now())
+            decision = decide(self.machine, self._clock.stamp())
         except Fault as fault:
             ticket.fail(fault)
             return
@@ -242,7 +252,7 @@ class Shard(Generic[Machine]):
         ``version`` is the transaction's: from 2 on the log tells a late marker by its epoch.
         """
         self.flush()
-        now = self._settings.clock.now()
+        now = self._clock.stamp()
         try:
             self.check_active()
             batch = build_end_txn_marker(marker, producer, now)
@@ -283,7 +293,7 @@ class Shard(Generic[Machine]):
             self._write_packed(decision.packed, decision.producer)
         if not decision.records:
             return
-        now, settings = self._settings.clock.now(), self._settings
+        now, settings = self._clock.stamp(), self._settings
         batch_max = self._log.batch_bytes_max
         for batch, records in build_batches(decision, now, batch_max, settings.compression):
             end = self._log.append(batch, epoch=self.epoch, now=now)
@@ -296,7 +306,7 @@ class Shard(Generic[Machine]):
             self._moved_to(end)
 
     def _write_packed(self, packed: Packed, producer: Producer | None) -> None:
-        now, pairs = self._settings.clock.now(), packed.pairs()
+        now, pairs = self._clock.stamp(), packed.pairs()
         batch = build_keyed_batch(pairs, now, producer, self._settings.compression)
         end = self._log.append(batch, epoch=self.epoch, now=now)
         if self.state is ShardState.CLOSED:
@@ -325,7 +335,7 @@ class Shard(Generic[Machine]):
             if linger_ms == ADAPTIVE:
                 self.on_held()
             else:
-                lingering.due = Millis(self._settings.clock.monotonic() + linger_ms)
+                lingering.due = Millis(self._clock.monotonic() + linger_ms)
                 self.on_timers()
         return True
 
@@ -352,7 +362,7 @@ class Shard(Generic[Machine]):
     def _append_held(self, held: Sequence[Held]) -> Offset:
         """Append what waited; return the offset of the first record."""
         self.check_active()
-        now = self._settings.clock.now()
+        now = self._clock.stamp()
         pairs = [pair for each in held for pair in each.pairs]
         batch = build_keyed_batch(pairs, now, None, self._settings.compression)
         end = self._log.append(batch, epoch=self.epoch, now=now)
@@ -414,7 +424,7 @@ class Shard(Generic[Machine]):
         """Set and cancel timers."""
         if not changes:
             return
-        now = self._settings.clock.monotonic()
+        now = self._clock.monotonic()
         for change in changes:
             match change:
                 case SetTimer():
@@ -431,7 +441,7 @@ class Shard(Generic[Machine]):
         if self._end <= self._log.high_watermark and not self._parked:
             _answer_all(answers)
             return
-        deadline = Millis(self._settings.clock.monotonic() + self._settings.write_timeout_ms)
+        deadline = Millis(self._clock.monotonic() + self._settings.write_timeout_ms)
         self._parked.park(self._end, deadline, answers)
         self.on_timers()
         self._on_advanced()
@@ -451,17 +461,21 @@ class Shard(Generic[Machine]):
         return min((time for time in times if time is not None), default=None)
 
     def on_due(self) -> None:
-        """Ring the timers that are due and fail the replies that waited too long."""
-        now = self._settings.clock.monotonic()
+        """Ring timers that are due and fail the replies that waited too long.
+
+        `TIMERS_PER_TURN` timers at most; `next_due` says that there are more. The members of a
+        large group may all fall silent at the same moment.
+        """
+        now = self._clock.monotonic()
         late = CoordinatorNotAvailable(f"{self.name}: not committed in time")
         _fail_all(self._parked.take_overdue(now), late)
         if self._lingering.due is not None and self._lingering.due <= now:
             self.flush()
-        for key in self._timers.take_due(now):
+        for key in self._timers.take_due(now, TIMERS_PER_TURN):
             self.flush()
             if self.state is not ShardState.ACTIVE:
                 return
-            decision = self.machine.on_timer(key, self._settings.clock.now())
+            decision = self.machine.on_timer(key, self._clock.times())
             self._carry_out(decision, Settled())
 
     # -- end -----------------------------------------------------------------

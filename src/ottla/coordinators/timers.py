@@ -49,10 +49,10 @@ class Timers:
         """Return the time of the next ring, or a little earlier; None if nothing is set."""
         return self._heap[0][0] if self._due and self._heap else None
 
-    def take_due(self, now: Millis) -> list[TimerKey]:
-        """Return the keys that are due, earliest first; they are no longer set."""
+    def take_due(self, now: Millis, count_max: int) -> list[TimerKey]:
+        """Return up to ``count_max`` keys that are due, earliest first; they are no longer set."""
         found: list[TimerKey] = []
-        while self._heap and self._heap[0][0] <= now:
+        while len(found) < count_max and self._heap and self._heap[0][0] <= now:
             time, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != time:
                 continue  # moved to an earlier time since

@@ -303,8 +303,8 @@ class Acquisition:
         """Let a member say what became of records it holds; all of it counts, or nothing.
 
         Records below ``start`` are finished: saying so again is fine. ``deadline`` is the end of
-        locks that are renewed. INVALID_REQUEST: never delivered; INVALID_RECORD_STATE: not held
-        by this member (any more).
+        locks that are renewed. INVALID_REQUEST: reaches behind what was delivered;
+        INVALID_RECORD_STATE: not held by this member (any more).
         """
         for ack in acks:
             code = self._check(member, ack)
@@ -319,6 +319,8 @@ class Acquisition:
     def _check(self, member: str, ack: Ack) -> ErrorCode:
         if ack.last < self.start:
             return ErrorCode.NONE
+        if ack.first >= self.end:
+            return ErrorCode.INVALID_RECORD_STATE
         if ack.last >= self.end:
             return ErrorCode.INVALID_REQUEST
         held = self._row.between(Offset(max(ack.first, self.start)), ack.last)
@@ -445,18 +447,24 @@ def _as_persisted(span: Span) -> StateBatch:
 
 
 def check_acks(acks: Sequence[Ack], *, may_renew: bool) -> ErrorCode:
-    """Say whether acknowledgements are well formed: in order, apart, all records with a type."""
-    behind = -1
+    """Say whether acknowledgements are well formed: in order, all records with a type.
+
+    INVALID_REQUEST: they are not. INVALID_RECORD_STATE: one begins with the record that the one
+    before ends with, which is acknowledged by then.
+    """
+    behind, code = -1, ErrorCode.NONE
     for ack in acks:
-        if ack.first > ack.last or ack.first <= behind or not ack.types:
+        if ack.first < 0 or ack.first > ack.last or ack.first < behind or not ack.types:
             return ErrorCode.INVALID_REQUEST
         if len(ack.types) not in (1, ack.last - ack.first + 1):
             return ErrorCode.INVALID_REQUEST
         highest = AckType.RENEW if may_renew else AckType.REJECT
         if any(not AckType.GAP <= kind <= highest for kind in ack.types):
             return ErrorCode.INVALID_REQUEST
+        if ack.first == behind:
+            code = ErrorCode.INVALID_RECORD_STATE
         behind = ack.last
-    return ErrorCode.NONE
+    return code
 
 
 def _runs(ack: Ack) -> Iterator[tuple[Offset, Offset, AckType]]:

@@ -52,8 +52,15 @@ _OVER: Final = frozenset(
 )
 
 
+def _always() -> bool:
+    return True
+
+
 class FetchTerms(NamedTuple):
-    """What a ShareFetch allows, over all of its partitions. Waits are milliseconds."""
+    """What a ShareFetch allows, over all of its partitions. Waits are milliseconds.
+
+    ``is_open`` says whether the session of the fetch is still open: if not, it acquires nothing.
+    """
 
     group_id: str
     member_id: str
@@ -62,6 +69,7 @@ class FetchTerms(NamedTuple):
     batch_size: int
     mode: AcquireMode
     wait_ms_max: int
+    is_open: Callable[[], bool] = _always
 
 
 class Fetched(NamedTuple):
@@ -85,17 +93,26 @@ class ShareParts(msgspec.Struct, frozen=True):
 
 
 class _Cell(msgspec.Struct, eq=False):
-    """A window and who waits for it, in the order they came. ``writing`` keeps writes in order."""
+    """A window and the fetches that wait for it, in arrival order, each with its member.
+
+    ``writing`` keeps writes in order.
+    """
 
     window: SharePartition
     writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     burials_failed: int = 0
-    waiting: dict[asyncio.Event, None] = msgspec.field(default_factory=dict)
+    waiting: dict[asyncio.Event, str] = msgspec.field(default_factory=dict)
 
     def wake(self) -> None:
         """Tell whoever waits that records may be free."""
         for event in self.waiting:
             event.set()
+
+    def wake_member(self, member_id: str) -> None:
+        """Wake the fetches of one member: its session may have ended."""
+        for event, member in self.waiting.items():
+            if member == member_id:
+                event.set()
 
 
 class SharePartitions:
@@ -150,9 +167,7 @@ class SharePartitions:
 
         ``is_last``: nobody of its group is left here, so that its windows are not needed.
         """
-        for key, cell in self._cells.items():
-            if key.group_id == group_id and cell.window.acquisition.release(member_id):
-                cell.wake()
+        self._take_back(group_id, member_id)
         if is_last:
             self._left.add(group_id)
 
@@ -256,13 +271,26 @@ class SharePartitions:
         cell.wake()
         return await self._persist(cell)
 
-    async def release(self, key: ShareKey, member_id: str) -> ErrorCode:
-        """Take back what a member holds, since its session ends."""
-        cell = self._present(key)
-        if cell is None or not cell.window.acquisition.release(member_id):
-            return ErrorCode.NONE
-        cell.wake()
-        return await self._persist(cell)
+    async def release(self, group_id: str, member_id: str) -> None:
+        """Release all records that a member holds here, since its session has ended.
+
+        Partitions that the session no longer fetched are included. A fetch of the member that
+        still waits returns.
+        """
+        await asyncio.gather(*map(self._persist, self._take_back(group_id, member_id)))
+
+    def _take_back(self, group_id: str, member_id: str) -> list[_Cell]:
+        """Release a member's records, and wake fetches; return the windows that changed."""
+        changed: list[_Cell] = []
+        for key, cell in self._cells.items():
+            if key.group_id != group_id:
+                continue
+            if cell.window.acquisition.release(member_id):
+                changed.append(cell)
+                cell.wake()
+            else:
+                cell.wake_member(member_id)
+        return changed
 
     def _deadline(self, group_id: str) -> Millis:
         return Millis(self._parts.clock.monotonic() + self.lock_ms(group_id))
@@ -274,10 +302,12 @@ class SharePartitions:
         until = self._parts.clock.monotonic() + terms.wait_ms_max
         cells, refused = await self._load(terms.group_id, places)
         event = asyncio.Event()
-        unsubscribes = [self._watch(cell, event) for cell in cells]
+        unsubscribes = [self._watch(cell, event, terms.member_id) for cell in cells]
         try:
             while True:
                 event.clear()
+                if not terms.is_open():
+                    return []
                 fetched = self._pass(terms, cells)
                 left_ms = until - self._parts.clock.monotonic()
                 if fetched or refused or left_ms <= 0 or not cells:
@@ -327,9 +357,9 @@ class SharePartitions:
             log.info("share partition not loaded group=%s reason=%s", key.group_id, fault)
             return Fetched(key.place, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _watch(self, cell: _Cell, event: asyncio.Event) -> Callable[[], None]:
+    def _watch(self, cell: _Cell, event: asyncio.Event, member_id: str) -> Callable[[], None]:
         """Have ``event`` set when the log grows or records become free."""
-        cell.waiting[event] = None
+        cell.waiting[event] = member_id
         unsubscribe = cell.window.partition.on_appended(event.set)
 
         def stop() -> None:

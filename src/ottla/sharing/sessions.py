@@ -37,12 +37,23 @@ class SessionKey(NamedTuple):
 
 
 class Session(msgspec.Struct):
-    """What a member follows, in its own order, and the epoch that it has to come with next."""
+    """What a member follows, in its own order, and the epoch that it has to come with next.
+
+    ``unlisted`` are partitions that the next reply names even without records: those that are
+    new to the session, and those that had an error in the reply before.
+    """
 
     followed: dict[Place, None]
     epoch: int
     used_at: Millis
     connection: Hashable = None
+    unlisted: dict[Place, None] = msgspec.field(default_factory=dict)
+
+    def take_unlisted(self, errors: Iterable[Place]) -> tuple[Place, ...]:
+        """Return what this reply names besides what it has; ``errors`` are named again next."""
+        unlisted = tuple(self.unlisted)
+        self.unlisted = dict.fromkeys(errors)
+        return unlisted
 
 
 class Asked(NamedTuple):
@@ -57,10 +68,14 @@ class Asked(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The partitions to fetch now, in the order of this turn; ``is_final``: the session ends."""
+    """The partitions to fetch now, in the order of this turn; ``is_final``: the session ends.
+
+    ``session`` is the one this fetch belongs to; see `Sessions.is_open`.
+    """
 
     places: tuple[Place, ...]
     is_final: bool = False
+    session: Session | None = None
 
 
 class Sessions:
@@ -92,8 +107,12 @@ class Sessions:
             return session
         for place in asked.forgotten:
             session.followed.pop(place, None)
+            session.unlisted.pop(place, None)
+        session.unlisted.update(
+            (each, None) for each in asked.added if each not in session.followed
+        )
         session.followed.update(dict.fromkeys(asked.added))
-        return Opened(_rotated(tuple(session.followed), asked.epoch))
+        return Opened(_rotated(tuple(session.followed), asked.epoch), session=session)
 
     def acknowledge(self, key: SessionKey, epoch: int, now: Millis) -> ErrorCode:
         """Take the next step for a ShareAcknowledge, which cannot begin a session."""
@@ -105,10 +124,17 @@ class Sessions:
         session = self._go_on(key, epoch, now)
         return session if isinstance(session, ErrorCode) else ErrorCode.NONE
 
-    def end(self, key: SessionKey) -> tuple[Place, ...]:
-        """Forget a session; return what it followed."""
-        session = self._forget(key)
-        return () if session is None else tuple(session.followed)
+    def end(self, key: SessionKey) -> None:
+        """Forget a session."""
+        self._forget(key)
+
+    def is_open(self, key: SessionKey, session: Session | None) -> bool:
+        """Whether a session has neither ended nor been replaced since a fetch opened it.
+
+        A fetch may acquire records only while this holds: nothing would release them otherwise
+        before their lock expires.
+        """
+        return session is not None and self._sessions.get(key) is session
 
     def begun_on(self, connection: Hashable) -> tuple[SessionKey, ...]:
         """Return whose sessions end with a connection."""
@@ -128,11 +154,12 @@ class Sessions:
         self._forget(asked.key)
         if len(self._sessions) >= self._sessions_max and not self._give_up_idle(now):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
-        session = Session(dict.fromkeys(asked.added), INITIAL + 1, now, asked.connection)
+        added = dict.fromkeys(asked.added)
+        session = Session(added, INITIAL + 1, now, asked.connection, dict(added))
         self._sessions[asked.key] = session
         self._begun_on.setdefault(asked.connection, {})[asked.key] = None
         self._counts[asked.key.group_id] = self.count_of(asked.key.group_id) + 1
-        return Opened(tuple(session.followed))
+        return Opened(tuple(session.followed), session=session)
 
     def _forget(self, key: SessionKey) -> Session | None:
         session = self._sessions.pop(key, None)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.config.rules import duration_ms
-from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange
-from ottla.protocol.records.batch import BatchHeader, batches
+from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange, UnsupportedMagic
+from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import Millis, Offset
 from ottla.replication.partition import Partition
@@ -66,9 +66,7 @@ class SharePartition:
             return None
         file: File = found.slice.file
         data = file.pread(found.slice.length, found.slice.position)
-        read = list(batches(data))
-        if not read:
-            raise CorruptBatch(f"{self.partition}: no whole batch at offset {offset}")
+        read = self._sound(data, offset)
         spans = [Batch(header.base_offset, header.last_offset) for _, header in read]
         acquired = acquisition.acquire(want, offset, spans)
         if found.aborted:
@@ -89,11 +87,31 @@ class SharePartition:
         data = file.pread(found.slice.length, found.slice.position)
         records: list[Record] = []
         until = first - 1
-        for position, header in batches(data):
+        for position, header in self._sound(data, first) if data else ():
             until = header.last_offset
             if not header.attributes & _CONTROL:
                 records += [each for each in read_records(data, position) if each.offset >= first]
         return DeadFound(records, Offset(min(until, last) if until >= first else last))
+
+    def _sound(self, data: bytes, offset: Offset) -> list[tuple[int, BatchHeader]]:
+        """Return the whole batches up to the first damaged one, which is checked at once.
+
+        Raises:
+            CorruptBatch, ReplicaDamaged: the first one is damaged.
+        """
+        sound: list[tuple[int, BatchHeader]] = []
+        try:
+            for position, header in batches(data):
+                if not is_crc_valid(data, position, header):
+                    raise CorruptBatch(f"batch at offset {header.base_offset}: wrong CRC")
+                sound.append((position, header))
+            if not sound:
+                raise CorruptBatch(f"no whole batch at offset {offset}")
+        except (CorruptBatch, UnsupportedMagic) as fault:
+            refusal = self.partition.damaged(sound[-1][1].next_offset if sound else offset, fault)
+            if not sound:
+                raise refusal from fault
+        return sound
 
     def _read(self, offset: Offset, terms: Terms, bytes_max: int) -> ReadFound | None:
         committed = terms.is_read_committed
@@ -127,7 +145,7 @@ def start_for(partition: Partition, terms: Terms, now: Millis) -> Offset:
     back_ms = duration_ms(text) if word == "by_duration" else None
     if back_ms is None:
         return end
-    found = partition.log.offset_for_timestamp(Millis(now - back_ms))
+    found = partition.find_timestamp(Millis(now - back_ms))
     return end if found is None else Offset(min(found.offset, end))
 
 

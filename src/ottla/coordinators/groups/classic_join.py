@@ -39,13 +39,18 @@ _SKIP_ASSIGNMENT_FROM: Final = 9
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """A JoinGroup request and who sent it. ``fresh_id`` is for a member that has no id yet."""
+    """A JoinGroup request and who sent it.
+
+    ``fresh_id`` is for a member that has no id yet; ``uuid_id`` is the one that a consumer group
+    gives it, whose members have plain UUIDs.
+    """
 
     request: JoinGroupRequest
     version: int
     client_id: str
     client_host: str
     fresh_id: str
+    uuid_id: str
     ticket: Ticket
 
     @property
@@ -157,7 +162,7 @@ def _join_again(group: ClassicGroup, joining: Joining, effects: Effects) -> None
     request = joining.request
     code = group.check_member(request.member_id, request.group_instance_id)
     if code is not ErrorCode.NONE:
-        refused = join_refused(code, request.member_id, protocol_name=None)
+        refused = join_refused(code, request.member_id)
         effects.answer(joining.ticket, refused)
         return
     member = group.members[request.member_id]
@@ -239,7 +244,7 @@ class _Before:
 
 def _fence(member: ClassicMember, old_id: str, effects: Effects) -> None:
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    effects.answer(member.awaiting_join, join_refused(fenced, old_id, protocol_name=None))
+    effects.answer(member.awaiting_join, join_refused(fenced, old_id))
     effects.answer(member.awaiting_sync, sync_refused(fenced))
     member.awaiting_join = member.awaiting_sync = None
 

@@ -114,11 +114,9 @@ def described_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
     ]
 
 
-def join_refused(
-    code: ErrorCode | int, member_id: str, protocol_name: str | None = ""
-) -> JoinGroupResponse:
-    """Return a JoinGroup that failed."""
-    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=protocol_name)
+def join_refused(code: ErrorCode | int, member_id: str) -> JoinGroupResponse:
+    """Return a JoinGroup that failed; versions without null get an empty protocol name."""
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
 
 
 def sync_refused(code: ErrorCode) -> SyncGroupResponse:

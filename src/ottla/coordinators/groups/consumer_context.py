@@ -1,8 +1,9 @@
 """What the rules of consumer groups know beside their groups: settings, the image, what was seen.
 
 A shard has one. What it remembers of a group spares work and is found out again if it is lost:
-with which topics the group was last compared, and in which names its expressions were searched.
-Both are compared by identity, since an image shares with the one before all that did not change.
+with which topics the group was last compared, in which names its expressions were searched, and
+when its targets were made. The first two are compared by identity, since an image shares with the
+one before all that did not change.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ottla.coordinators.groups.consumer_settings import (
 )
 from ottla.coordinators.groups.consumer_topics import TopicHashes
 from ottla.metadata.image import Image
+from ottla.protocol.types import Millis
 
 
 class ConsumerContext(msgspec.Struct):
@@ -29,6 +31,7 @@ class ConsumerContext(msgspec.Struct):
     awaiting_join: set[tuple[str, str]] = msgspec.field(default_factory=set)
     _compared: dict[str, tuple[Any, Any]] = msgspec.field(default_factory=dict)
     _searched: dict[str, Any] = msgspec.field(default_factory=dict)
+    _assigned_at: dict[str, Millis] = msgspec.field(default_factory=dict)
 
     def metadata_hash(self, group: ConsumerGroup) -> int:
         """Return the number of the topics that a group reads, as they are now."""
@@ -54,11 +57,21 @@ class ConsumerContext(msgspec.Struct):
         """All names there are were searched."""
         self._searched[group_id] = self.image().topics.ids
 
+    def assigned_at(self, group_id: str) -> Millis | None:
+        """Return when a group's targets were last made here."""
+        return self._assigned_at.get(group_id)
+
+    def note_assigned(self, group_id: str, now: Millis) -> None:
+        """A group's targets were made."""
+        self._assigned_at[group_id] = now
+
     def forget(self, group_id: str) -> None:
         """Forget what was seen for a group that is no more."""
+        self._assigned_at.pop(group_id, None)
         self._compared.pop(group_id, None)
         self._searched.pop(group_id, None)
-        self.awaiting_join = {key for key in self.awaiting_join if key[0] != group_id}
+        if self.awaiting_join:
+            self.awaiting_join = {key for key in self.awaiting_join if key[0] != group_id}
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return after which silence a member is let go."""

@@ -94,20 +94,33 @@ class Draft:
                 self.add(target_record(group.group_id, member_id, target))
         self.add(target_epoch_record(group.group_id, group.epoch))
 
+    def topic_ids_of(self, member: ConsumerMember, image: Image) -> frozenset[Uuid]:
+        """Return the topics that a member subscribes to, of those that exist."""
+        ids = image.topics.ids
+        return frozenset(ids[name] for name in self.group.topics_of(member) if name in ids)
+
     # -- reconciliation ------------------------------------------------------------
 
     def reconcile(
-        self, member: ConsumerMember, owned: dict[Uuid, frozenset[int]] | None
+        self,
+        member: ConsumerMember,
+        owned: dict[Uuid, frozenset[int]] | None,
+        subscribed: frozenset[Uuid] | None = None,
     ) -> ConsumerMember:
-        """Move a member towards its target; return it as it is now."""
-        group = self.group
+        """Move a member towards its target; return it as it is now.
+
+        ``subscribed`` are its topics, where this heartbeat changed them. A partition that the
+        member itself is about to give up is not held by another: it may keep it.
+        """
+        group, member_id = self.group, member.member_id
         if member.is_reconciled_to(group.assignment_epoch):
             return member
         goal = Goal(
             group.assignment_epoch,
-            group.target_of(member.member_id),
-            lambda topic_id, index: (topic_id, index) in group.owners,
+            group.target_of(member_id),
+            lambda topic_id, index: group.is_held_by_another((topic_id, index), member_id),
             owned,
+            subscribed,
         )
         moved = reconcile(member, goal)
         if moved == member:

@@ -13,6 +13,7 @@ assigned or yet to give up, names it there.
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import msgspec
 from immutables import Map
@@ -48,7 +49,12 @@ class ResolvedRegex(msgspec.Struct, frozen=True):
 
 
 class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
-    """One consumer group. ``targets`` has members that shall have nothing as well."""
+    """One consumer group. ``targets`` has members that shall have nothing as well.
+
+    ``topic_counts``, ``expressions`` and ``classic_count`` say how many members subscribe to a
+    topic by name, by an expression, and speak the classic protocol. They change with each member,
+    so that no request has to go over all members for them.
+    """
 
     group_id: str
     epoch: int = 0
@@ -59,6 +65,9 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
     targets: Map[str, Partitions] = msgspec.field(default_factory=Map)
     owners: Map[tuple[Uuid, int], str] = msgspec.field(default_factory=Map)
     regexes: Map[str, ResolvedRegex] = msgspec.field(default_factory=Map)
+    topic_counts: Map[str, int] = msgspec.field(default_factory=Map)
+    expressions: Map[str, int] = msgspec.field(default_factory=Map)
+    classic_count: int = 0
 
     # -- as any group --------------------------------------------------------
 
@@ -144,24 +153,12 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def subscribed(self) -> frozenset[str]:
         """The topics that members read, by name or by expression, whether or not they are there."""
-        found: set[str] = set()
-        for member in self.members.values():
-            found.update(member.topic_names)
+        found = set(self.topic_counts)
         for expression in self.expressions:
             resolved = self.regexes.get(expression)
             if resolved is not None:
                 found |= resolved.topics
         return frozenset(found)
-
-    @cached_property
-    def expressions(self) -> dict[str, int]:
-        """The expressions in use and how many members have each, in order."""
-        counts: dict[str, int] = {}
-        for member_id in sorted(self.members):
-            expression = self.members[member_id].topic_regex
-            if expression:
-                counts[expression] = counts.get(expression, 0) + 1
-        return counts
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """Return the topics that one member reads."""
@@ -184,10 +181,14 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
     def is_waiting_for_others(self, member: ConsumerMember) -> bool:
         """Whether somebody still holds a partition that a member shall have."""
         return any(
-            place in self.owners
+            self.is_held_by_another(place, member.member_id)
             for place in places(self.target_of(member.member_id))
             if place[1] not in member.assigned.get(place[0], frozenset())
         )
+
+    def is_held_by_another(self, place: tuple[Uuid, int], member_id: str) -> bool:
+        """Whether a member other than this one holds a partition, or has yet to give it up."""
+        return self.owners.get(place, member_id) != member_id
 
     # -- members that speak the classic protocol ---------------------------------
 
@@ -195,11 +196,6 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
         """Return the member that has an instance id."""
         member_id = None if instance_id is None else self.static.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
-
-    @cached_property
-    def classic_count(self) -> int:
-        """How many members speak the classic protocol."""
-        return sum(each.classic is not None for each in self.members.values())
 
     def supports_classic(self, protocol_type: str, names: list[str]) -> bool:
         """Whether a classic member with these protocols can join: one must suit all others."""
@@ -227,6 +223,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
             members=self.members.set(member.member_id, member),
             static=static,
             owners=_handed_over(self.owners, old, member),
+            **_counted(self, old, member),
         )
 
     def without_member(self, member_id: str) -> "ConsumerGroup":
@@ -242,6 +239,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
             members=self.members.delete(member_id),
             static=static,
             owners=_handed_over(self.owners, old, None),
+            **_counted(self, old, None),
         )
 
 
@@ -257,6 +255,44 @@ def places(partitions: Partitions) -> Iterator[tuple[Uuid, int]]:
     for topic_id, numbers in partitions.items():
         for number in numbers:
             yield topic_id, number
+
+
+def _counted(
+    group: ConsumerGroup, old: ConsumerMember | None, new: ConsumerMember | None
+) -> dict[str, Any]:
+    """Return the counts of a group that change when one member takes the place of another."""
+    before, after = _wishes(old), _wishes(new)
+    if before == after:
+        return {}
+    return {
+        "topic_counts": _recounted(group.topic_counts, before[0], after[0]),
+        "expressions": _recounted(group.expressions, before[1], after[1]),
+        "classic_count": group.classic_count + after[2] - before[2],
+    }
+
+
+def _wishes(member: ConsumerMember | None) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """Return the topics and expressions a member subscribes to, and whether it is classic."""
+    if member is None:
+        return (), (), False
+    expressions = (member.topic_regex,) if member.topic_regex else ()
+    return member.topic_names, expressions, member.classic is not None
+
+
+def _recounted(
+    counts: Map[str, int], before: tuple[str, ...], after: tuple[str, ...]
+) -> Map[str, int]:
+    if before == after:
+        return counts
+    changed = counts.mutate()
+    for names, step in ((before, -1), (after, 1)):
+        for name in dict.fromkeys(names):
+            count = changed.get(name, 0) + step
+            if count:
+                changed[name] = count
+            else:
+                del changed[name]
+    return changed.finish()
 
 
 def _handed_over(

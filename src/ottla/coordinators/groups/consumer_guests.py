@@ -68,7 +68,7 @@ def guest_join(
     """JoinGroup: the member says what it reads and has, and is told its epoch."""
     request = joining.request
     is_new = request.member_id == UNKNOWN_MEMBER
-    member_id = joining.fresh_id if is_new else request.member_id
+    member_id = joining.uuid_id if is_new else request.member_id
     try:
         check_room(context, group, member_id)
         subscription = _subscription(group, joining)
@@ -157,7 +157,8 @@ def _advance(
     image = context.image()
     if draft.group.epoch > draft.group.assignment_epoch:
         draft.assign(image, context.settings.assignors[0])
-    return draft.reconcile(told, dict(owned_partitions(subscription, image.topics)))
+    owned = dict(owned_partitions(subscription, image.topics))
+    return draft.reconcile(told, owned, draft.topic_ids_of(told, image) if is_changed else None)
 
 
 def _welcome(joining: Joining, member: ConsumerMember) -> Answer:
@@ -275,7 +276,10 @@ def guest_leave(
     request: LeaveGroupRequest,
     now: Millis,
 ) -> Decision:
-    """LeaveGroup: of classic members, and of any static one that an admin names."""
+    """LeaveGroup: of members of either protocol, by member id or by instance id.
+
+    A member that leaves or that an admin removes is named in the reply as in the request.
+    """
     gone: dict[str, ConsumerMember] = {}
     replies: list[MemberResponse] = []
     for identity in request.members:
@@ -287,7 +291,7 @@ def guest_leave(
             )
             continue
         gone[member.member_id] = member
-        replies.append(MemberResponse(member.member_id, identity.group_instance_id))
+        replies.append(MemberResponse(identity.member_id, identity.group_instance_id))
     reply = LeaveGroupResponse(members=replies)
     if not gone:
         return Decision(reply=reply)
@@ -301,4 +305,4 @@ def _leaver(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
         if member is None:
             raise UnknownMember(f"Instance id {instance_id} is unknown.")
         return member
-    return _guest(group, member_id, instance_id)[0]
+    return member_named(group, member_id, instance_id)

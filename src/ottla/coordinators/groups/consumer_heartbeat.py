@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision, SetTimer
+from ottla.coordinators.groups.consumer_assigning import assign_if_due
 from ottla.coordinators.groups.consumer_context import ConsumerContext
 from ottla.coordinators.groups.consumer_draft import SESSION, Draft
 from ottla.coordinators.groups.consumer_faults import (
@@ -139,7 +140,8 @@ def _advance(
 ) -> ConsumerMember:
     """Take what the member says, and move group, targets and member on."""
     told = _told(member, beat)
-    if told is not member or member.member_id not in draft.group.members:
+    is_new = member.member_id not in draft.group.members
+    if told is not member or is_new:
         draft.describe(told)
     is_changed = told.topic_names != member.topic_names
     if told.topic_regex != member.topic_regex:
@@ -148,9 +150,9 @@ def _advance(
     if draft.group.expressions:
         is_changed = resolve_expressions(context, draft, beat.may_see, now) or is_changed
     raise_epoch_if_changed(context, draft, is_changed=is_changed)
-    if draft.group.epoch > draft.group.assignment_epoch:
-        draft.assign(context.image(), context.settings.assignors[0])
-    return draft.reconcile(told, _owned(beat.request))
+    assign_if_due(context, draft, now, is_urgent=is_changed and not is_new)
+    subscribed = draft.topic_ids_of(told, context.image()) if is_changed else None
+    return draft.reconcile(told, _owned(beat.request), subscribed)
 
 
 def _told(member: ConsumerMember, beat: Beat) -> ConsumerMember:

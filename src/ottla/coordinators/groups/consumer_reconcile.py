@@ -16,15 +16,17 @@ from ottla.protocol.types import Uuid
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What a member shall come to. ``is_held`` says whether anybody holds a partition.
+    """What a member shall come to. ``is_held`` says whether another member holds a partition.
 
-    ``owned`` is what the member says it reads; None where it did not say.
+    ``owned`` is what the member says it reads; None where it did not say. ``subscribed`` are the
+    topics that it subscribes to, where this heartbeat has changed them; None otherwise.
     """
 
     epoch: int
     target: Partitions
     is_held: Callable[[Uuid, int], bool]
     owned: Mapping[Uuid, frozenset[int]] | None
+    subscribed: frozenset[Uuid] | None = None
 
 
 def reconcile(member: ConsumerMember, goal: Goal) -> ConsumerMember:
@@ -37,8 +39,8 @@ def reconcile(member: ConsumerMember, goal: Goal) -> ConsumerMember:
             return member if member.epoch == goal.epoch else _next(member, member.epoch, goal)
         case MemberState.UNREVOKED_PARTITIONS:
             if _reads_any(goal, member.pending_revocation):
-                return member
-            return _next(member, member.epoch + 1, goal)
+                return _unsubscribed(member, goal)
+            return _next(member, member.epoch, goal)
         case MemberState.UNRELEASED_PARTITIONS:
             return _next(member, member.epoch, goal)
         case _:
@@ -52,6 +54,25 @@ def _reads_any(goal: Goal, partitions: Partitions) -> bool:
     if goal.owned is None:
         return True
     return any(partitions.get(each, _NONE) & numbers for each, numbers in goal.owned.items())
+
+
+def _unsubscribed(member: ConsumerMember, goal: Goal) -> ConsumerMember:
+    """Revoke topics that the member has unsubscribed from while it still has others to give up.
+
+    The member does not wait for its next epoch to learn that it must stop reading them.
+    """
+    if goal.subscribed is None:
+        return member
+    kept: dict[Uuid, frozenset[int]] = {}
+    revoked = dict(member.pending_revocation)
+    for topic_id, numbers in member.assigned.items():
+        if topic_id in goal.subscribed:
+            kept[topic_id] = numbers
+        else:
+            revoked[topic_id] = revoked.get(topic_id, _NONE) | numbers
+    if len(kept) == len(member.assigned):
+        return member
+    return replace(member, assigned=kept, pending_revocation=revoked)
 
 
 def _next(member: ConsumerMember, epoch: int, goal: Goal) -> ConsumerMember:

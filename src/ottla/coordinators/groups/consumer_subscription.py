@@ -49,7 +49,7 @@ def resolve_expressions(
     group = draft.group
     if not group.expressions:
         return False
-    fresh = [each for each in group.expressions if each not in group.regexes]
+    fresh = [each for each in sorted(group.expressions) if each not in group.regexes]
     for expression in fresh:
         check_expression(expression)
     stale = _stale(context, draft, now)
@@ -69,11 +69,12 @@ def resolve_expressions(
 def _stale(context: ConsumerContext, draft: Draft, now: Millis) -> list[str]:
     """Return the expressions to search again: topics came or went, or it was long ago."""
     group = draft.group
-    known = [each for each in group.expressions if each in group.regexes]
+    known = [each for each in sorted(group.expressions) if each in group.regexes]
     if not known:
         return []
     age_ms = now - max(group.regexes[each].timestamp for each in known)
-    if age_ms <= REGEX_REFRESH_MIN_INTERVAL_MS:
+    if 0 <= age_ms <= REGEX_REFRESH_MIN_INTERVAL_MS:
         return []
-    is_old = age_ms > context.settings.regex_refresh_interval_ms
+    # One from the future is of a clock that was set back since: its age says nothing.
+    is_old = age_ms < 0 or age_ms > context.settings.regex_refresh_interval_ms
     return known if is_old or not context.is_searched(group.group_id) else []

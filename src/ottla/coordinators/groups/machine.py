@@ -58,6 +58,7 @@ from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.schema import Message
 from ottla.protocol.types import NO_PRODUCER_ID, NO_TIMESTAMP, Millis, Offset
+from ottla.runtime.trusted_time import Times
 
 EXPIRY: Final = "expiry"
 # A timer of a member: its kind, the group, the member.
@@ -240,22 +241,22 @@ class GroupMachine(msgspec.Struct):
         if len(group.members) > self.settings.max_size:
             prepare_rebalance(group, "the group is larger than group.max.size", effects)
 
-    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
+    def on_timer(self, key: TimerKey, times: Times) -> Decision:
         """Do what a timer was set for."""
         kind = key[0]
         if kind == EXPIRY:
-            return self._expire(now)
+            return self._expire(times.expiry)
         if kind not in (SESSION, JOIN, SYNC):
             for other in self.kinds:
                 if kind in other.timers:
                     if len(key) == MEMBER_KEY:
                         self.notes.blame(key[1], key[2], why_let_go(kind))
-                    return other.timers[kind](self, key, now)
+                    return other.timers[kind](self, key, times.stamp)
             return NOTHING
         group = self.classic(key[1])
         if group is None:
             return NOTHING
-        effects = Effects(self.settings, now)
+        effects = Effects(self.settings, times.stamp)
         if kind == SESSION:
             on_silence(group, key[2], effects)
         elif kind == JOIN:

@@ -47,6 +47,7 @@ from ottla.protocol.types import NO_TIMESTAMP, ZERO_UUID, Millis, Uuid
 # that nobody knows was all a client could understand.
 _GROUP_ID_NOT_FOUND_FROM = 9
 _NO_OFFSET = -1
+_MILLIS_MAX = (1 << 63) - 1
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -60,10 +61,7 @@ class Commit(msgspec.Struct, frozen=True):
 def check_commit(group: Group | None, committer: Committer) -> ErrorCode | PartitionCheck:
     """Say whether a member, or somebody without a group, may commit."""
     if group is not None:
-        verdict = group.check_offset_commit(committer)
-        if verdict is ErrorCode.STALE_MEMBER_EPOCH and committer.is_transactional:
-            return ErrorCode.ILLEGAL_GENERATION
-        return verdict
+        return group.check_offset_commit(committer)
     if committer.epoch < 0:
         return ErrorCode.NONE  # a simple group begins with its first offset
     if committer.is_transactional or committer.version < _GROUP_ID_NOT_FOUND_FROM:
@@ -71,23 +69,43 @@ def check_commit(group: Group | None, committer: Committer) -> ErrorCode | Parti
     return ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def allow_all(topic: str, topic_id: Uuid, partition: int) -> ErrorCode:
-    """Object to no partition."""
-    return ErrorCode.NONE
+def commit_objection(
+    check: ErrorCode | PartitionCheck,
+    partitions: Iterable[tuple[str, Uuid, NewOffset]],
+    length: int,
+) -> ErrorCode:
+    """Return why a commit is refused as a whole; NONE: it is not.
+
+    A member that may not commit for one of its partitions commits for none. A partition whose
+    metadata is longer than ``length`` is refused by itself and not asked about.
+    """
+    if isinstance(check, ErrorCode):
+        return check
+    codes = (
+        check(topic, topic_id, each.partition_index)
+        for topic, topic_id, each in partitions
+        if not is_too_large(each, length)
+    )
+    return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
 
 
-def commit_offsets(
-    request: OffsetCommitRequest, check: PartitionCheck, settings: GroupSettings, now: Millis
-) -> Commit:
+def is_too_large(offset: NewOffset, length_max: int) -> bool:
+    """Whether an offset has more metadata than is kept."""
+    text = offset.committed_metadata
+    return bool(text) and len(text or "") > length_max
+
+
+def commit_offsets(request: OffsetCommitRequest, settings: GroupSettings, now: Millis) -> Commit:
     """Commit what a request has; metadata that is too long fails its partition alone."""
     taken: list[NewOffsets] = []
     expires = NO_TIMESTAMP
     if request.retention_time_ms != -1:
-        expires = Millis(now + request.retention_time_ms)
+        # The client chooses the time; the record has 64 bits for it, and -1 in them means never.
+        expires = Millis(min(max(now + request.retention_time_ms, 0), _MILLIS_MAX))
     answered: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
         name, topic_id, partitions = topic.name, topic.topic_id, topic.partitions
-        codes = _codes(name, topic_id, partitions, check, settings)
+        codes = _codes(partitions, settings)
         kept = partitions
         if any(codes):
             kept = [each for each, code in zip(partitions, codes, strict=True) if not code]
@@ -101,37 +119,23 @@ def commit_offsets(
     return Commit(taken, expires, OffsetCommitResponse(topics=answered))
 
 
-def _codes(
-    topic: str,
-    topic_id: Uuid,
-    partitions: Sequence[NewOffset],
-    check: PartitionCheck,
-    settings: GroupSettings,
-) -> list[ErrorCode]:
+def _codes(partitions: Sequence[NewOffset], settings: GroupSettings) -> list[ErrorCode]:
     """Return what is wrong with each partition."""
     fine, too_large = ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE
     length_max = settings.offset_metadata_max_bytes
-    codes = [
+    return [
         too_large if (text := each.committed_metadata) and len(text) > length_max else fine
         for each in partitions
     ]
-    if check is allow_all:
-        return codes
-    return [
-        code or check(topic, topic_id, each.partition_index)
-        for each, code in zip(partitions, codes, strict=True)
-    ]
 
 
-def commit_transactional(
-    request: TxnOffsetCommitRequest, check: PartitionCheck, settings: GroupSettings
-) -> Commit:
+def commit_transactional(request: TxnOffsetCommitRequest, settings: GroupSettings) -> Commit:
     """Commit within a transaction: the records count when its marker says so."""
     taken: list[NewOffsets] = []
     answered: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
         partitions = topic.partitions
-        codes = _codes(topic.name, ZERO_UUID, partitions, check, settings)
+        codes = _codes(partitions, settings)
         pairs = list(zip(partitions, codes, strict=True))
         kept = [each for each, code in pairs if not code]
         if kept:

@@ -13,8 +13,8 @@ from ottla.coordinators.groups.classic_rebalance import Effects, sync_refused
 from ottla.coordinators.groups.kinds import Committer, Group
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.offset_rules import (
-    allow_all,
     check_commit,
+    commit_objection,
     commit_offsets,
     commit_transactional,
     delete_all,
@@ -51,7 +51,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import Millis
+from ottla.protocol.types import ZERO_UUID, Millis
 
 # -- the classic protocol --------------------------------------------------------------
 
@@ -116,12 +116,12 @@ def decide_offset_commit(
         is_transactional=False,
         version=version,
     )
-    verdict = check_commit(group, committer)
-    if isinstance(verdict, ErrorCode):
-        if verdict is not ErrorCode.NONE:
-            return Decision(reply=commit_refused(request, verdict))
-        verdict = allow_all
-    commit = commit_offsets(request, verdict, machine.settings, now)
+    asked = ((t.name, t.topic_id, each) for t in request.topics for each in t.partitions)
+    length_max = machine.settings.offset_metadata_max_bytes
+    code = commit_objection(check_commit(group, committer), asked, length_max)
+    if code is not ErrorCode.NONE:
+        return Decision(reply=commit_refused(request, code))
+    commit = commit_offsets(request, machine.settings, now)
     packed = machine.commits(request.group_id, commit, now)
     # A group that begins with this commit is one that the next decision must see.
     may_linger = group is not None
@@ -175,12 +175,14 @@ def decide_txn_offset_commit(
         is_transactional=True,
         version=version,
     )
-    verdict = check_commit(machine.groups.get(request.group_id), committer)
-    if isinstance(verdict, ErrorCode):
-        if verdict is not ErrorCode.NONE:
-            return Decision(reply=txn_commit_refused(request, verdict))
-        verdict = allow_all
-    commit = commit_transactional(request, verdict, machine.settings)
+    asked = ((t.name, ZERO_UUID, each) for t in request.topics for each in t.partitions)
+    check = check_commit(machine.groups.get(request.group_id), committer)
+    code = commit_objection(check, asked, machine.settings.offset_metadata_max_bytes)
+    if code is not ErrorCode.NONE:
+        is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+        told = ErrorCode.ILLEGAL_GENERATION if is_stale else code
+        return Decision(reply=txn_commit_refused(request, told))
+    commit = commit_transactional(request, machine.settings)
     producer = Producer(request.producer_id, request.producer_epoch)
     packed = machine.commits(request.group_id, commit, now)
     return Decision(reply=commit.reply, producer=producer, packed=packed)

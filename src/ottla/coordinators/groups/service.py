@@ -52,6 +52,8 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from ottla.protocol.types import Uuid
+from ottla.protocol.uuids import uuid_text
 from ottla.runtime.ports import Random
 
 Reply = TypeVar("Reply")
@@ -100,19 +102,15 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
             return join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             return join_refused(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-        fresh_id = self._member_id(request.group_instance_id or client.client_id)
+        uuid = self.random.uuid()
+        fresh_id = _member_id(request.group_instance_id or client.client_id, uuid)
+        ids = fresh_id, uuid_text(uuid)
 
         def decide(machine: GroupMachine, now: Any, ticket: Any) -> Any:  # noqa: ANN401
-            joining = Joining(request, version, client.client_id, client.host, fresh_id, ticket)
+            joining = Joining(request, version, client.client_id, client.host, *ids, ticket)
             return machine.join_classic(joining, now)
 
         return self.runtime.submit(self.index_of(request.group_id), decide)
-
-    def _member_id(self, prefix: str) -> str:
-        """Return an id nobody has: what the client calls itself, and a UUID as Java prints it."""
-        text = self.random.uuid().hex()
-        parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
-        return f"{prefix}-{'-'.join(parts)}"
 
     def sync(self, request: SyncGroupRequest) -> Answered[SyncGroupResponse]:
         """SyncGroup."""
@@ -234,3 +232,10 @@ class GroupCoordinator(msgspec.Struct, frozen=True):
                 shard.submit(
                     lambda machine, now: decide_shared_topics_deleted(machine, ids), Settled()
                 )
+
+
+def _member_id(prefix: str, uuid: Uuid) -> str:
+    """Return an id nobody has: what the client calls itself, and a UUID as Java prints it."""
+    text = uuid.hex()
+    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+    return f"{prefix}-{'-'.join(parts)}"

@@ -96,11 +96,11 @@ class ShareGroup(msgspec.Struct, frozen=True):
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Refuse, as above."""
-        return ErrorCode.GROUP_ID_NOT_FOUND
+        """Allow it: there are no committed offsets to be found, as with an unknown group."""
+        return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
-        """Refuse, as above."""
+        """Refuse, as commits are."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def check_delete(self) -> ErrorCode:

@@ -206,10 +206,14 @@ def decide_uninitialized(
 def decide_reset(
     context: ShareContext, machine: GroupMachine, group_id: str, done: Places
 ) -> Decision:
-    """Note that share partitions have begun anew, at a state epoch one above the group's."""
-    group = machine.groups.get(group_id)
+    """Note that share partitions have begun anew, at a state epoch one above the group's.
+
+    A group that does not exist is created by this. Raises `GroupIdNotFound` where the id belongs
+    to a group of another type by now.
+    """
+    group = machine.groups.get(group_id, ShareGroup(group_id))
     if not isinstance(group, ShareGroup):
-        return Decision()
+        raise GroupIdNotFound(f"Group {group_id} is not a share group.")
     draft = Draft(context, group)
     draft.note_initialized(group.initialized | done)
     draft.raise_epoch()

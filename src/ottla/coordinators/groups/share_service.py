@@ -57,6 +57,12 @@ class GroupNotEmpty(Fault):
     code = ErrorCode.NON_EMPTY_GROUP
 
 
+class InvalidGroupId(Fault):
+    """A group id that no group can have."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+
+
 class StateKeeper(Protocol):
     """What the state of share partitions is kept by. Raises a `Fault` where nobody answers."""
 
@@ -121,7 +127,10 @@ class ShareGroups(msgspec.Struct, frozen=True):
         """Have what is pending initialized; return whether some of it is now."""
         places = sorted(beaten.pending)
         codes = await asyncio.gather(
-            *(self._initialized(ShareKey(group_id, *each), beaten.state_epoch) for each in places)
+            *(
+                self._initialized(ShareKey(group_id, *each), beaten.state_epoch, UNINITIALIZED)
+                for each in places
+            )
         )
         done = frozenset(
             place for place, code in zip(places, codes, strict=True) if code is ErrorCode.NONE
@@ -135,14 +144,14 @@ class ShareGroups(msgspec.Struct, frozen=True):
             )
         return bool(done)
 
-    async def _initialized(self, key: ShareKey, state_epoch: int) -> ErrorCode:
+    async def _initialized(self, key: ShareKey, state_epoch: int, start: int) -> ErrorCode:
         try:
-            code = await self.keeper.initialize(key, state_epoch, UNINITIALIZED)
+            code = await self.keeper.initialize(key, state_epoch, start)
             if code is ErrorCode.FENCED_STATE_EPOCH:
                 # Left over from a group of this name that was deleted: begin behind it.
                 left = await self.keeper.summary(key)
                 epoch = left.state.state_epoch + 1
-                code = await self.keeper.initialize(key, epoch, UNINITIALIZED)
+                code = await self.keeper.initialize(key, epoch, start)
         except Fault as fault:
             code = fault.code
         if code is not ErrorCode.NONE:
@@ -187,22 +196,32 @@ class ShareGroups(msgspec.Struct, frozen=True):
 
     # -- resetting ---------------------------------------------------------------
 
-    def check_reset(self, group_id: str) -> ShareGroup:
-        """Return a share group whose offsets may be changed: one without members."""
-        group = self.group(group_id)
-        if group is None:
+    def check_reset(self, group_id: str, *, may_create: bool = False) -> ShareGroup:
+        """Return a share group whose offsets may be changed: one without members.
+
+        With ``may_create`` a group that does not exist is one, too; nothing is written yet.
+        """
+        if not group_id:
+            raise InvalidGroupId("The group id must not be empty.")
+        group = self._view(group_id).groups.get(group_id)
+        if group is None and may_create:
+            return ShareGroup(group_id)
+        if not isinstance(group, ShareGroup):
             raise GroupIdNotFound(f"Group {group_id} is not a share group.")
         if not group.is_empty():
             raise GroupNotEmpty(f"Group {group_id} has members.")
         return group
 
     async def alter(self, group_id: str, starts: Mapping[Place, int]) -> dict[Place, ErrorCode]:
-        """Let share partitions begin anew at other offsets. Raises as `check_reset`."""
-        group = self.check_reset(group_id)
+        """Let share partitions begin anew at other offsets. Raises as `check_reset`.
+
+        A group that does not exist is created, if any partition could be initialized.
+        """
+        group = self.check_reset(group_id, may_create=True)
         codes = await self._for_each(
             group_id,
             starts,
-            lambda key, place: self.keeper.initialize(key, group.epoch + 1, starts[place]),
+            lambda key, place: self._initialized(key, group.epoch + 1, starts[place]),
         )
         done = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if done:
@@ -215,10 +234,14 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return codes
 
     async def delete(self, group_id: str, topic_ids: Iterable[Uuid]) -> dict[Uuid, ErrorCode]:
-        """Forget where a group is in topics. Raises as `check_reset`."""
+        """Forget where a group is in topics. Raises as `check_reset`.
+
+        UNKNOWN_TOPIC_OR_PARTITION: the group has no offsets in the topic.
+        """
         group = self.check_reset(group_id)
-        wanted = dict.fromkeys(topic_ids, ErrorCode.NONE)
+        wanted = dict.fromkeys(topic_ids, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         places = sorted(place for place in group.initialized if place[0] in wanted)
+        wanted.update((topic_id, ErrorCode.NONE) for topic_id, _ in places)
         codes = await self._end(group_id, places)
         for (topic_id, _), code in codes.items():
             wanted[topic_id] = wanted[topic_id] or code

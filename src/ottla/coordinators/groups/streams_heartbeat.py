@@ -72,6 +72,9 @@ def check_streams_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     coordinator of Kafka 4.2 has them; nor has this one.
     """
     _check_supported(request)
+    keys = [tag.key for tag in request.client_tags or ()]
+    if len(keys) != len(set(keys)):
+        raise InvalidHeartbeat("ClientTags has a key more than once.")
     for text, name in (
         (request.member_id, "MemberId"),
         (request.group_id, "GroupId"),

@@ -5,7 +5,7 @@ have the same. Messages and records are of one shape and become the same immutab
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
@@ -173,6 +173,8 @@ def check_topology(topology: Topology) -> None:
 
     What is let through can be configured (`streams_topics.configure`) without looking again.
     """
+    if topology.epoch < 0:
+        raise InvalidTopology(f"The topology epoch is {topology.epoch}, but must not be negative.")
     names = dict.fromkeys(name for each in topology.subtopologies for name in each.topics())
     prohibited = [name for name in names if name in PROHIBITED]
     if prohibited:
@@ -183,9 +185,9 @@ def check_topology(topology: Topology) -> None:
     invalid = [name[:300] for name in names if not is_topic_name(name)]
     if invalid:
         raise InvalidTopology(f"Topic names {','.join(invalid[:10])} are not valid topic names.")
-    twice = Counter(each.subtopology_id for each in topology.subtopologies).most_common(1)
-    if twice and twice[0][1] > 1:
-        raise InvalidTopology(f"Subtopology {twice[0][0]} is there more than once.")
+    twice = _twice(each.subtopology_id for each in topology.subtopologies)
+    if twice is not None:
+        raise InvalidTopology(f"Subtopology {twice} is there more than once.")
     for subtopology in topology.subtopologies:
         _check_subtopology(subtopology)
 
@@ -195,6 +197,8 @@ def _check_subtopology(subtopology: Subtopology) -> None:
         raise InvalidTopology(
             f"No source topics found for subtopology {subtopology.subtopology_id}"
         )
+    _check_internal(subtopology.state_changelog_topics)
+    _check_internal(subtopology.repartition_source_topics)
     for topic in subtopology.state_changelog_topics:
         if topic.partitions != 0:
             raise InvalidTopology(
@@ -216,6 +220,22 @@ def _check_subtopology(subtopology: Subtopology) -> None:
             raise InvalidTopology(
                 f"A copartition group of {subtopology.subtopology_id} names no source topic"
             )
+
+
+def _check_internal(topics: tuple[InternalTopic, ...]) -> None:
+    """Refuse a topic or a setting of one that is said twice: neither may be chosen silently."""
+    name = _twice(topic.name for topic in topics)
+    if name is not None:
+        raise InvalidTopology(f"Topic {name} is there more than once.")
+    for topic in topics:
+        key = _twice(key for key, _ in topic.configs)
+        if key is not None:
+            raise InvalidTopology(f"Topic {topic.name} has {key} more than once.")
+
+
+def _twice(texts: Iterable[str]) -> str | None:
+    most = Counter(texts).most_common(1)
+    return most[0][0] if most and most[0][1] > 1 else None
 
 
 def _are_within(indexes: tuple[int, ...], count: int) -> bool:

@@ -28,6 +28,7 @@ from ottla.protocol.internal.share_state_records import (
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Millis, Offset, Uuid
+from ottla.runtime.trusted_time import Times
 
 COLD: Final = "cold"
 
@@ -83,7 +84,7 @@ class ShareStateMachine:
         """Begin to look for idle share partitions."""
         return Decision(timers=[SetTimer((COLD,), self.settings.cold_ms)])
 
-    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
+    def on_timer(self, key: TimerKey, times: Times) -> Decision:
         """Write idle share partitions anew; end those of topics that are gone."""
         if key[0] != COLD:
             return NOTHING
@@ -93,8 +94,8 @@ class ShareStateMachine:
         for share_key, state in sorted(self.states.items()):
             if not self.settings.is_known(share_key.topic_id, share_key.partition):
                 records.append(tombstone(share_key))
-            elif is_worth_it and state.written_at <= now - self.settings.cold_ms:
-                records.append(snapshot_record(share_key, anew(state, now)))
+            elif is_worth_it and state.written_at <= times.expiry - self.settings.cold_ms:
+                records.append(snapshot_record(share_key, anew(state, times.stamp)))
         refused = Decision(timers=again)
         return Decision(records, timers=again, may_split=True, refused=lambda fault: refused)
 

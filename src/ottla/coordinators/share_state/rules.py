@@ -26,7 +26,7 @@ from ottla.coordinators.share_state.state import (
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import CoordinatorRecord
-from ottla.protocol.types import ZERO_UUID, Millis, Uuid
+from ottla.protocol.types import Millis, Uuid
 
 
 class StateWrite(NamedTuple):
@@ -97,9 +97,10 @@ def decide_write(
     if code is ErrorCode.NONE and present is None:
         code = ErrorCode.INVALID_REQUEST
     if code is ErrorCode.NONE:
-        code = _check_leader(present, write.leader_epoch)
+        is_said = write.leader_epoch != UNCHANGED
+        code = _check_leader(present, write.leader_epoch) if is_said else ErrorCode.NONE
     if code is ErrorCode.NONE and present is not None:
-        is_older = UNCHANGED < write.state_epoch < present.state_epoch
+        is_older = UNCHANGED != write.state_epoch < present.state_epoch
         code = ErrorCode.FENCED_STATE_EPOCH if is_older else _check_known(machine, key)
     if code is not ErrorCode.NONE:
         return Decision(reply=code)
@@ -156,13 +157,13 @@ def _record(
 
 
 def _check_key(key: ShareKey) -> ErrorCode:
-    if not key.group_id or key.topic_id == ZERO_UUID or key.partition < 0:
+    if not key.group_id or key.partition < 0:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 
 def _check_leader(present: ShareState | None, leader_epoch: int) -> ErrorCode:
-    if present is not None and UNCHANGED < leader_epoch < present.leader_epoch:
+    if present is not None and leader_epoch < present.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.NONE
 

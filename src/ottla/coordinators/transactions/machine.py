@@ -29,6 +29,7 @@ from ottla.protocol.internal.transaction_records import TransactionLogKey, Trans
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Millis, Offset, ProducerEpoch, ProducerId
+from ottla.runtime.trusted_time import Times
 
 TIMEOUTS: Final[TimerKey] = ("timeouts",)
 EXPIRATION: Final[TimerKey] = ("expiration",)
@@ -78,6 +79,8 @@ class TransactionMachine:
         self.transactions: Map[str, Transaction] = Map()
         self.prepared: Map[str, Transaction] = Map()
         self.initialised: dict[str, Initialised] = {}
+        # Of ongoing transactions, by id, as of the last look at timeouts; see `_deadline`.
+        self._deadlines: dict[str, tuple[Millis, Millis]] = {}
         self.late_ends = late_ends or LateEnds()
         self._on_prepared: Ticket = on_prepared or Nobody()
 
@@ -143,19 +146,24 @@ class TransactionMachine:
             ],
         )
 
-    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
-        """Abort what took too long, or forget ids that nobody uses."""
+    def on_timer(self, key: TimerKey, times: Times) -> Decision:
+        """Abort transactions past their timeout, or forget ids that nobody uses."""
         if key == TIMEOUTS:
-            return self._abort_late(now)
-        return self._expire(now)
+            return self._abort_late(times)
+        return self._expire(times.expiry)
 
-    def _abort_late(self, now: Millis) -> Decision:
+    def _abort_late(self, times: Times) -> Decision:
         """Fence producers whose transaction has run out of time. Each record stands by itself."""
         version = self.settings.server_version()
-        records = [
-            each.fenced(version, now).record(version)
+        self._deadlines = {
+            each.transactional_id: self._deadline(each, times)
             for each in self.transactions.values()
-            if each.status is Status.ONGOING and each.started_at + each.timeout_ms < now
+            if each.status is Status.ONGOING
+        }
+        records = [
+            self.transactions[transactional_id].fenced(version, times.stamp).record(version)
+            for transactional_id, (_, due) in self._deadlines.items()
+            if due < times.monotonic
         ]
         again = SetTimer(TIMEOUTS, self.settings.abort_interval_ms)
         return Decision(
@@ -166,6 +174,18 @@ class TransactionMachine:
             may_split=True,
             refused=lambda fault: Decision(timers=[again]),
         )
+
+    def _deadline(self, ongoing: Transaction, times: Times) -> tuple[Millis, Millis]:
+        """Return when a transaction began, by its record, and when it is due, monotonic.
+
+        Its age by wall time counts once, when it is first seen here: a clock that jumps later
+        neither aborts it nor keeps it open. One that began in the future has just begun.
+        """
+        known = self._deadlines.get(ongoing.transactional_id)
+        if known is not None and known[0] == ongoing.started_at:
+            return known
+        age_ms = max(0, times.expiry - ongoing.started_at)
+        return ongoing.started_at, Millis(times.monotonic + ongoing.timeout_ms - age_ms)
 
     def _expire(self, now: Millis) -> Decision:
         oldest = now - self.settings.expiration_ms

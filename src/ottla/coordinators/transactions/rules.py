@@ -68,10 +68,10 @@ def decide_init(
         found = Transaction(
             transactional_id=transactional_id, producer_id=fresh, timeout_ms=timeout_ms
         )
-    if not _may_initialise(found, request):
-        return _init_refused(ErrorCode.PRODUCER_FENCED)
     if found.status in PREPARED:
         return _init_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if not _may_initialise(found, request):
+        return _init_refused(ErrorCode.PRODUCER_FENCED)
     if found.status is Status.ONGOING:
         fenced = found.fenced(machine.settings.server_version(), now)
         return machine.write(fenced, init_reply(ErrorCode.CONCURRENT_TRANSACTIONS))
@@ -153,11 +153,13 @@ def decide_add(
     """
     found = machine.transactions.get(transactional_id)
     code = _objection(found, producer)
+    if found is not None and code is ErrorCode.NONE:
+        machine.late_ends.heard(transactional_id, _of(found), client)
+    if found is not None and found.status in PREPARED:
+        # Before any objection: the producer may be the one that takes over with the markers.
+        return Decision(reply=ErrorCode.CONCURRENT_TRANSACTIONS)
     if found is None or code is not ErrorCode.NONE:
         return Decision(reply=code)
-    machine.late_ends.heard(transactional_id, _of(found), client)
-    if found.status in PREPARED:
-        return Decision(reply=ErrorCode.CONCURRENT_TRANSACTIONS)
     if found.status is Status.ONGOING and partitions <= found.partitions:
         return Decision(reply=ErrorCode.NONE)
     return machine.write(found.with_partitions(partitions, client.version, now), ErrorCode.NONE)
@@ -204,19 +206,23 @@ def decide_end(
     """Commit or abort. Answered once the decision is committed; the markers follow.
 
     Under version 2 the answer has the epoch for the next transaction, and a request that comes
-    twice is known by the epoch it was sent with. Before that, see `late_ends`.
+    twice is known by the epoch it was sent with. Before that, see `late_ends`. While markers are
+    being written the client tries again, whichever end it asks for; under version 2 before its
+    epoch is looked at, for it may be the one that the first answer gave it.
     """
     found = machine.transactions.get(request.transactional_id)
     if found is None:
         return _end_refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     is_bumping = client.version >= EPOCH_BUMPING_VERSION
     is_repeated = is_bumping and _is_repeated(found, request)
-    code = ErrorCode.NONE if is_repeated else _end_objection(found, request)
-    if code is not ErrorCode.NONE:
+    code = _objection(found, Producer(request.producer_id, request.producer_epoch))
+    if found.status in PREPARED and (is_bumping or code is ErrorCode.NONE):
+        return _end_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if code is not ErrorCode.NONE and not is_repeated:
         return _end_refused(code)
     # A client of version 2 may abort what never began: it wants its next epoch.
     is_empty_abort = is_bumping and not is_repeated and not request.committed
-    if found.status is Status.ONGOING or (found.status not in PREPARED and is_empty_abort):
+    if found.status is Status.ONGOING or is_empty_abort:
         if not is_bumping and _is_late(machine, found, client):
             return _end_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
         return _prepare(machine, found, request.committed, (client.version, fresh), now)
@@ -237,29 +243,20 @@ def _of(found: Transaction) -> tuple[int, int]:
 
 def _end_again(found: Transaction, commit: bool, *, is_known: bool) -> Decision:
     """Answer an end that was decided before, if it was decided so."""
-    if found.status in PREPARED and found.is_commit == commit:
-        return _end_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     ended = Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT
     if found.status is ended and is_known:
         return Decision(reply=_end_reply(found))
     return _end_refused(ErrorCode.INVALID_TXN_STATE)
 
 
-def _end_objection(found: Transaction, request: EndTxnRequest) -> ErrorCode:
-    code = _objection(found, Producer(request.producer_id, request.producer_epoch))
-    if code is ErrorCode.NONE and found.status in PREPARED and found.bumps_epoch:
-        return ErrorCode.PRODUCER_FENCED  # nobody was told this epoch yet
-    return code
-
-
 def _is_repeated(found: Transaction, request: EndTxnRequest) -> bool:
     """Whether an end was decided at this very request before: its epoch says so (KIP-890)."""
-    if not found.bumps_epoch or found.status not in PREPARED | COMPLETE:
+    if not found.bumps_epoch or found.status not in COMPLETE:
         return False
     sent = (request.producer_id, request.producer_epoch)
     if sent == (found.producer_id, found.producer_epoch - 1):
         return True
-    is_rotated = found.producer_epoch == 0 and found.status in COMPLETE
+    is_rotated = found.producer_epoch == 0
     return is_rotated and sent == (found.previous_producer_id, EPOCH_MAX - 1)
 
 
