@@ -131,3 +131,11 @@ def test_nothing_to_put_it_on_is_nothing() -> None:
     assert error_reply(ApiKey.METADATA, 0, MetadataRequest(), CODE) is None
     assert error_reply(ApiKey.METADATA, 0, None, CODE) is None
     assert error_reply(ApiKey.METADATA, 13, None, CODE) is not None
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
+def test_a_failed_join_has_a_null_protocol_name_where_the_version_allows(
+    version: int, name: str | None
+) -> None:
+    reply = error_reply(ApiKey.JOIN_GROUP, version, None, CODE)
+    assert reply.protocol_name == name  # type: ignore[union-attr]

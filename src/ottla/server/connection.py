@@ -12,102 +12,52 @@ may not, the socket is not read either, so TCP holds the client back and memory 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Generator
 from struct import Struct
-from typing import Final, Protocol, cast
+from types import GeneratorType
+from typing import Final, cast
 
-import msgspec
 from msgspec.structs import replace
 
-from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
+from ottla.api.replies import Answer, Handled, Holding, NoReply, Reply, Result, Steps
 from ottla.api.routes import ANONYMOUS, Caller
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import LENGTH_SIZE, client_field
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Millis
-from ottla.runtime.ports import Address, Clock
+from ottla.runtime.ports import Address
 from ottla.server.deadlines import Activity
-from ottla.server.dispatch import Call, Dispatcher, Outgoing, printable
-from ottla.server.events import ServerEvents
-from ottla.server.gathering import Gathering
-from ottla.server.handshake import Handshake
+from ottla.server.dispatch import Call, Outgoing, printable, token_reply
 from ottla.server.inlet import Inlet
 from ottla.server.outlet import Outlet, OutletEvents, outlet_for
-from ottla.server.reply_order import ReplyOrder, Turn
-from ottla.server.request_memory import RequestMemory
+from ottla.server.parked import Parked, held
+from ottla.server.reply_order import ReplyOrder
+from ottla.server.serving import Serving
+from ottla.server.turns import BACKLOG_MEMORY_S, QUICK_PER_LOOK, SLICE_S, Done
 
 log = logging.getLogger(__name__)
 
-# Frames served before other connections get their turn.
-FRAMES_PER_TURN: Final = 64
-# A request up to this is copied for a raw handler that may hold on to it: cheaper than giving
-# the whole receive buffer away with it.
+# However quick: see `ottla.server.turns`.
+FRAMES_PER_SLICE: Final = 64
+# A raw handler's request up to this is copied: cheaper than giving the receive buffer away.
 COPIED_BYTES_MAX: Final = 4096
 _KEY_AND_VERSION: Final = Struct(">hh")
 # What a handler returns when it is done; anything else it returns is awaited.
 _RESULTS: Final = (Message, list, tuple, Answer, NoReply)
-
-
-class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What one connection may hold before it is not read any more.
-
-    ``in_flight_max`` requests whose replies have not left, ``in_flight_bytes_max`` of memory
-    held for them, ``unsent_bytes_max`` of replies that the client does not take. Each may be
-    exceeded by the one request that reaches it.
-    """
-
-    frame_bytes_max: int = 100 * 1024 * 1024  # socket.request.max.bytes
-    in_flight_max: int = 100
-    in_flight_bytes_max: int = 128 * 1024 * 1024
-    unsent_bytes_max: int = 1024 * 1024
-
-
-class Tasks(Protocol):
-    """Whoever awaits what a connection starts; a ``TaskGroup`` is one."""
-
-    def create_task(self, coro: Coroutine[object, object, None], /) -> "asyncio.Task[None]":
-        """Start a task that its owner awaits."""
-        ...
-
-
-class Serving(msgspec.Struct, frozen=True):
-    """What all connections of one listener share."""
-
-    dispatcher: Dispatcher
-    memory: RequestMemory
-    limits: ConnectionLimits
-    clock: Clock
-    events: ServerEvents
-    tasks: Tasks
-    handshake: Callable[[], Handshake] | None = None
-    gathering: Gathering = msgspec.field(default_factory=Gathering)
-
-    @property
-    def listener(self) -> str:
-        """The listener's name."""
-        return self.dispatcher.listener
-
-
 _NOTHING: Final = memoryview(b"")
-
-
-class _Parked(msgspec.Struct, eq=False):
-    """A request whose handler has not finished. ``granted`` is memory to be given back.
-
-    ``since`` is when it was read, in the loop's time.
-    """
-
-    call: Call
-    caller: Caller
-    turn: Turn[Outgoing]
-    granted: int
-    since: float
-    work: "asyncio.Future[Result] | asyncio.Task[None] | None" = None
 
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one client's connection. ``on_end`` is called once, when it is over."""
+
+    # Without slots, CPython 3.11 is slower at attributes of objects with more than 30 of them.
+    __slots__ = (  # noqa: SIM905 - a list of one name per line is a page
+        "_backlogged_at _caller _client _frame_since _gathered _granted _handshake _has_moved "
+        "_inlet _is_denied _is_draining _is_finishing _is_full _is_held _is_over _is_queued "
+        "_is_reading _is_settling _last_active _listener _loop _mute _on_end _order _outlet "
+        "_parked _quick _reason _serving _transport _turns"
+    ).split()
 
     def __init__(
         self, serving: Serving, peer: Address, on_end: Callable[["Connection", str], None]
@@ -120,10 +70,11 @@ class Connection(asyncio.BufferedProtocol):
         self._client = client_field(None)
         self._gathered: bytearray | None = None  # a reply that leaves when the turn ends
         self._inlet = Inlet()
+        self._turns = serving.turns
         self._quick = serving.dispatcher.quick
         self._listener = serving.listener
         self._order: ReplyOrder[Outgoing] = ReplyOrder()
-        self._parked: dict[_Parked, None] = {}
+        self._parked: dict[Parked, None] = {}
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._outlet: Outlet
@@ -131,7 +82,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_denied = False  # that memory, for now
         self._mute: asyncio.TimerHandle | None = None
         self._is_reading = True
-        self._is_turn_over = False
+        self._is_queued = False  # for a turn
+        self._is_held = False  # behind a large request whose handler has not been called yet
+        self._backlogged_at = -BACKLOG_MEMORY_S  # when a slice was last used up
         self._is_full = False  # of requests or replies, when frames were last looked for
         self._is_settling = False
         self._is_draining = False
@@ -159,13 +112,19 @@ class Connection(asyncio.BufferedProtocol):
         """Take what came. Nothing is done before a length, then a frame, is whole."""
         self._has_moved = True
         if self._inlet.filled(nbytes):
-            if not self._serve_quick():
-                self._serve_frames()
+            if self._is_queued:
+                self._read_or_not(may_serve=False)
+            elif self._serve_quick():
+                return
+            elif self._turns.is_spent():
+                self._queue()
+            else:
+                self._serve_slice(self._turns.last)
         elif self._frame_since is None:
             self._frame_since = self._serving.clock.monotonic()
 
     def eof_received(self) -> bool:
-        """Close, as Kafka does: who sends no more has no interest in replies."""
+        """Close the connection, as Kafka does: a client that half-closes reads no replies."""
         return False
 
     def pause_writing(self) -> None:
@@ -187,10 +146,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._mute is not None:
             self._mute.cancel()
         self._serving.memory.forget(self._memory_freed)
-        self._serving.memory.give_back(self._granted)
-        self._granted = 0
+        self._give_back(self._take_grant())
         for parked in list(self._parked):
-            if parked.call.route.cancel_when_gone and parked.work is not None:
+            is_idle = parked.call.route.cancel_when_gone or parked.call.is_large
+            if is_idle and parked.work is not None:
                 parked.work.cancel()
         self._on_end(self, self._reason)
 
@@ -238,7 +197,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_serve(self) -> bool:
         """Say whether one more request may be taken: nothing that it could fill is full."""
-        if self._is_over or self._is_draining or self._is_finishing or self._mute is not None:
+        if self._is_over or self._is_draining or self._is_finishing:
+            return False
+        if self._is_held or self._mute is not None:
             return False
         limits, order = self._serving.limits, self._order
         if self._handshake is not None and self._handshake.principal is None and order:
@@ -250,12 +211,32 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _serve_frames(self) -> None:
+        """Serve what was received, in this turn if it has time left."""
+        if not self._is_queued and not self._turns.is_spent():
+            self._serve_slice(self._turns.last)
+            return
+        if self._inlet.is_partial:
+            self._queue()
+        self._settle()
+
+    def run_slice(self) -> None:
+        """Serve for one slice: the turn that this connection was queued for has come."""
+        self._is_queued = False
+        if not self._is_over and not (self._is_reading and self._serve_quick()):
+            self._serve_slice(self._turns.now())
+
+    def _serve_slice(self, began: float) -> None:
+        """Serve frames for one slice that began at ``began``, in the loop's time."""
         self.send_gathered()  # nothing of what follows may overtake it
         served = 0
+        turns = self._turns
+        now = began
+        stop = began + SLICE_S
         self._is_full = not self._may_serve()
         while not self._is_full:
-            if served == FRAMES_PER_TURN:
-                self._end_turn()
+            if served == FRAMES_PER_SLICE or now >= stop:
+                self._backlogged_at = now
+                self._queue()
                 break
             frame: memoryview | None = None
             try:
@@ -270,7 +251,9 @@ class Connection(asyncio.BufferedProtocol):
             served += 1
             if not self._inlet.is_partial:
                 break
+            now = turns.now()
             self._is_full = not self._may_serve()
+        turns.served(turns.now())
         if served:
             self._frame_since = None
         self._settle()
@@ -289,6 +272,10 @@ class Connection(asyncio.BufferedProtocol):
         data = inlet.buffer
         way = self._quick.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
         if way is None:
+            return False
+        turns = self._turns
+        turns.unseen += 1
+        if turns.unseen >= QUICK_PER_LOOK and not turns.has_time_for_quick():
             return False
         key, serve = way
         reply = serve(self._client, data, LENGTH_SIZE, end)
@@ -310,9 +297,9 @@ class Connection(asyncio.BufferedProtocol):
             self._settle()
 
     def _may_be_quick(self) -> bool:
-        if self._is_over or self._is_draining or self._is_finishing or self._is_turn_over:
+        if self._is_over or self._is_draining or self._is_finishing or self._is_queued:
             return False
-        if self._mute is not None or self._gathered is not None:
+        if self._mute is not None or self._gathered is not None or self._is_held:
             return False
         if self._order.turns or self._outlet.pending:
             return False
@@ -323,13 +310,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, frame: memoryview) -> None:
         if self._handshake is not None and self._handshake.expects_token:
-            self._put(self._token_reply(self._handshake, frame))
+            token = token_reply(self._handshake, self._caller, frame)
+            self._learn_principal()
+            self._put(token)
             return
         since = self._loop.time()
         call = self._serving.dispatcher.open(frame, self._handshake)
         if isinstance(call, Outgoing):
             self._give_back(self._take_grant())
             self._put(call)
+            return
+        if call.is_large:
+            self._serve_large(call, since, len(frame))
             return
         if call.holds_frame and call.message is None and len(frame) <= COPIED_BYTES_MAX:
             call.request = call.request._replace(body=memoryview(bytearray(call.request.body)))
@@ -338,6 +330,8 @@ class Connection(asyncio.BufferedProtocol):
         if caller is not self._caller:
             self._caller, self._client = caller, client_field(caller.client_id)
         reply = self._serving.dispatcher.call(caller, call)
+        if type(reply) is GeneratorType:
+            reply = self._begin_steps(caller, call, reply)
         granted = self._take_grant()
         if isinstance(reply, _RESULTS):
             self._give_back(granted)
@@ -346,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             self._put(self._serving.dispatcher.settle(caller, call, reply))
             self._answered(call, since)
             return
-        if call.holds_frame:
+        if call.holds_frame or isinstance(reply, Holding):
             self._inlet.hand_over()
         elif not call.route.keeps_body:
             # Nobody looks at it again: not who answers an error, and it costs no memory.
@@ -354,21 +348,53 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(granted)
             granted = 0
         turn = self._order.take_turn(len(frame))
-        self._park(_Parked(call, caller, turn, granted, since), reply)
+        self._park(Parked(call, caller, turn, granted, since), reply)
+
+    def _begin_steps(self, caller: Caller, call: Call, steps: Steps[Reply]) -> Handled:
+        """Run steps for one slice; return the result, or the steps that are left."""
+        try:
+            found = self._turns.begin(steps)
+        except Exception as error:  # noqa: BLE001 - the border between handlers and the wire
+            return self._serving.dispatcher.failure(caller, call, error)
+        return found.result if isinstance(found, Done) else found
+
+    def _serve_large(self, call: Call, since: float, size: int) -> None:
+        """Decode in steps, then call the handler; later requests wait until it has been called."""
+        self._is_held = True
+        self._inlet.hand_over()
+        turn = self._order.take_turn(size)
+        parked = Parked(call, self._caller, turn, self._take_grant(), since, is_long=True)
+        self._parked[parked] = None
+        tasks = self._serving.tasks
+        parked.work = tasks.create_task(self._decode_and_wait(parked))
+
+    async def _decode_and_wait(self, parked: Parked) -> None:
+        call, dispatcher = parked.call, self._serving.dispatcher
+        try:
+            await self._turns.complete(dispatcher.decode_steps(call))
+        except asyncio.CancelledError as error:
+            self._fail(parked, error)
+            raise
+        except ProtocolFault as fault:
+            self._forget(parked)
+            head = _KEY_AND_VERSION.pack(call.request.key, call.request.version)
+            self._refuse(fault, memoryview(head))
+            return
+        if not call.holds_frame:
+            call.request = call.request._replace(body=_NOTHING)
+            self._give_back(parked.granted)
+            parked.granted = 0
+        parked.caller = self._caller = dispatcher.caller_of(call, self._caller)
+        self._client = client_field(self._caller.client_id)
+        reply = dispatcher.call(self._caller, call)
+        self._is_held = False
+        if not self._is_over:
+            self._serve_frames()
+        await self._wait(parked, reply)
 
     def _answered(self, call: Call, since: float) -> None:
         micros = int((self._loop.time() - since) * 1e6)
         self._serving.events.answered(self._serving.dispatcher.listener, call.request.key, micros)
-
-    def _token_reply(self, handshake: Handshake, frame: memoryview) -> Outgoing:
-        """Answer a token that stands alone in its frame, with one that does."""
-        result = handshake.take_token(self._caller, bytes(frame))
-        self._learn_principal()
-        answer = result if isinstance(result, Answer) else Answer(result)
-        assert not isinstance(answer.body, Message), "a bare token has no message"
-        chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)
-        length = sum(map(length_of, chunks)).to_bytes(4, "big")
-        return Outgoing((length, *chunks) if chunks else (), answer.throttle_ms, answer.close)
 
     def _learn_principal(self) -> None:
         known = None if self._handshake is None else self._handshake.principal
@@ -383,6 +409,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, fault: ProtocolFault, frame: memoryview | None) -> None:
         """Close for bytes that are no request, and say so where an operator looks."""
+        if self._is_over:
+            return
         api, version = "-", "-"
         if frame is not None and len(frame) >= _KEY_AND_VERSION.size:
             key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -409,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _memory_freed(self) -> None:
         self._is_denied = False
-        self._end_turn()
+        self._queue()
 
     def _take_grant(self) -> int:
         granted, self._granted = self._granted, 0
@@ -418,10 +446,11 @@ class Connection(asyncio.BufferedProtocol):
     def _give_back(self, granted: int) -> None:
         if granted:
             self._serving.memory.give_back(granted)
+            self._serving.release.request_freed(granted)
 
     # -- handlers that take their time -----------------------------------------
 
-    def _park(self, parked: _Parked, reply: Awaitable[Result]) -> None:
+    def _park(self, parked: Parked, reply: Handled) -> None:
         self._parked[parked] = None
         if isinstance(reply, asyncio.Future):
             # Somebody else completes it: no task is needed to wait for that.
@@ -431,9 +460,15 @@ class Connection(asyncio.BufferedProtocol):
             tasks = self._serving.tasks
             parked.work = tasks.create_task(self._wait(parked, reply))
 
-    async def _wait(self, parked: _Parked, reply: Awaitable[Result]) -> None:
+    async def _wait(self, parked: Parked, reply: Handled) -> None:
+        turns, dispatcher = self._turns, self._serving.dispatcher
         try:
-            result = await reply
+            if isinstance(reply, Generator):
+                parked.is_long = True
+                reply = await turns.complete(reply)
+            result = reply if isinstance(reply, _RESULTS) else await reply
+            if parked.is_long:
+                result = await turns.complete(dispatcher.encode_steps(parked.call, result))
         except asyncio.CancelledError as error:
             self._fail(parked, error)
             raise
@@ -442,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._finish(parked, result)
 
-    def _future_done(self, parked: _Parked, done: "asyncio.Future[Result]") -> None:
+    def _future_done(self, parked: Parked, done: "asyncio.Future[Result]") -> None:
         if done.cancelled():
             self._fail(parked, asyncio.CancelledError())
         elif (error := done.exception()) is not None:
@@ -450,25 +485,25 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._finish(parked, done.result())
 
-    def _fail(self, parked: _Parked, error: BaseException) -> None:
+    def _fail(self, parked: Parked, error: BaseException) -> None:
         if self._is_over:
             self._forget(parked)
         else:
             dispatcher = self._serving.dispatcher
             self._finish(parked, dispatcher.failure(parked.caller, parked.call, error))
 
-    def _finish(self, parked: _Parked, result: Result) -> None:
+    def _finish(self, parked: Parked, result: Result) -> None:
         self._forget(parked)
         if self._is_over:
             return
         self._learn_principal()
         outgoing = self._serving.dispatcher.settle(parked.caller, parked.call, result)
-        self._order.end(parked.turn, outgoing, _held(outgoing))
+        self._order.end(parked.turn, outgoing, held(outgoing))
         self._answered(parked.call, parked.since)
         self._send_due()
         self._serve_frames()
 
-    def _forget(self, parked: _Parked) -> None:
+    def _forget(self, parked: Parked) -> None:
         del self._parked[parked]
         self._give_back(parked.granted)
 
@@ -479,8 +514,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._order.turns:
             self._send(outgoing)
         else:
-            held = _held(outgoing)
-            self._order.end(self._order.take_turn(held), outgoing, held)
+            size = held(outgoing)
+            self._order.end(self._order.take_turn(size), outgoing, size)
 
     def _send_due(self) -> None:
         for outgoing in self._order.due():
@@ -537,11 +572,11 @@ class Connection(asyncio.BufferedProtocol):
         if may_serve and self._is_full:
             # Sending made room: go on with what is here already.
             self._is_full = False
-            self._end_turn()
+            self._queue()
         self._read_or_not(may_serve)
 
     def _read_or_not(self, may_serve: bool) -> None:
-        wanted = may_serve and not self._is_turn_over and not self._is_denied
+        wanted = may_serve and not self._is_queued and not self._is_denied
         if not wanted:
             self._frame_since = None
         elif self._frame_since is None and self._inlet.is_partial:
@@ -553,18 +588,13 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _end_turn(self) -> None:
-        """Let others go first; frames that are here already wait until then."""
-        if not self._is_turn_over:
-            self._is_turn_over = True
-            self._loop.call_soon(self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._is_turn_over = False
-        if not self._is_over:
-            self._serve_frames()
-
-
-def _held(outgoing: Outgoing) -> int:
-    """Return the memory that a reply holds while it waits; file slices hold none."""
-    return sum(length_of(chunk) for chunk in outgoing.chunks if not is_file(chunk))
+    def _queue(self) -> None:
+        """Wait for a turn; frames that are here already wait until then."""
+        if self._is_queued:
+            return
+        self._is_queued = True
+        turns = self._turns
+        is_prompt = turns.now() - self._backlogged_at >= BACKLOG_MEMORY_S and (
+            self._inlet.only_frame(self._serving.limits.frame_bytes_max) > 0
+        )
+        turns.wait(self, is_prompt=is_prompt)

@@ -22,13 +22,14 @@ class Expiry(enum.Enum):
 class Deadlines(msgspec.Struct, frozen=True):
     """How long is too long, in milliseconds.
 
-    A frame has ``frame_ms`` from its first byte and more the longer it is: whoever sends at
-    least ``frame_bytes_per_second`` is never cut off.
+    A frame has ``frame_ms`` from its first byte, and more the longer it is: a client that sends at
+    least ``frame_bytes_per_second`` is never cut off. A client that sends nothing for ``frame_ms``
+    in the middle of a frame is cut off, whatever length it announced.
     """
 
     idle_ms: int = 600_000
     frame_ms: int = 30_000
-    frame_bytes_per_second: int = 16 * 1024
+    frame_bytes_per_second: int = 128 * 1024
 
     def frame_limit_ms(self, size: int) -> int:
         """Return how long a frame of ``size`` bytes may take to arrive."""
@@ -54,8 +55,10 @@ class Activity(msgspec.Struct, frozen=True):
 def expiry_of(activity: Activity, deadlines: Deadlines, now: Millis) -> Expiry | None:
     """Say which deadline a connection has missed, if any. ``idle_ms`` below 0 is never."""
     since = activity.frame_since
-    if since is not None and now - since >= deadlines.frame_limit_ms(activity.frame_size):
-        return Expiry.SLOW_FRAME
+    if since is not None:
+        is_slow = now - since >= deadlines.frame_limit_ms(activity.frame_size)
+        if is_slow or now - max(since, activity.last_active) >= deadlines.frame_ms:
+            return Expiry.SLOW_FRAME
     if deadlines.idle_ms < 0 or now - activity.last_active < deadlines.idle_ms:
         return None
     if activity.sending:

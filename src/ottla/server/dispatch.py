@@ -14,10 +14,20 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.api.error_reply import error_reply
-from ottla.api.replies import Answer, Body, Chunk, NoReply, Reply, Result, length_of
+from ottla.api.replies import (
+    LARGE_BYTES,
+    Answer,
+    Body,
+    Chunk,
+    Handled,
+    NoReply,
+    Result,
+    Steps,
+    length_of,
+)
 from ottla.api.routes import Caller, Quick, Route, Routes
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import decode_prefix
+from ottla.protocol.codec import decode_prefix, decode_steps, encode_steps
 from ottla.protocol.codec.layout import has_records
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault, UnsupportedVersion
@@ -56,6 +66,8 @@ class Call(msgspec.Struct):
     message: Message | None
     holds_frame: bool
     """Whether an unfinished handler may still look into the frame."""
+    is_large: bool = False
+    """Whether the message is still to be decoded, by `Dispatcher.decode_steps`."""
 
 
 class Outgoing(NamedTuple):
@@ -99,12 +111,40 @@ class Dispatcher(msgspec.Struct, frozen=True):
             return self._hidden(request)
         if route.raw:
             return Call(request, route, None, route.keeps_body)
+        if len(request.body) >= LARGE_BYTES:
+            return Call(request, route, None, holds_frame=True, is_large=True)
         # What stands behind the last field is not looked at, as in Kafka: librdkafka sends three
         # bytes too many when it asks for all topics.
         message, _ = decode_prefix(request_class(key), version, request.body)
         return Call(request, route, message, route.keeps_body and _has_records(key, version))
 
-    def call(self, caller: Caller, call: Call) -> Reply:
+    def decode_steps(self, call: Call) -> Steps[None]:
+        """Decode the message of a large request; `call` may follow.
+
+        Raises:
+            ProtocolFault: as `open`.
+        """
+        request = call.request
+        steps = decode_steps(request_class(request.key), request.version, request.body)
+        call.message, _ = yield from steps
+        call.holds_frame = call.route.keeps_body and _has_records(request.key, request.version)
+        call.is_large = False
+
+    def encode_steps(self, call: Call, result: Result) -> Steps[Result]:
+        """Encode a result that may be large; `settle` then has nothing left to encode.
+
+        Raises:
+            ValueError: the result cannot be encoded.
+        """
+        body = result.body if isinstance(result, Answer) else result
+        if not isinstance(body, Message):
+            return result
+        out = bytearray()
+        yield from encode_steps(out, body, call.request.version)
+        chunks: list[Chunk] = [out]
+        return replace(result, body=chunks) if isinstance(result, Answer) else chunks
+
+    def call(self, caller: Caller, call: Call) -> Handled:
         """Run the handler as far as it goes by itself. Whatever it raises becomes a reply.
 
         Raises:
@@ -228,3 +268,13 @@ def _has_records(key: ApiKey, version: int) -> bool:
 def printable(text: str | None) -> str:
     """Return a stranger's text for a log line: one line, no control characters, bounded."""
     return "null" if text is None else repr(text[:_TEXT_MAX])
+
+
+def token_reply(handshake: Handshake, caller: Caller, frame: memoryview) -> Outgoing:
+    """Answer an authentication token that is a whole frame, with a frame of the same kind."""
+    result = handshake.take_token(caller, bytes(frame))
+    answer = result if isinstance(result, Answer) else Answer(result)
+    assert not isinstance(answer.body, Message), "a bare token has no message"
+    chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)
+    length = sum(map(length_of, chunks)).to_bytes(4, "big")
+    return Outgoing((length, *chunks) if chunks else (), answer.throttle_ms, answer.close)

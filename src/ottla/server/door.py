@@ -21,8 +21,9 @@ import msgspec
 
 from ottla.runtime.ports import Address
 from ottla.server.admission import Admission, Admitted, Refusal
-from ottla.server.connection import Connection, Serving
+from ottla.server.connection import Connection
 from ottla.server.dispatch import printable
+from ottla.server.serving import Serving
 
 log = logging.getLogger(__name__)
 

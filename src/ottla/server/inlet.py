@@ -4,9 +4,11 @@
              0     start                  end                  len(buffer)
 
 The kernel writes straight into `Inlet.room`, which is never empty; nothing is parsed until a
-whole length, then a whole frame, is there. The buffer is `BUFFER_BYTES` and reused; a larger
-frame gets one of exactly its size, which is kept for the next if it is not too large. While no
-bytes are under way it may be let go (`Inlet.let_go`): an idle connection holds no memory.
+whole length, then a whole frame, is there. The buffer is `BUFFER_BYTES` and reused. For a larger
+frame it doubles each time that it is full, up to the size of the frame: an announced length costs
+no memory, only bytes that arrived do, and each is copied once on average. A buffer is kept for the
+next frame if it is not too large. The buffer of a quiet connection is given up (`Inlet.let_go`), or
+cut to the bytes of its unfinished frame.
 
 A frame taken is a view into the buffer. It is good until the next `room`, or for ever after
 `hand_over`, which makes the buffer the holder's and the connection begin another one.
@@ -69,7 +71,8 @@ class Inlet:
 
     def room(self) -> memoryview:
         """Return where to write what comes next; never empty."""
-        if self._end == len(self._buffer) or self._start + self._need > len(self._buffer):
+        size: cython.Py_ssize_t = len(self._buffer)
+        if self._end == size or (self._start and self._start + self._need > size):
             self._make_room()
         return self._view[self._end :]
 
@@ -120,20 +123,21 @@ class Inlet:
         self._replace(0)
 
     def let_go(self) -> None:
-        """Drop the buffer of a connection that has nothing under way; else do nothing."""
-        if not self.is_partial and self._buffer:
+        """Give up the buffer of a quiet connection, all but the bytes of an unfinished frame."""
+        if len(self._buffer) > self._end - self._start:
             self._replace(0)
 
     def _make_room(self) -> None:
         pending = self._end - self._start
-        wanted = max(self._need, BUFFER_BYTES)
-        if wanted <= len(self._buffer) <= KEPT_BYTES_MAX and pending < len(self._buffer):
+        if self._start and BUFFER_BYTES <= len(self._buffer) <= KEPT_BYTES_MAX:
             # Slices of one memoryview, moved as by memmove: overlapping is fine.
             self._view[:pending] = self._view[self._start : self._end]
             self._start, self._end = 0, pending
+        elif pending >= self._need:
+            # Full of frames not taken yet, while the connection waits for its turn.
+            self._replace(pending + BUFFER_BYTES)
         else:
-            # Full of frames not taken yet happens only while reading is paused; still have room.
-            self._replace(wanted if pending < wanted else pending + BUFFER_BYTES)
+            self._replace(max(BUFFER_BYTES, min(self._need, 2 * pending)))
 
     def _replace(self, size: int) -> None:
         pending = self._view[self._start : self._end]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -21,14 +21,16 @@ from ottla.runtime.ports import Address, Clock, Listener, Network
 from ottla.runtime.supervisor import is_failing
 from ottla.server.admission import Admission, Limits
 from ottla.server.api_versions import ApiVersions, Features, no_features
-from ottla.server.connection import ConnectionLimits, Serving, Tasks
 from ottla.server.deadlines import Deadlines, expiry_of
 from ottla.server.departures import Departures
 from ottla.server.dispatch import Dispatcher
 from ottla.server.door import Door, Entrance
 from ottla.server.events import NoEvents, ServerEvents
 from ottla.server.handshake import Handshake
+from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
+from ottla.server.serving import ConnectionLimits, Serving, Tasks
+from ottla.server.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +80,19 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What the servers of one node share: places, memory for large requests, who counts, and who
-    is told when a connection is gone.
+    """What the servers of one node share: places, memory for large requests, turns on the event
+    loop, the counters, and the functions to call when a connection closes.
+
+    ``release_memory`` gives free memory back to the operating system, off the event loop.
     """
 
     admission: Admission = msgspec.field(default_factory=lambda: Admission(Limits()))
     memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
     events: ServerEvents = msgspec.field(default_factory=NoEvents)
     departures: Departures = msgspec.field(default_factory=Departures)
+    turns: Turns = msgspec.field(default_factory=Turns)
+    release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
+    release_memory: Callable[[], Awaitable[None]] | None = None
 
 
 class Server:
@@ -103,16 +110,28 @@ class Server:
         self._network = network
         self._clock = clock
         self._specs = specs
+        # Other listeners than those it starts with, once `serve` was called.
+        self._wanted: Sequence[ListenerSpec] | None = None
+        self._changed = asyncio.Event()
         self._shared = shared or Shared()
         self._settings = settings or ServerSettings()
         self._listeners: dict[str, Listener] = {}
-        self._doors: dict[Door, None] = {}
+        # Each with the name of its listener.
+        self._doors: dict[Door, str] = {}
         self._emptied: asyncio.Future[None] | None = None
 
     @property
     def addresses(self) -> Mapping[str, Address]:
         """Where each listener really listens, by name. Empty before it is ready."""
         return {name: listener.address for name, listener in self._listeners.items()}
+
+    def serve(self, specs: Sequence[ListenerSpec]) -> None:
+        """Listen on these from now on: others are closed with their connections, new ones opened.
+
+        A listener that is open stays as it is. One that cannot be opened is logged.
+        """
+        self._wanted = specs
+        self._changed.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Listen until cancelled, then drain.
@@ -132,12 +151,15 @@ class Server:
     async def _serve(self, tasks: Tasks, ready: Callable[[], None]) -> None:
         try:
             for spec in self._specs:
-                self._listeners[spec.name] = await self._listen(spec, tasks)
-                log.info("listening name=%s address=%s", spec.name, self.addresses[spec.name])
+                await self._open(spec, tasks)
+            await self._follow(tasks)
             ready()
             while True:
-                await asyncio.sleep(self._settings.sweep_ms / 1000)
-                await self._sweep(self._clock.monotonic())
+                if await self._wait_changed(self._settings.sweep_ms / 1000):
+                    await self._follow(tasks)
+                else:
+                    await self._sweep(self._clock.monotonic())
+                    await self._release_memory(self._clock.monotonic())
         except asyncio.CancelledError as cancelled:
             # A node that failed answers nobody any more: it gets out of the way at once, so that
             # its clients and peers turn to others.
@@ -147,6 +169,38 @@ class Server:
             await self._stop_listening()
             for door in list(self._doors):
                 _end(door, "stopped")
+
+    async def _open(self, spec: ListenerSpec, tasks: Tasks) -> None:
+        self._listeners[spec.name] = await self._listen(spec, tasks)
+        log.info("listening name=%s address=%s", spec.name, self.addresses[spec.name])
+
+    async def _wait_changed(self, seconds: float) -> bool:
+        """Wait until other listeners are wanted; False when time is up."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _follow(self, tasks: Tasks) -> None:
+        """Close what is not wanted any more, open what is not open yet."""
+        self._changed.clear()
+        if self._wanted is None:
+            return
+        wanted = {spec.name: spec for spec in self._wanted}
+        for name in [name for name in self._listeners if name not in wanted]:
+            await self._listeners.pop(name).close()
+            log.info("listener closed name=%s", name)
+            for door in [door for door, of in self._doors.items() if of == name]:
+                _end(door, "listener closed")
+        for name, spec in wanted.items():
+            if name in self._listeners:
+                continue
+            try:
+                await self._open(spec, tasks)
+            except OSError as error:
+                log.warning("listener not opened name=%s reason=%s", name, error)
 
     async def _listen(self, spec: ListenerSpec, tasks: Tasks) -> Listener:
         shared = self._shared
@@ -161,20 +215,24 @@ class Server:
             events=shared.events,
             tasks=tasks,
             handshake=spec.handshake,
+            turns=shared.turns,
+            release=shared.release,
         )
+
+        def came(door: Door) -> None:
+            self._doors[door] = spec.name
 
         def left(door: Door) -> None:
             self._left(door)
             shared.departures.gone(spec.name, door.peer)
+            shared.release.connection_closed()
 
-        entrance = Entrance(serving, shared.admission, spec.tls, self._came, left)
-        if spec.handed_over is None:
+        entrance = Entrance(serving, shared.admission, spec.tls, came, left)
+        # A socket handed over is closed with its listener, which may be opened again.
+        if spec.handed_over is None or spec.handed_over.fileno() < 0:
             return await self._network.listen(spec.address, lambda: Door(entrance))
         network: SocketNetwork = self._network  # type: ignore[assignment]
         return await network.listen_on(spec.handed_over, lambda: Door(entrance))
-
-    def _came(self, door: Door) -> None:
-        self._doors[door] = None
 
     def _left(self, door: Door) -> None:
         self._doors.pop(door, None)
@@ -202,6 +260,12 @@ class Server:
             connection.end(expiry.value)
         elif now - activity.last_active >= BUFFER_IDLE_MS:
             connection.let_go_of_buffer()
+
+    async def _release_memory(self, now: Millis) -> None:
+        """Give free memory back if enough was freed for it."""
+        shared = self._shared
+        if shared.release_memory is not None and shared.release.is_due(now):
+            await shared.release_memory()
 
     # -- stopping --------------------------------------------------------------
 

@@ -1,0 +1,31 @@
+"""A request whose reply is not known yet, and what replies hold in memory."""
+
+import asyncio
+
+import msgspec
+
+from ottla.api.replies import Result, is_file, length_of
+from ottla.api.routes import Caller
+from ottla.server.dispatch import Call, Outgoing
+from ottla.server.reply_order import Turn
+
+
+class Parked(msgspec.Struct, eq=False):
+    """A request whose handler has not finished. ``granted`` is memory to be given back.
+
+    ``since`` is when it was read, in the loop's time. ``is_long`` says that its reply may
+    be long and is encoded in steps.
+    """
+
+    call: Call
+    caller: Caller
+    turn: Turn[Outgoing]
+    granted: int
+    since: float
+    is_long: bool = False
+    work: "asyncio.Future[Result] | asyncio.Task[None] | None" = None
+
+
+def held(outgoing: Outgoing) -> int:
+    """Return the memory that a reply holds while it waits; file slices hold none."""
+    return sum(length_of(chunk) for chunk in outgoing.chunks if not is_file(chunk))

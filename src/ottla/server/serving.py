@@ -1,0 +1,58 @@
+"""What the connections of one listener share, and the limits of each."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Protocol
+
+import msgspec
+
+from ottla.runtime.ports import Clock
+from ottla.server.dispatch import Dispatcher
+from ottla.server.events import ServerEvents
+from ottla.server.gathering import Gathering
+from ottla.server.handshake import Handshake
+from ottla.server.memory_release import MemoryRelease
+from ottla.server.request_memory import RequestMemory
+from ottla.server.turns import Turns
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """What one connection may hold before it is not read any more.
+
+    ``in_flight_max`` requests whose replies have not left, ``in_flight_bytes_max`` of memory
+    held for them, ``unsent_bytes_max`` of replies that the client does not take. Each may be
+    exceeded by the one request that reaches it.
+    """
+
+    frame_bytes_max: int = 100 * 1024 * 1024  # socket.request.max.bytes
+    in_flight_max: int = 100
+    in_flight_bytes_max: int = 128 * 1024 * 1024
+    unsent_bytes_max: int = 1024 * 1024
+
+
+class Tasks(Protocol):
+    """Whoever awaits what a connection starts; a ``TaskGroup`` is one."""
+
+    def create_task(self, coro: Coroutine[object, object, None], /) -> "asyncio.Task[None]":
+        """Start a task that its owner awaits."""
+        ...
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """What all connections of one listener share."""
+
+    dispatcher: Dispatcher
+    memory: RequestMemory
+    limits: ConnectionLimits
+    clock: Clock
+    events: ServerEvents
+    tasks: Tasks
+    handshake: Callable[[], Handshake] | None = None
+    gathering: Gathering = msgspec.field(default_factory=Gathering)
+    turns: Turns = msgspec.field(default_factory=Turns)
+    release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
+
+    @property
+    def listener(self) -> str:
+        """The listener's name."""
+        return self.dispatcher.listener

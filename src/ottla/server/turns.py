@@ -1,0 +1,181 @@
+"""Share the event loop's time between connections.
+
+    poll sockets, serve new requests for TURN_S -> drain each queue for TURN_S -> poll sockets ...
+
+A connection whose request arrives while the turn has time left is served at once. Otherwise the
+connection waits here, and the loop polls its sockets before each turn. There are two queues:
+
+    prompt    connections with one request that have not used up a slice lately
+    backlog   connections that pipeline, and large requests that are served in steps
+
+Both get `TURN_S` in every turn, so neither starves, and a client that sends one request at a time
+waits behind clients like itself, not behind thousands of pipelined requests. Each entry runs for at
+most one slice (`SLICE_S`, checked after each request or step) and then goes to the back.
+
+Each connection is queued at most once and each large request belongs to one connection, so the
+queues are bounded by the number of connections.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.api.replies import Steps
+
+T = TypeVar("T")
+
+TURN_S: Final = 0.005
+"""Time for requests between two polls of the sockets: for each queue, and for new arrivals."""
+SLICE_S: Final = 0.002
+"""Time that one connection or large request gets before the next one runs."""
+BACKLOG_MEMORY_S: Final = 1.0
+"""A connection that used up a slice this recently waits in the backlog, not among the prompt."""
+
+QUICK_PER_LOOK: Final = 16
+"""Requests on a fast path that are served for one look at the clock."""
+
+
+class Done(NamedTuple, Generic[T]):
+    """The result of steps that have ended."""
+
+    result: T
+
+
+class Runnable(Protocol):
+    """An entry of a queue."""
+
+    def run_slice(self) -> None:
+        """Run for one slice; the entry queues itself again if it has more to do."""
+        ...
+
+
+class Turns:
+    """The queues of one event loop. ``now`` and ``call_soon`` are the loop's, in seconds."""
+
+    def __init__(
+        self,
+        now: Callable[[], float] | None = None,
+        call_soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        self._now = now
+        self._call_soon = call_soon
+        self._began = 0.0  # the turn
+        self.last = 0.0  # when the last request was taken or done
+        self.unseen = 0  # quick requests since the clock was looked at; see `has_time_for_quick`
+        self._is_scheduled = False
+        self._prompt: deque[Runnable] = deque()
+        self._backlog: deque[Runnable] = deque()
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        if self._now is None:
+            loop = asyncio.get_running_loop()
+            self._now, self._call_soon = loop.time, loop.call_soon
+        return self._now()
+
+    def is_spent(self) -> bool:
+        """Say whether this turn has no time left for a request that arrives now.
+
+        The loop does not say when it polls, and a callback per turn would cost more than a small
+        request. So a turn also ends where no request came for `TURN_S`; under steady load one
+        request in every `TURN_S` is queued, and the queue runs right after the next poll.
+        """
+        now = self.now()
+        if now - self.last >= TURN_S and not self._is_scheduled:
+            self._began = now
+        self.last = now
+        return now - self._began >= TURN_S
+
+    def has_time_for_quick(self) -> bool:
+        """Say whether this turn has time for a request on a fast path, which takes microseconds.
+
+        Looking at the clock, or calling this, for each would cost a few percent of it. So a
+        connection counts in ``unseen`` and calls this for one of `QUICK_PER_LOOK`.
+        """
+        self.unseen = 0
+        return not self.is_spent()
+
+    def served(self, now: float) -> None:
+        """Note that a slice ended: time spent on a slow request is not a pause between requests."""
+        self.last = now
+
+    def wait(self, entry: Runnable, *, is_prompt: bool) -> None:
+        """Queue ``entry``. The caller queues it at most once at a time."""
+        (self._prompt if is_prompt else self._backlog).append(entry)
+        now = self.now()
+        if not self._is_scheduled:
+            self._schedule()
+        self.last = now
+
+    async def complete(self, steps: Steps[T]) -> T:
+        """Run ``steps`` to the end, a slice at a time, and return the result.
+
+        Cancelling closes ``steps``.
+        """
+        work: _Work[T] = _Work(self, steps)
+        self.wait(work, is_prompt=False)
+        try:
+            return await work.done
+        finally:
+            steps.close()
+
+    def begin(self, steps: Steps[T]) -> Steps[T] | Done[T]:
+        """Run ``steps`` for one slice; return the result if that was enough, else ``steps``."""
+        stop = self.now() + SLICE_S
+        try:
+            while True:
+                next(steps)
+                if self.now() >= stop:
+                    return steps
+        except StopIteration as end:
+            return Done(end.value)
+
+    def describe(self) -> dict[str, int]:
+        """Return how many entries wait in each queue."""
+        return {"prompt": len(self._prompt), "backlog": len(self._backlog)}
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        assert self._call_soon is not None
+        self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Run both queues, then give new arrivals a turn of their own if any entry is left."""
+        self._is_scheduled = False
+        for queue in (self._prompt, self._backlog):
+            self._drain(queue)
+        self._began = self.last = self.now()
+        if not self._is_scheduled and (self._prompt or self._backlog):
+            self._schedule()
+
+    def _drain(self, queue: deque[Runnable]) -> None:
+        # Entries that queue themselves again wait for the next turn, as long as time is left too.
+        stop = self.now() + TURN_S
+        for _ in range(len(queue)):
+            queue.popleft().run_slice()
+            if self.now() >= stop:
+                return
+
+
+class _Work(Generic[T]):
+    """Steps on their way, one slice at a time."""
+
+    def __init__(self, turns: Turns, steps: Steps[T]) -> None:
+        self.done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._turns = turns
+        self._steps = steps
+
+    def run_slice(self) -> None:
+        """Step until the slice is over or the work is done."""
+        if self.done.done():
+            return
+        try:
+            found = self._turns.begin(self._steps)
+        except Exception as error:  # noqa: BLE001 - `Turns.complete` raises it
+            self.done.set_exception(error)
+            return
+        if isinstance(found, Done):
+            self.done.set_result(found.result)
+        else:
+            self._turns.wait(self, is_prompt=False)
