@@ -31,8 +31,11 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 
-IN_FLIGHT_MAX: Final = 10_000
-"""Topics on their way at once; a client that asks for more is told that they are unknown."""
+IN_FLIGHT_MAX: Final = 1000
+"""Topics on their way at once. Further ones are answered as unknown; the client asks again."""
+TOPICS_PER_REQUEST: Final = 10
+"""Topics that one CreateTopics asks for: creating each takes milliseconds, on the controller and on
+every replica, and other clients are served in between."""
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> CreatableTopic:
@@ -132,11 +135,17 @@ class TopicCreation:
             self._wake.clear()
             while self._wanted:
                 caller = next(iter(self._wanted))
-                topics = self._wanted.pop(caller)
+                topics = self._next(caller)
                 try:
                     await self._create(caller, topics)
                 finally:
                     self._in_flight.difference_update(topics)
+
+    def _next(self, caller: Caller) -> list[str]:
+        wanted = self._wanted.pop(caller)
+        if len(wanted) > TOPICS_PER_REQUEST:
+            self._wanted[caller] = wanted[TOPICS_PER_REQUEST:]
+        return wanted[:TOPICS_PER_REQUEST]
 
     async def _create(self, caller: Caller, topics: list[str]) -> None:
         request = CreateTopicsRequest([self._describe(topic) for topic in topics], self._timeout_ms)

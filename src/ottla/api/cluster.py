@@ -10,7 +10,13 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+)
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from ottla.api.replies import Steps, batched, collect, finish
 from ottla.api.routes import Caller, Route
 from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
@@ -70,57 +76,87 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     def routes(self) -> tuple[Route, ...]:
         """Return the part of a route table that describes the cluster."""
         return (
-            Route(ApiKey.METADATA, self.on_metadata),
+            Route(ApiKey.METADATA, self.metadata_steps),
             Route(ApiKey.DESCRIBE_CLUSTER, self.on_describe_cluster),
         )
 
     def on_metadata(
         self, caller: Caller, request: MetadataRequest, version: int
     ) -> MetadataResponse:
-        """Describe brokers and topics.
+        """Describe brokers and topics without a break.
+
+        Raises:
+            InvalidRequest: as `metadata_steps`.
+        """
+        return finish(self.metadata_steps(caller, request, version))
+
+    def metadata_steps(
+        self, caller: Caller, request: MetadataRequest, version: int
+    ) -> Steps[MetadataResponse]:
+        """Describe brokers and topics, all from one image.
 
         Raises:
             InvalidRequest: topics without a name, or by id, in a version that has no such thing.
         """
         image = self.image()
-        alive = [
-            broker for broker in image.cluster.unfenced() if caller.listener in broker.listeners
-        ]
+        alive = _reachable(image, caller.listener)
         return MetadataResponse(
             brokers=[_metadata_broker(broker, caller.listener) for broker in alive],
             cluster_id=self.cluster_id,
             controller_id=_any_broker(alive, self.controller_id()),
-            topics=self._topics(image, caller, request, version),
+            topics=(yield from self._topics(image, caller, request, version)),
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            ),
         )
 
     def _topics(
         self, image: Image, caller: Caller, request: MetadataRequest, version: int
-    ) -> list[MetadataResponseTopic]:
-        view = TopicView(image, caller.listener, version)
+    ) -> Steps[list[MetadataResponseTopic]]:
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        view = TopicView(image, caller.listener, version, operations)
         asked = request.topics
         if asked is None or (version == 0 and not asked):
-            return [view.topic(image.topics.by_id[image.topics.ids[n]]) for n in view.names()]
-        if version < _TAKES_IDS and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
-            raise InvalidRequest(f"Metadata v{version} asks for topics by name alone")
-        ids = dict.fromkeys(t.topic_id for t in asked if t.topic_id != ZERO_UUID)
+            known = image.topics
+            found = (view.topic(known.by_id[known.ids[name]]) for name in view.names())
+            return (yield from collect(found, _cost))
+        names: dict[str, None] = {}
+        ids: dict[Uuid, None] = {}
+        for group in batched(asked):
+            for item in group:
+                if version < _TAKES_IDS and (item.name is None or item.topic_id != ZERO_UUID):
+                    raise InvalidRequest(f"Metadata v{version} asks for topics by name alone")
+                if item.topic_id != ZERO_UUID:
+                    ids[item.topic_id] = None
+                else:
+                    names[item.name or ""] = None
+            yield
         if ids:
-            return [view.by_id(topic_id) for topic_id in ids]
-        names = dict.fromkeys(item.name or "" for item in asked)
-        unknown = [n for n in names if n not in image.topics.ids and is_topic_name(n)]
-        if unknown and request.allow_auto_topic_creation:
-            self.create(caller, unknown)
-        return [view.named(name) for name in names]
+            return (yield from collect(map(view.by_id, ids), _cost))
+        if request.allow_auto_topic_creation:
+            yield from self._create_unknown(image, caller, names)
+        return (yield from collect(map(view.named, names), _cost))
+
+    def _create_unknown(self, image: Image, caller: Caller, names: Iterable[str]) -> Steps[None]:
+        for group in batched(names):
+            unknown = [n for n in group if n not in image.topics.ids and is_topic_name(n)]
+            if unknown:
+                self.create(caller, unknown)
+            yield
 
     def on_describe_cluster(
         self, caller: Caller, request: DescribeClusterRequest, version: int
     ) -> DescribeClusterResponse:
         """Describe the nodes of the kind that this listener serves."""
         if request.endpoint_type != self.kind:
-            return _wrong_kind(request.endpoint_type)
+            return _wrong_kind(request.endpoint_type, version)
         image = self.image()
+        asks_operations = request.include_cluster_authorized_operations
+        operations = CLUSTER_OPERATIONS if asks_operations else NOT_ASKED
         if self.kind == CONTROLLERS:
             return DescribeClusterResponse(
                 error_message=None,
+                cluster_authorized_operations=operations,
                 endpoint_type=CONTROLLERS,
                 cluster_id=self.cluster_id,
                 controller_id=self.controller_id(),
@@ -135,19 +171,38 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         shown = brokers if version >= 2 and request.include_fenced_brokers else alive
         return DescribeClusterResponse(
             error_message=None,
+            cluster_authorized_operations=operations,
             cluster_id=self.cluster_id,
             controller_id=_any_broker(alive, self.controller_id()),
             brokers=[_described(broker, caller.listener) for broker in shown],
         )
 
 
-def _wrong_kind(asked: int) -> DescribeClusterResponse:
-    code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+def _cost(topic: MetadataResponseTopic) -> int:
+    return 1 + len(topic.partitions)
+
+
+def _wrong_kind(asked: int, version: int) -> DescribeClusterResponse:
+    # A client of version 0 cannot name a kind, and does not know the code for the wrong one.
+    code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if version else ErrorCode.INVALID_REQUEST
     if asked not in (BROKERS, CONTROLLERS):
         code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     return DescribeClusterResponse(
         error_code=code, error_message="this listener describes another kind of node"
     )
+
+
+def _reachable(image: Image, listener: str) -> list[BrokerRegistration]:
+    """Return the brokers that a client is told of: all that are unfenced, else all there are.
+
+    After a restart of the whole cluster every broker is fenced for a while. A client that is
+    given an empty list takes it for the cluster: librdkafka then drops every address it has, the
+    bootstrap servers included, and a synchronous commit waits for a coordinator for ever.
+    """
+    found = image.cluster.unfenced()
+    if not found:
+        found = [image.cluster.brokers[each] for each in sorted(image.cluster.brokers)]
+    return [broker for broker in found if listener in broker.listeners]
 
 
 def _any_broker(alive: list[BrokerRegistration], preferred: int) -> int:
@@ -183,6 +238,8 @@ class TopicView(msgspec.Struct, frozen=True):
     image: Image
     listener: str
     version: int
+    operations: int = NOT_ASKED
+    """What the client may do to topics, where it asks."""
 
     def names(self) -> list[str]:
         """Return the names of all topics, ascending."""
@@ -199,12 +256,18 @@ class TopicView(msgspec.Struct, frozen=True):
         """Describe a topic by its name."""
         found = self.image.topics.named(name)
         if found is None:
-            return MetadataResponseTopic(unknown_code(name), name, is_internal=is_internal(name))
+            return MetadataResponseTopic(
+                unknown_code(name),
+                name,
+                is_internal=is_internal(name),
+                topic_authorized_operations=self.operations,
+            )
         return self.topic(found)
 
     def topic(self, topic: Topic) -> MetadataResponseTopic:
         """Describe a topic that is there."""
         return MetadataResponseTopic(
+            topic_authorized_operations=self.operations,
             name=topic.name,
             topic_id=topic.id,
             is_internal=is_internal(topic.name),

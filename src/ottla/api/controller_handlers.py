@@ -1,11 +1,12 @@
 """The controller listener's own requests: each is submitted as a decision of the one table."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ottla.api.controller_table import DECISIONS, Ask, Desk
+from ottla.api.controller_table import DECISIONS, Ask, Decider, Desk, restore_reply
 from ottla.api.routes import Caller, Route
 from ottla.controller import elections
 from ottla.controller.decision import Decision
@@ -22,10 +23,11 @@ from ottla.raft.core.messages import VoterChangeReply
 from ottla.runtime.late import LateModule
 
 if TYPE_CHECKING:
-    from ottla.controller import features
+    from ottla.controller import features, once
     from ottla.protocol.messages import update_features
 else:
     features = LateModule("ottla.controller.features")
+    once = LateModule("ottla.controller.once")
     update_features = LateModule("ottla.protocol.messages.update_features")
 
 
@@ -92,13 +94,20 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
         async def handle(caller: Caller, request: Message, version: int) -> Message:
             def decide(moment: Moment) -> Decision[Message]:
-                found: Decision[Message] = decider(Ask(self.desk, caller, request, version, moment))
-                return found
+                return self._once(key, Ask(self.desk, caller, request, version, moment), decider)
 
             reply: Message = await self.controller.submit(decide)
             return reply
 
         return handle
+
+    def _once(self, key: ApiKey, ask: Ask, decider: Decider) -> Decision[Message]:
+        """Decide, unless an earlier attempt of the same forwarded request was decided."""
+        if ask.caller.request is None:
+            return decider(ask)
+        return once.decide_once(
+            ask.image, key, ask.caller.request, lambda: decider(ask), partial(restore_reply, ask)
+        )
 
     async def on_elect_leaders(
         self, caller: Caller, request: ElectLeadersRequest, version: int
@@ -107,11 +116,14 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         unclean = elections.unclean_partitions(self.controller.committed_image, request)
         found = await self.recoveries.find(unclean) if unclean else {}
 
-        def decide(moment: Moment) -> Decision[ElectLeadersResponse]:
-            settings = self.desk.settings
-            decision = elections.decide_elect_leaders(moment.image, request, settings, found)
-            self.recoveries.note(moment.image, decision.records)
+        def decide_election(ask: Ask) -> Decision[Message]:
+            decision = elections.decide_elect_leaders(ask.image, request, ask.settings, found)
+            self.recoveries.note(ask.image, decision.records)
             return decision
+
+        def decide(moment: Moment) -> Decision[Message]:
+            ask = Ask(self.desk, caller, request, version, moment)
+            return self._once(ApiKey.ELECT_LEADERS, ask, decide_election)
 
         response: ElectLeadersResponse = await self.controller.submit(decide)
         return response

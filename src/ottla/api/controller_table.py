@@ -57,6 +57,9 @@ else:
     topics = LateModule("ottla.controller.topics")
 
 
+_NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
 class TokenSettings(msgspec.Struct, frozen=True):
     """The ``delegation.token.*`` keys; without a secret there are no tokens."""
 
@@ -74,6 +77,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     liveness: Liveness
     random: Random
     tokens: TokenSettings = TokenSettings()
+    has_authorizer: bool = False
+    """Whether ACLs are enforced; where they are not, none is taken."""
     # How many changes of partitions a caller may still make (KIP-599).
     quota: "Callable[[Caller], topics.Quota]" = lambda caller: topics.unlimited
 
@@ -169,7 +174,54 @@ def _unregister_broker(ask: Ask) -> Decision[Message]:
     return decision
 
 
+def _create_acls(ask: Ask) -> Decision[Message]:
+    if not ask.desk.has_authorizer:
+        return acls.refuse_create_acls(ask.request)
+    return acls.decide_create_acls(ask.image, ask.request, ask.desk.random)
+
+
+def _delete_acls(ask: Ask) -> Decision[Message]:
+    if not ask.desk.has_authorizer:
+        return acls.refuse_delete_acls(ask.request)
+    return acls.decide_delete_acls(ask.image, ask.request)
+
+
+# Nobody who talks to a controller directly has logged in: only forwarded requests about tokens
+# are decided, since a broker forwards those of clients that have.
+
+
+def _create_token(ask: Ask) -> Decision[Message]:
+    if not ask.caller.is_forwarded:
+        requester = tokens.parse_principal(ask.caller.principal)
+        return Decision([], tokens.refuse_create(ask.request, requester, _NOT_ALLOWED))
+    token_id = ask.desk.random.uuid()
+    return tokens.decide_create_delegation_token(ask.image, ask.request, token_id, ask.tokens)
+
+
+def _renew_token(ask: Ask) -> Decision[Message]:
+    if not ask.caller.is_forwarded:
+        return Decision([], tokens.refuse_renew(_NOT_ALLOWED))
+    return tokens.decide_renew_delegation_token(ask.image, ask.request, ask.tokens)
+
+
+def _expire_token(ask: Ask) -> Decision[Message]:
+    if not ask.caller.is_forwarded:
+        return Decision([], tokens.refuse_expire(_NOT_ALLOWED))
+    return tokens.decide_expire_delegation_token(ask.image, ask.request, ask.tokens)
+
+
 Decider = Callable[[Ask], Decision[Any]]
+
+
+def restore_reply(ask: Ask, reply: Message) -> Message:
+    """Fill in what is not kept of the reply to a request that is sent again."""
+    key = ApiKey(reply.SCHEMA.api_key or 0)
+    if key is ApiKey.CREATE_TOPICS:
+        return topics.restore_configs(ask.image, reply, ask.topics)  # type: ignore[arg-type]
+    if key is ApiKey.CREATE_DELEGATION_TOKEN:
+        return tokens.restore_hmac(reply, ask.tokens)  # type: ignore[arg-type]
+    return reply
+
 
 DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
     {
@@ -220,18 +272,10 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda ask: scram.decide_alter_user_scram_credentials(
             ask.image, ask.request
         ),
-        ApiKey.CREATE_ACLS: lambda ask: acls.decide_create_acls(
-            ask.image, ask.request, ask.desk.random
-        ),
-        ApiKey.DELETE_ACLS: lambda ask: acls.decide_delete_acls(ask.image, ask.request),
-        ApiKey.CREATE_DELEGATION_TOKEN: lambda ask: tokens.decide_create_delegation_token(
-            ask.image, ask.request, ask.desk.random.uuid(), ask.tokens
-        ),
-        ApiKey.RENEW_DELEGATION_TOKEN: lambda ask: tokens.decide_renew_delegation_token(
-            ask.image, ask.request, ask.tokens
-        ),
-        ApiKey.EXPIRE_DELEGATION_TOKEN: lambda ask: tokens.decide_expire_delegation_token(
-            ask.image, ask.request, ask.tokens
-        ),
+        ApiKey.CREATE_ACLS: _create_acls,
+        ApiKey.DELETE_ACLS: _delete_acls,
+        ApiKey.CREATE_DELEGATION_TOKEN: _create_token,
+        ApiKey.RENEW_DELEGATION_TOKEN: _renew_token,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_token,
     }
 )

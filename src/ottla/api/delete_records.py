@@ -10,7 +10,7 @@ import msgspec
 
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.partition_wait import PartitionWait, Subscribe
-from ottla.api.replies import Reply
+from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, finish
 from ottla.api.routes import Caller, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -51,22 +51,33 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
 
     def routes(self) -> tuple[Route, ...]:
         """Return the part of a route table that deletes records."""
-        return (Route(ApiKey.DELETE_RECORDS, self.handle),)
+        return (Route(ApiKey.DELETE_RECORDS, self.delete_steps),)
 
     def handle(self, caller: Caller, request: DeleteRecordsRequest, version: int) -> Reply:
-        """Move every log start that may be moved, then wait for the replicas of those."""
+        """Move log starts without a break, then wait."""
+        return finish(self.delete_steps(caller, request, version))
+
+    def delete_steps(
+        self, caller: Caller, request: DeleteRecordsRequest, version: int
+    ) -> Steps[Reply]:
+        """Move every log start that may be moved; return a reply that waits for the replicas.
+
+        Of a partition that is named twice the last offset counts, and it has one result.
+        """
         response = DeleteRecordsResponse()
         deletions: list[_Deletion] = []
         waits: dict[int, Subscribe] = {}
-        for topic in request.topics:
-            found = DeleteRecordsTopicResult(topic.name)
+        for name, offsets in _last_offsets(request).items():
+            found = DeleteRecordsTopicResult(name)
             response.topics.append(found)
-            for each in topic.partitions:
-                deletion, offset = self._delete(topic.name, each.partition_index, each.offset)
+            for index, asked in offsets.items():
+                deletion, offset = self._delete(name, index, asked)
                 if deletion.partition is not None:
                     waits[len(deletions)] = partial(deletion.partition.when_deleted, offset)
                 deletions.append(deletion)
                 found.partitions.append(deletion.result)
+                if not len(deletions) % ITEMS_PER_STEP:
+                    yield
         waiting = PartitionWait(lambda slot, code: deletions[slot].ended(code), lambda: response)
         return waiting.begin(waits, request.timeout_ms)
 
@@ -83,3 +94,18 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
             return _Deletion(result), Offset(offset)
         result.low_watermark = partition.low_watermark
         return _Deletion(result, partition), wanted
+
+
+def _last_offsets(request: DeleteRecordsRequest) -> dict[str, dict[int, int]]:
+    """Return the last offset of every partition, in order of first mention.
+
+    A topic without partitions is left out, as in Kafka.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        if not topic.partitions:
+            continue
+        offsets = found.setdefault(topic.name, {})
+        for each in topic.partitions:
+            offsets[each.partition_index] = each.offset
+    return found

@@ -5,22 +5,26 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.replies import Steps, collect, finish
 from ottla.api.routes import Caller, Route
 from ottla.config.describe import (
     Entry,
+    Source,
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
     describe_group,
+    describe_loggers,
     describe_topic,
 )
 from ottla.config.layers import Layers, Texts
-from ottla.controller.acls import describe_acls
-from ottla.controller.config_rules import ALL_BROKERS
+from ottla.controller.acls import describe_acls, refuse_describe_acls
+from ottla.controller.config_rules import node_id_of, own_layers
 from ottla.controller.quotas import describe_client_quotas
 from ottla.controller.scram import describe_user_scram_credentials
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
+from ottla.observability.loggers import Loggers
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import describe_configs as wire
@@ -34,6 +38,7 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from ottla.storage.partition_names import is_topic_name
 
 # What can be listed; version 0 of the API has the first of them alone.
 _LISTED: Final = (
@@ -59,11 +64,13 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
     node_id: int
     image: Callable[[], Image]
     static: Texts
+    has_authorizer: bool = False
+    loggers: Loggers = msgspec.field(default_factory=Loggers)
 
     def routes(self) -> tuple[Route, ...]:
         """Return their part of a client listener's routes."""
         return (
-            Route(ApiKey.DESCRIBE_CONFIGS, self.on_describe_configs),
+            Route(ApiKey.DESCRIBE_CONFIGS, self.describe_configs_steps),
             Route(ApiKey.LIST_CONFIG_RESOURCES, self.on_list_config_resources),
             Route(ApiKey.DESCRIBE_ACLS, self.on_describe_acls),
             Route(ApiKey.DESCRIBE_CLIENT_QUOTAS, self.on_describe_client_quotas),
@@ -74,6 +81,8 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: DescribeAclsRequest, version: int
     ) -> DescribeAclsResponse:
         """List the access control entries that a filter matches."""
+        if not self.has_authorizer:
+            return refuse_describe_acls(request)
         return describe_acls(self.image(), request)
 
     def on_describe_client_quotas(
@@ -126,16 +135,23 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
     def on_describe_configs(
         self, caller: Caller, request: wire.DescribeConfigsRequest, version: int
     ) -> wire.DescribeConfigsResponse:
+        """Describe the configuration of each resource that is named, without a break."""
+        return finish(self.describe_configs_steps(caller, request, version))
+
+    def describe_configs_steps(
+        self, caller: Caller, request: wire.DescribeConfigsRequest, version: int
+    ) -> Steps[wire.DescribeConfigsResponse]:
         """Describe the configuration of each resource that is named."""
+        results = (self._described(resource, request) for resource in request.resources)
         return wire.DescribeConfigsResponse(
-            results=[self._described(resource, request) for resource in request.resources]
+            results=(yield from collect(results, lambda result: 4 + len(result.configs)))
         )
 
     def _described(
         self, resource: wire.DescribeConfigsResource, request: wire.DescribeConfigsRequest
     ) -> wire.DescribeConfigsResult:
         result = wire.DescribeConfigsResult(
-            error_message=None,
+            error_message="",  # Kafka's, where there is no error
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
@@ -160,30 +176,59 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
         overrides = image.configs.of(resource)
         match resource.type:
             case ConfigResourceType.TOPIC:
-                if image.topics.named(name) is None:
-                    raise NotDescribed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+                _require_topic(image, name)
                 return describe_topic(overrides, layers)
             case ConfigResourceType.GROUP:
+                _require_name(name, "Group name")
                 return describe_group(overrides, layers)
             case ConfigResourceType.CLIENT_METRICS:
+                _require_name(name, "Client metrics subscription name")
                 return describe_client_metrics(overrides)
             case ConfigResourceType.BROKER if not name:
                 return describe_cluster_default(layers)
-            case ConfigResourceType.BROKER if name == str(self.node_id):
+            case ConfigResourceType.BROKER:
+                self._require_own_id(name)
                 return describe_broker(layers)
+            case ConfigResourceType.BROKER_LOGGER:
+                _require_name(name, "Broker id")
+                self._require_own_id(name)
+                return describe_loggers(self.loggers.levels())
             case _:
-                text = f"only broker {self.node_id} can be described here, not {name!r}"
-                raise NotDescribed(ErrorCode.INVALID_REQUEST, text)
+                raise AssertionError(f"resource type {kind} has no description")
+
+    def _require_own_id(self, name: str) -> None:
+        """Raise `NotDescribed` unless ``name`` is the id of this broker."""
+        node_id = node_id_of(name)
+        if node_id is None:
+            text = f"Broker id must be an integer, but it is: {name[:300]}"
+            raise NotDescribed(ErrorCode.INVALID_REQUEST, text)
+        if node_id != self.node_id:
+            text = f"Unexpected broker id, expected {self.node_id}, but received {name[:300]}"
+            raise NotDescribed(ErrorCode.INVALID_REQUEST, text)
 
     def _layers(self, image: Image) -> Layers:
-        own = ConfigResource(ConfigResourceType.BROKER, str(self.node_id))
-        return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), self.static)
+        return own_layers(image, self.node_id, self.static)
+
+
+def _require_topic(image: Image, name: str) -> None:
+    if not is_topic_name(name):
+        raise NotDescribed(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic name {name[:300]!r}")
+    if image.topics.named(name) is None:
+        raise NotDescribed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+
+
+def _require_name(name: str, what: str) -> None:
+    if not name:
+        raise NotDescribed(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
 
 
 def _result(
     entry: Entry, request: wire.DescribeConfigsRequest
 ) -> wire.DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
+    doc = entry.doc if request.include_documentation else None
+    if entry.source is Source.DYNAMIC_BROKER_LOGGER:
+        doc = ""  # Kafka's for loggers, asked for or not
     return wire.DescribeConfigsResourceResult(
         entry.name,
         entry.value,
@@ -192,5 +237,5 @@ def _result(
         entry.is_sensitive,
         [wire.DescribeConfigsSynonym(s.name, s.value, s.source) for s in synonyms],
         entry.type,
-        entry.doc if request.include_documentation else None,
+        doc,
     )

@@ -8,6 +8,11 @@
     client_host_address   4 or 16 bytes, an IP address
     response_data         response header and body, without length
 
+A broker that gets no reply sends the request again, under the same id (`IdentifiedEnvelope`): the
+controller that serves it finds out whether an earlier attempt was committed, and answers as it
+did (`ottla.controller.once`). A broker of Apache Kafka gives no id, and a controller of Apache
+Kafka does not look at it; then a second attempt is a new request, as it is in Kafka.
+
 An error of the Envelope itself is one of the way: NOT_CONTROLLER makes the broker look for the
 new one. What the request itself came to is in the response inside.
 """
@@ -15,19 +20,20 @@ new one. What the request itself came to is in the response inside.
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from inspect import isawaitable
 from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
 
 from ottla.api.error_reply import error_reply
-from ottla.api.replies import Body, Result
+from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Body, Result, finished, paced
 from ottla.api.routes import Caller, Route, Routes
+from ottla.metadata.answered import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey
-from ottla.protocol.codec import decode, encode
+from ottla.protocol.codec import decode, decode_prefix, decode_steps, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotController, ProtocolFault, RequestTimedOut
+from ottla.protocol.forwarding import IdentifiedEnvelope
 from ottla.protocol.frames import (
     LENGTH_SIZE,
     Request,
@@ -45,7 +51,8 @@ from ottla.protocol.internal.principal import (
 from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.schema import Message, covers
-from ottla.runtime.ports import Address
+from ottla.protocol.types import ZERO_UUID
+from ottla.runtime.ports import Address, Random
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +79,18 @@ FORWARDED: Final = (
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
 )
+# Those of them that change nothing: sent again without an id.
+_READS: Final = frozenset({ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM})
+# Of these a broker settles a part itself: see `ottla.api.config_changes`.
+_SETTLED_FIRST: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+# Brokers forward these for clients that logged in. No listener has a login yet.
+_TOKENS: Final = frozenset(
+    {
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
 # Where a request names how long its sender waits; the others get the node's request timeout.
 _TIMEOUTS: Final[Mapping[ApiKey, str]] = MappingProxyType(
     {
@@ -92,13 +111,26 @@ class EnvelopeHandler(msgspec.Struct, frozen=True):
 
     routes: Callable[[], Routes]
 
+    def route(self) -> Route:
+        """Return the route of the controller listener; raw, since the codec knows no ids."""
+        return Route(ApiKey.ENVELOPE, self.open, raw=True)
+
+    def open(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
+        """Read an Envelope and answer the request inside.
+
+        Raises:
+            ProtocolFault: at once: the body is no Envelope.
+        """
+        envelope, _ = decode_prefix(IdentifiedEnvelope, request.version, body)
+        return self.handle(caller, envelope, request.version)
+
     async def handle(
         self, caller: Caller, request: EnvelopeRequest, version: int
     ) -> EnvelopeResponse:
         """Answer the request inside."""
         try:
+            sender = _sender(caller, request)  # as in Kafka: checked before what is inside
             inner = parse_request_header(request.request_data)
-            sender = _sender(caller, request)
         except ProtocolFault as fault:
             log.info("envelope refused peer=%s reason=%s", caller.peer, fault)
             return EnvelopeResponse(None, _envelope_error(fault))
@@ -135,19 +167,28 @@ def _sender(caller: Caller, request: EnvelopeRequest) -> Caller:
         raise ProtocolFault(f"client address: {error}") from error
     inner = parse_request_header(request.request_data)
     client_id = inner.client_id if isinstance(inner, Request) else None
+    identity = None
+    if isinstance(request, IdentifiedEnvelope) and request.request_id != ZERO_UUID:
+        identity = RequestIdentity(request.request_id, request.is_resent)
     return Caller(
-        f"{principal.type}:{principal.name}", client_id, Address(host, 0), caller.listener
+        f"{principal.type}:{principal.name}",
+        client_id,
+        Address(host, 0),
+        caller.listener,
+        is_forwarded=True,
+        request=identity,
     )
 
 
 async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeResponse:
     try:
-        message: Message = decode(request_class(inner.key), inner.version, inner.body)
+        # Bytes behind the last field are ignored, as everywhere: see `Dispatcher.open`.
+        steps = decode_steps(request_class(inner.key), inner.version, inner.body)
+        message, _ = await paced(steps)
     except ProtocolFault:
         return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
     try:
-        reply = route.handle(sender, message, inner.version)
-        result: Result = await reply if isawaitable(reply) else reply
+        result = await finished(route.handle(sender, message, inner.version))
         body: Body | None = result if isinstance(result, Message) else None
     except NotController:
         return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
@@ -173,8 +214,12 @@ class ForwardingRefused(Fault):
 class ActiveController(Protocol):
     """The way to whoever is the active controller."""
 
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
+    async def ask(
+        self, request: Message, timeout_ms: int, resend: Message | None = None
+    ) -> Message:
         """Send a request, to the next one where leadership moved; return the response.
+
+        ``resend`` is sent instead once an earlier attempt may have reached a controller.
 
         Raises:
             RequestTimedOut: none was found, or none answered, in time.
@@ -187,33 +232,48 @@ class Forwarder(msgspec.Struct, frozen=True):
 
     controller: ActiveController
     request_timeout_ms: int
+    random: Random
 
     def routes(self) -> tuple[Route, ...]:
-        """Return the part of a client listener's table that is forwarded."""
-        return tuple(Route(key, self.forward, raw=True) for key in FORWARDED)
+        """Return the part of a client listener's table that is forwarded as it is."""
+        elsewhere = _SETTLED_FIRST | _TOKENS
+        return tuple(
+            Route(key, self.forward, raw=True) for key in FORWARDED if key not in elsewhere
+        )
 
     def forward(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
         """Forward one request and return the response's body as it came.
 
+        Bytes behind the last field are ignored and not forwarded.
+
         Raises:
             ProtocolFault: at once, so that bytes which are no request are treated as such.
         """
-        message: Message = decode(request_class(request.key), request.version, body)
-        return self._forward(caller, request, body, message)
+        if len(body) >= LARGE_BYTES:
+            return self._forward_large(caller, request, body)
+        message, end = decode_prefix(request_class(request.key), request.version, body)
+        return self._forward(caller, request, body[:end], message)
+
+    async def _forward_large(self, caller: Caller, request: Request, body: memoryview) -> Result:
+        """Forward a request that is decoded in steps; close for bytes that are none."""
+        try:
+            steps = decode_steps(request_class(request.key), request.version, body)
+            message, end = await paced(steps)
+        except ProtocolFault as fault:
+            log.warning("connection closed peer=%s reason=%s", caller.peer, fault)
+            return Answer(NO_REPLY, close=True)
+        return await self._forward(caller, request, body[:end], message)
 
     async def _forward(
         self, caller: Caller, request: Request, body: memoryview, message: Message
     ) -> Result:
-        envelope = EnvelopeRequest(
-            request_data=_request_data(request, body),
-            request_principal=encode_principal(_principal(caller.principal)),
-            client_host_address=_packed(caller.peer.host),
-        )
+        timeout_ms = self._timeout_ms(request.key, message)
         try:
-            response = await self.controller.ask(envelope, self._timeout_ms(request.key, message))
+            response = await self._send(
+                caller, request.key, _request_data(request, body), timeout_ms
+            )
         except RequestTimedOut:
             return _refused(request, message, ErrorCode.REQUEST_TIMED_OUT)
-        assert isinstance(response, EnvelopeResponse)
         if response.error_code or response.response_data is None:
             code = ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
             return _refused(request, message, code)
@@ -233,23 +293,30 @@ class Forwarder(msgspec.Struct, frozen=True):
         """
         key = ApiKey(request.SCHEMA.api_key or 0)
         version = APIS[key].versions[1]
-        response = await self.controller.ask(
-            EnvelopeRequest(
-                request_data=_request_data(
-                    Request(key, version, 0, caller.client_id, memoryview(b"")),
-                    memoryview(encode(request, version)),
-                ),
-                request_principal=encode_principal(_principal(caller.principal)),
-                client_host_address=_packed(caller.peer.host),
-            ),
-            timeout_ms,
-        )
-        assert isinstance(response, EnvelopeResponse)
+        header = Request(key, version, 0, caller.client_id, memoryview(b""))
+        data = _request_data(header, memoryview(encode(request, version)))
+        response = await self._send(caller, key, data, timeout_ms)
         if response.error_code or response.response_data is None:
             code = ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
             raise ForwardingRefused(f"{key.title}: {code.name}")
         _, answer = parse_response_header(key, version, response.response_data)
         return decode(response_class(key), version, bytes(answer))
+
+    async def _send(
+        self, caller: Caller, key: ApiKey, data: bytes, timeout_ms: int
+    ) -> EnvelopeResponse:
+        envelope = IdentifiedEnvelope(
+            request_data=data,
+            request_principal=encode_principal(_principal(caller.principal)),
+            client_host_address=_packed(caller.peer.host),
+        )
+        resend = None
+        if key not in _READS:
+            envelope.request_id = self.random.uuid()
+            resend = msgspec.structs.replace(envelope, is_resent=True)
+        response = await self.controller.ask(envelope, timeout_ms, resend)
+        assert isinstance(response, EnvelopeResponse)
+        return response
 
     def _timeout_ms(self, key: ApiKey, message: Message) -> int:
         asked = getattr(message, _TIMEOUTS.get(key, ""), None)

@@ -47,6 +47,8 @@ _UNKNOWN: Final = frozenset(
         *("node_id", "port"),
     }
 )
+# What is null where the answer is an error, in versions that can say so.
+_NULL: Final = "protocol_name"
 # Clients look for these in the elements although there is a code at the top.
 _IN_BOTH: Final = frozenset(
     {
@@ -93,9 +95,13 @@ def _lined_up(key: ApiKey, request: Message) -> Message:
 
 
 def _set_code(target: Message, version: int, code: ErrorCode, message: str | None) -> bool:
-    names = {field.name for field in _fields(target, version)}
+    fields = _fields(target, version)
+    names = {field.name for field in fields}
     for name in names & _UNKNOWN:
         setattr(target, name, -1)
+    for field in fields:
+        if field.name == _NULL and field.nullable and covers(field.nullable, version):
+            setattr(target, _NULL, None)
     if isinstance(target, PartitionData):
         target.records = b""
     for name in _CODES:

@@ -18,7 +18,7 @@ import msgspec
 from ottla.api.fetch_followed import Followed
 from ottla.api.fetch_read import Pass, Reading, ReadSources
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
-from ottla.api.fetch_request import FetchAsk, Topic, parse_fetch
+from ottla.api.fetch_request import IDS_SINCE, FetchAsk, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, Session, Sessions, Told
 from ottla.api.fetch_wait import FetchWait
 from ottla.api.replies import Chunk, Reply
@@ -49,6 +49,8 @@ class FetchHandlers(msgspec.Struct, frozen=True):
     def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Answer at once, or with a future that is done when there is something to tell."""
         ask = parse_fetch(request.version, body)
+        if ask.is_isolation_unknown:
+            return pack_fetch(_failed(ask), ask.version)
         context = self.sessions.open(ask, self.clock.monotonic())
         if isinstance(context, ErrorCode):
             return pack_fetch(FetchReply(context), ask.version)
@@ -137,6 +139,16 @@ class _Fetch:
         if self._session is not None and not is_follower:
             for followed in self._session.partitions.resting:
                 events.fetched(followed.name or "", 0)
+
+
+def _failed(ask: FetchAsk) -> FetchReply:
+    """Return Kafka's reply to a request that it fails on: before topic ids, with a row for each."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    named = ask.topics if ask.version < IDS_SINCE else []
+    topics = [
+        (topic, [Row(each.partition, code, aborted=()) for each in asked]) for topic, asked in named
+    ]
+    return FetchReply(code, topics=topics)
 
 
 def _by_topic(told: Sequence[Told]) -> list[tuple[Topic, list[Row]]]:

@@ -25,6 +25,7 @@ from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
+from ottla.protocol.types import NO_EPOCH
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.replication.reading import CONSUMER, DEBUGGER, Isolation, ReadFound, ReadWant
@@ -47,6 +48,12 @@ def everybody(caller: Caller, topic: str) -> bool:
 def anybody(caller: Caller) -> bool:
     """Let anybody fetch as a replica: there is no authorizer."""
     return True
+
+
+class NegativeBytes(Fault):
+    """A limit below 0 where there is something to read. The code is the one that Kafka answers."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class ReadSources(msgspec.Struct, frozen=True):
@@ -103,7 +110,7 @@ class Reading:
         for each in followed:
             place = refused or self._place(each)
             if isinstance(place, ErrorCode):
-                done.told.append((each, Row(each.asked.partition, place)))
+                done.told.append((each, Row(each.asked.partition, place, aborted=())))
                 continue
             row = self._read_one(each, place, done, (bytes_max, minimum_one, is_first))
             done.told.append((each, row))
@@ -157,7 +164,10 @@ class Reading:
                 if row is not None:
                     done.is_due = True
                     return row
-            found = self._look(followed, partition, min(asked.bytes_max, bytes_max), minimum_one)
+            limit = min(asked.bytes_max, bytes_max)
+            found = self._look(followed, partition, limit, minimum_one or limit < 0)
+            if limit < 0 and found.slice.length:
+                raise NegativeBytes(f"{partition}: fetch of {limit} bytes")
             if is_first and self._ask.is_from_follower and found.diverging is None:
                 partition.follower_fetched(
                     self._ask.replica_id,
@@ -237,8 +247,9 @@ class Reading:
                 bytes_max,
                 minimum_one,
                 self._isolation,
-                asked.current_leader_epoch,
-                asked.last_fetched_epoch,
+                # To Kafka, every negative epoch in a fetch means that none is given.
+                max(asked.current_leader_epoch, NO_EPOCH),
+                max(asked.last_fetched_epoch, NO_EPOCH),
                 ask.replica_id if ask.replica_id >= 0 else CONSUMER,
                 self._allow_follower,
             )
@@ -273,7 +284,7 @@ class Reading:
         )
         if chosen is None:
             return None
-        partition.check_leader_epoch(followed.asked.current_leader_epoch)
+        partition.check_leader_epoch(max(followed.asked.current_leader_epoch, NO_EPOCH))
         log = partition.log
         return Row(
             followed.asked.partition,
@@ -305,7 +316,10 @@ class Reading:
         return broker
 
     def name_leaders(self, told: Iterable[Told]) -> list[NodeEndpoint]:
-        """Tell who leads where this node does not (KIP-951); return where those are."""
+        """Tell who leads where this node does not (KIP-951); return where those are.
+
+        A follower is not given addresses: it has them from the metadata, and Kafka does the same.
+        """
         if self._ask.version < LEADER_SINCE:
             return []
         nodes: dict[int, NodeEndpoint] = {}
@@ -313,6 +327,8 @@ class Reading:
             if row.error not in _TELL_LEADER or followed.name is None:
                 continue
             row.leader = self._leader(followed.name, row.index)
+            if self._ask.is_from_follower:
+                continue
             node = endpoint_of(self._image, row.leader.leader_id, self._caller.listener)
             if node is not None:
                 nodes[node.node_id] = node

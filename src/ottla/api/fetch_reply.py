@@ -6,7 +6,8 @@
         partition_index int32, error_code int16
         high_watermark, last_stable_offset int64
         log_start_offset int64                                                v5+
-        aborted_transactions  null unless read_committed: producer_id, first_offset int64
+        aborted_transactions  null unless read_committed; empty where it was not read:
+                              producer_id, first_offset int64
         preferred_read_replica int32                                          v11+
         records          length, then whole batches, the last possibly cut off
         tagged: diverging_epoch (0: epoch int32, end_offset int64),

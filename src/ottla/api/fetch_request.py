@@ -44,6 +44,7 @@ _REPLICA_STATE: Final = Struct(">iq")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _REPLICA_STATE_TAG: Final = 1
+_ISOLATION_LEVELS: Final = (0, 1)
 # No topics, none forgotten, no rack, no tags.
 _POLL_TAIL: Final = b"\1\1\1\0"
 _POLL_BYTES: Final = _HEAD_NEW.size + len(_POLL_TAIL)
@@ -79,6 +80,7 @@ class FetchAsk(NamedTuple):
     topics: list[tuple[Topic, list[Asked]]]
     forgotten: list[tuple[Topic, list[int]]]
     rack_id: str
+    is_isolation_unknown: bool = False
 
     @property
     def is_from_follower(self) -> bool:
@@ -140,6 +142,7 @@ def _poll(version: int, body: memoryview) -> FetchAsk:
         [],
         [],
         "",
+        isolation not in _ISOLATION_LEVELS,
     )
 
 
@@ -187,6 +190,7 @@ class _Reader:
             topics,
             forgotten,
             rack_id,
+            isolation not in _ISOLATION_LEVELS,
         )
 
     def _topics(self) -> list[tuple[Topic, list[Asked]]]:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.replies import Steps, collect, finish
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.topics import (
     CONSUMER_OFFSETS,
@@ -25,6 +26,7 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from ottla.protocol.uuids import parse_uuid
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -49,18 +51,24 @@ class FindCoordinatorHandler(msgspec.Struct, frozen=True):
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a client listener's routes."""
-        return (Route(ApiKey.FIND_COORDINATOR, self.on_find_coordinator),)
+        return (Route(ApiKey.FIND_COORDINATOR, self.find_coordinator_steps),)
 
     def on_find_coordinator(
         self, caller: Caller, request: FindCoordinatorRequest, version: int
     ) -> FindCoordinatorResponse:
+        """Answer without a break."""
+        return finish(self.find_coordinator_steps(caller, request, version))
+
+    def find_coordinator_steps(
+        self, caller: Caller, request: FindCoordinatorRequest, version: int
+    ) -> Steps[FindCoordinatorResponse]:
         """Answer for one key, or from version 4 on for several."""
         if version >= _BATCH_SINCE:
-            found = [
+            found = (
                 self._find(caller, key, request.key_type, version)
                 for key in request.coordinator_keys
-            ]
-            return FindCoordinatorResponse(coordinators=found)
+            )
+            return FindCoordinatorResponse(coordinators=(yield from collect(found)))
         one = self._find(caller, request.key, request.key_type, version)
         return FindCoordinatorResponse(
             error_code=one.error_code,
@@ -108,7 +116,13 @@ class FindCoordinatorHandler(msgspec.Struct, frozen=True):
 def _is_share_key(key: str) -> bool:
     """Whether a key is ``group:topic id:partition``; the group may have colons of its own."""
     parts = key.rsplit(":", 2)
-    return len(parts) == 3 and all(parts) and parts[2].isascii() and parts[2].isdigit()
+    if len(parts) != 3 or not all(parts) or not (parts[2].isascii() and parts[2].isdigit()):
+        return False
+    try:
+        parse_uuid(parts[1])
+    except ValueError:
+        return False
+    return True
 
 
 def _nobody(key: str, code: ErrorCode) -> Coordinator:

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from ottla.api.authorized_operations import GROUP_OPERATIONS
 from ottla.api.routes import Caller
 from ottla.protocol.faults import NotAuthorized, TopicNotAuthorized
 
@@ -29,7 +30,7 @@ class GroupAccess(msgspec.Struct, frozen=True):
     describe_cluster: Callable[[Caller], bool] = lambda caller: True
     cluster_action: Callable[[Caller], bool] = lambda caller: True
     # The bits of what a caller may do to a group, where DescribeGroups asks for them (KIP-430).
-    group_operations: Callable[[Caller, str], int] = lambda caller, name: ALL_GROUP_OPERATIONS
+    group_operations: Callable[[Caller, str], int] = lambda caller, name: GROUP_OPERATIONS
 
     def check_member(self, caller: Caller, group_id: str, topics: Iterable[str]) -> None:
         """Refuse a heartbeat of who may not read the group, or know of a topic it names.
@@ -45,7 +46,3 @@ class GroupAccess(msgspec.Struct, frozen=True):
 
 
 ALLOW_ALL: Final = GroupAccess()
-
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS by their codes as bits: what there is
-# to do to a group.
-ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.replies import Steps, collect
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.groups.service import Answered, Client, GroupCoordinator
 from ottla.protocol.api_keys import ApiKey
@@ -61,7 +62,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
             Route(ApiKey.HEARTBEAT, self.on_heartbeat),
             Route(ApiKey.LEAVE_GROUP, self.on_leave),
             Route(ApiKey.SYNC_GROUP, self.on_sync),
-            Route(ApiKey.DESCRIBE_GROUPS, self.on_describe),
+            Route(ApiKey.DESCRIBE_GROUPS, self.describe_steps),
             Route(ApiKey.LIST_GROUPS, self.on_list),
             Route(ApiKey.DELETE_GROUPS, self.on_delete),
         )
@@ -77,9 +78,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         self._check_read(caller, request.group_id)
         client = Client(caller.client_id or "", f"/{caller.peer.host}")
         answered = self.groups.join(request, version, client)
-        if version >= _NULL_PROTOCOL_NAME_SINCE:
-            return answered
-        return then(answered, _named)
+        return then(answered, _nullable if version >= _NULL_PROTOCOL_NAME_SINCE else _named)
 
     def on_sync(
         self, caller: Caller, request: SyncGroupRequest, version: int
@@ -113,14 +112,15 @@ class GroupHandlers(msgspec.Struct, frozen=True):
 
     # -- groups as a whole -------------------------------------------------------
 
-    def on_describe(
+    def describe_steps(
         self, caller: Caller, request: DescribeGroupsRequest, version: int
-    ) -> DescribeGroupsResponse:
+    ) -> Steps[DescribeGroupsResponse]:
         """DescribeGroups, of classic groups."""
+        groups = (
+            self._described(caller, group_id, request, version) for group_id in request.groups
+        )
         return DescribeGroupsResponse(
-            groups=[
-                self._described(caller, group_id, request, version) for group_id in request.groups
-            ]
+            groups=(yield from collect(groups, lambda group: 1 + len(group.members)))
         )
 
     def _described(
@@ -182,6 +182,12 @@ class GroupHandlers(msgspec.Struct, frozen=True):
 
 def _named(reply: JoinGroupResponse) -> JoinGroupResponse:
     reply.protocol_name = reply.protocol_name or ""
+    return reply
+
+
+def _nullable(reply: JoinGroupResponse) -> JoinGroupResponse:
+    """Return a reply in which no protocol is null, as all refusals have it."""
+    reply.protocol_name = reply.protocol_name or None
     return reply
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.api.replies import Reply
+from ottla.api.replies import Handled
 from ottla.api.routes import Quick, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.schema import Versions
@@ -24,6 +24,7 @@ class Promise(msgspec.Struct, frozen=True):
     versions: Versions | None = None
     cancel_when_gone: bool = False
     is_quick: bool = False
+    is_advertised: bool = True
 
 
 def late_routes(
@@ -43,6 +44,7 @@ def late_routes(
             versions=promise.versions,
             cancel_when_gone=promise.cancel_when_gone,
             quick=_quick(handlers, promise.api_key) if promise.is_quick else None,
+            is_advertised=promise.is_advertised,
         )
         for promise in promises
     )
@@ -51,9 +53,9 @@ def late_routes(
 Handlers = dict[ApiKey, Route]
 
 
-def _handler(handlers: Late[Handlers], key: ApiKey) -> Callable[..., Reply]:
+def _handler(handlers: Late[Handlers], key: ApiKey) -> Callable[..., Handled]:
     # The request is of the class that its key has, which no annotation here can say.
-    def handle(caller: Any, request: Any, version: Any) -> Reply:  # noqa: ANN401
+    def handle(caller: Any, request: Any, version: Any) -> Handled:  # noqa: ANN401
         return handlers.get()[key].handle(caller, request, version)
 
     return handle
@@ -71,7 +73,10 @@ def _quick(handlers: Late[Handlers], key: ApiKey) -> Quick:
 
 def _kept(promises: tuple[Promise, ...], routes: tuple[Route, ...]) -> Handlers:
     made = {
-        Promise(each.api_key, each.versions, each.cancel_when_gone, each.quick is not None)
+        Promise(
+            *(each.api_key, each.versions, each.cancel_when_gone, each.quick is not None),
+            is_advertised=each.is_advertised,
+        )
         for each in routes
     }
     if made != set(promises) or any(route.raw for route in routes):

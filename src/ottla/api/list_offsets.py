@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from ottla.api.fetch_read import everybody
+from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, collect, finish
 from ottla.api.routes import Caller, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -53,6 +54,7 @@ _SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _NOT_AVAILABLE_SINCE: Final = 5
+_ISOLATION_LEVELS: Final = (0, 1)
 _NOTHING: Final = TimestampedOffset(NO_TIMESTAMP, Offset(-1), NO_EPOCH)
 
 
@@ -64,23 +66,35 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a route table."""
-        return (Route(ApiKey.LIST_OFFSETS, self.on_list_offsets),)
+        return (Route(ApiKey.LIST_OFFSETS, self.list_offsets_steps),)
 
     def on_list_offsets(
         self, caller: Caller, request: ListOffsetsRequest, version: int
     ) -> ListOffsetsResponse:
-        """Find an offset in each partition; one that is asked for twice is refused, once."""
+        """Find an offset in each partition without a break."""
+        return finish(self.list_offsets_steps(caller, request, version))
+
+    def list_offsets_steps(
+        self, caller: Caller, request: ListOffsetsRequest, version: int
+    ) -> Steps[ListOffsetsResponse]:
+        """Find an offset in each partition; one that is requested twice is refused, once."""
         asked: dict[str, dict[int, ListOffsetsPartition | None]] = {}
-        for topic in request.topics:
+        for count, topic in enumerate(request.topics):
             known = asked.setdefault(topic.name, {})
-            for each in topic.partitions:
-                known[each.partition_index] = None if each.partition_index in known else each
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(name, list(self._rows(caller, request, version, name, of)))
-                for name, of in asked.items()
-            ]
-        )
+            for group in batched(topic.partitions):
+                for each in group:
+                    known[each.partition_index] = None if each.partition_index in known else each
+                if len(topic.partitions) > ITEMS_PER_STEP or not count % ITEMS_PER_STEP:
+                    yield
+        topics: list[ListOffsetsTopicResponse] = []
+        for name, of in asked.items():
+            if not of:
+                continue  # Kafka builds the answer from partitions: a topic without any is left out
+            rows = self._rows(caller, request, version, name, of)
+            topics.append(ListOffsetsTopicResponse(name, (yield from collect(rows))))
+            if not len(topics) % ITEMS_PER_STEP:
+                yield
+        return ListOffsetsResponse(topics=topics)
 
     def _rows(
         self,
@@ -95,7 +109,7 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
             row = ListOffsetsPartitionResponse(index)
             if not may:
                 row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif each is None:
+            elif each is None or request.isolation_level not in _ISOLATION_LEVELS:
                 row.error_code = ErrorCode.INVALID_REQUEST
             elif each.timestamp < 0 and version < _SINCE.get(each.timestamp, 2**15):
                 row.error_code = ErrorCode.UNSUPPORTED_VERSION

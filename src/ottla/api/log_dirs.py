@@ -61,19 +61,24 @@ class AlterLogDirsHandler(msgspec.Struct, frozen=True):
     def on_alter_replica_log_dirs(
         self, caller: Caller, request: AlterReplicaLogDirsRequest, version: int
     ) -> AlterReplicaLogDirsResponse:
-        """Begin a move for every partition that is named, in the order they come."""
+        """Begin a move for every partition that is named, in the order they come.
+
+        Of a partition that is named twice the last directory counts, and it has one result.
+        """
         is_allowed = self.may_alter(caller)
+        paths = {
+            TopicPartition(named.name, index): directory.path
+            for directory in request.dirs
+            for named in directory.topics
+            for index in named.partitions
+        }
         topics: dict[str, AlterReplicaLogDirTopicResult] = {}
-        for directory in request.dirs:
-            for named in directory.topics:
-                told = topics.setdefault(named.name, AlterReplicaLogDirTopicResult(named.name))
-                for index in named.partitions:
-                    code = (
-                        self._begin(TopicPartition(named.name, index), directory.path)
-                        if is_allowed
-                        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                    )
-                    told.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
+        for name, path in paths.items():
+            told = topics.setdefault(name.topic, AlterReplicaLogDirTopicResult(name.topic))
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            if is_allowed:
+                code = self._begin(name, path)
+            told.partitions.append(AlterReplicaLogDirPartitionResult(name.partition, code))
         return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
     def _begin(self, name: TopicPartition, path: str) -> ErrorCode:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from ottla.api.fetch_read import everybody
+from ottla.api.replies import ITEMS_PER_STEP, Steps, collect, finish
 from ottla.api.routes import Caller, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -31,21 +32,25 @@ class EpochHandlers(msgspec.Struct, frozen=True):
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a route table."""
-        return (Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, self.on_offset_for_leader_epoch),)
+        return (Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, self.offset_for_leader_epoch_steps),)
 
     def on_offset_for_leader_epoch(
         self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int
     ) -> OffsetForLeaderEpochResponse:
-        """Tell the largest epoch at or below each that is asked for, and where it ends."""
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic.topic,
-                    [self._row(caller, topic.topic, each) for each in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        """Return the ends of epochs without a break."""
+        return finish(self.offset_for_leader_epoch_steps(caller, request, version))
+
+    def offset_for_leader_epoch_steps(
+        self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int
+    ) -> Steps[OffsetForLeaderEpochResponse]:
+        """Return the largest epoch at or below each that is requested, and where it ends."""
+        topics: list[OffsetForLeaderTopicResult] = []
+        for topic in request.topics:
+            rows = (self._row(caller, topic.topic, each) for each in topic.partitions)
+            topics.append(OffsetForLeaderTopicResult(topic.topic, (yield from collect(rows))))
+            if not len(topics) % ITEMS_PER_STEP:
+                yield
+        return OffsetForLeaderEpochResponse(topics=topics)
 
     def _row(self, caller: Caller, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
         row = EpochEndOffset(partition=asked.partition)

@@ -92,8 +92,8 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         request.topics = known
 
         def merge(reply: OffsetCommitResponse) -> OffsetCommitResponse:
-            if not answered and len(known) == 1:
-                return reply
+            if not answered:
+                return reply  # a topic that is named twice is answered twice
             return OffsetCommitResponse(topics=_merged(answered, reply.topics))
 
         return asked(
@@ -280,7 +280,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         request.topics = known
 
         def merge(reply: OffsetDeleteResponse) -> OffsetDeleteResponse:
-            if reply.error_code == ErrorCode.NONE:
+            if answered and reply.error_code == ErrorCode.NONE:
                 reply.topics = _merged_deletes(answered, reply.topics)
             return reply
 

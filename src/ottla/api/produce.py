@@ -1,20 +1,29 @@
 """Produce: append the batches of a request to the partitions led here, and say where they are.
 
-Everything up to the append happens while the handler is called, so in the order in which a
-connection sends: no task, no future, no copy for acks=0 and acks=1. With acks=all a future is
-handed out unless the high watermark has already passed the records; the request's bytes are
-not needed for it. Only a transaction that is new to a partition takes longer before it is
-appended: it is verified first (KIP-890), for which its records are copied.
+Most requests are appended while the handler is called, so in the order in which a connection
+sends: no task, no future, no copy for acks=0 and acks=1. With acks=all a future is handed out
+unless the high watermark has already passed the records; the request's bytes are not needed
+for it.
 
-One partition's refusal is its own: the others are appended and answered beside it. A body that
-is no request appends nothing.
+Two kinds of request wait before they are appended, and become a task of their own:
+
+    a transaction that is new to a partition    verified with its coordinator first (KIP-890)
+    batches that are much work to validate      validated by a worker thread (`produce_work.py`)
+
+`append_order.py` keeps later requests of the same producer and partition behind them. One
+partition's refusal is its own: the others are appended and answered beside it. A body that is
+no request appends nothing.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from struct import Struct
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
+from ottla.api.append_order import AppendOrder, Ticket, wait_first
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.partition_wait import PartitionWait, Subscribe
@@ -25,7 +34,30 @@ from ottla.api.produce_reply import (
     TopicResult,
     pack_produce,
 )
-from ottla.api.produce_request import ProduceBody, parse_produce
+from ottla.api.produce_request import ProduceBody, each_once, parse_produce
+from ottla.api.produce_transaction import (
+    ADDING_VERSION_FIRST,
+    TRY_AGAIN,
+    Busy,
+    InTransaction,
+    TransactionVerifier,
+    told_to_producer,
+    transactional_batches,
+    unverified_result,
+)
+from ottla.api.produce_work import (
+    BYTES_AT_ONCE_MAX,
+    HELD_BYTES_MIN,
+    PACKED_AT_ONCE_MAX,
+    SLICE_BYTES,
+    Job,
+    Prepared,
+    is_apart,
+    is_one_plain_batch,
+    is_packed,
+    measure,
+    share_of,
+)
 from ottla.api.record_validation import (
     RecordRules,
     RecordsRejected,
@@ -34,7 +66,7 @@ from ottla.api.record_validation import (
     take_batch,
     validate_batch,
 )
-from ottla.api.replies import NO_REPLY, Answer, Reply, Result
+from ottla.api.replies import NO_REPLY, Answer, Holding, Reply, Result
 from ottla.api.routes import Caller, Route
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
@@ -52,20 +84,17 @@ from ottla.protocol.faults import (
     StorageFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
-    UnsupportedMagic,
 )
 from ottla.protocol.frames import Request
 from ottla.protocol.records.batch import (
-    ATTRIBUTES_AT,
     HEADER_BYTES,
-    TRANSACTIONAL,
-    BatchHeader,
-    read_header,
+    PRODUCER_ID_AT,
 )
 from ottla.protocol.types import Millis, Offset, Uuid
 from ottla.replication.partition import ALL, Partition
 from ottla.replication.partitions import Partitions
-from ottla.runtime.ports import Clock
+from ottla.runtime.ports import Clock, Worker
+from ottla.runtime.worker import InlineWorker
 from ottla.storage.partition_names import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -73,11 +102,7 @@ log = logging.getLogger(__name__)
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, as in Kafka."""
 
-ADDING_VERSION_FIRST: Final = 12
-"""From here on a transactional produce adds its partition to the transaction (KIP-890)."""
-
-ABORTABLE_VERSION_FIRST: Final = 11
-"""Before it, a client knows a transaction that it has to abort by INVALID_TXN_STATE."""
+_INT64: Final = Struct(">q")
 
 RULES_MAX: Final = 10_000
 """Topic configurations whose rules are kept worked out; then all are forgotten."""
@@ -87,35 +112,10 @@ _WITHOUT_LOG_START: Final = (
     *(UnknownTopicOrPartition, NotLeader, RecordTooLarge, BatchTooLargeForSegment),
     *(CorruptBatch, StorageFailed),
 )
-# What an older client would not try again is told as something that it does.
-_TRY_AGAIN: Final = frozenset(
-    {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
-
-
-class InTransaction(NamedTuple):
-    """The part of a request that has to be known to a transaction before it is appended."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    partitions: tuple[TopicPartition, ...]
-    may_add: bool
-    """Whether the partitions are added to the transaction; else they are to be in it."""
-
-
-class TransactionVerifier(Protocol):
-    """Asks the coordinator of a transaction (KIP-890)."""
-
-    def verify(self, wanted: InTransaction) -> Awaitable[Mapping[TopicPartition, ErrorCode]]:
-        """Return what is wrong, by partition; nothing for those that may be appended to."""
-        ...
+_NONE_PREPARED: Final[Mapping[int, Prepared]] = MappingProxyType({})
+_NONE_REFUSED: Final[Mapping[TopicPartition, ErrorCode]] = MappingProxyType({})
+_Waits = dict[int, Subscribe]
+"""What a reply waits for, by the place of the result in it."""
 
 
 class _Terms(NamedTuple):
@@ -154,12 +154,15 @@ class ProduceHandler:
         clock: Clock,
         verifier: TransactionVerifier | None = None,
         events: TopicEvents | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self._partitions = partitions
         self._image = image
         self._clock = clock
         self._verifier = verifier
         self._events: TopicEvents = events or NoTopicEvents()
+        self._worker: Worker = worker or InlineWorker()
+        self._order = AppendOrder()
         # By identity: a changed configuration is another object, and this one keeps it alive.
         self._rules: dict[int, tuple[TopicConfig, RecordRules]] = {}
 
@@ -176,24 +179,149 @@ class ProduceHandler:
         """
         produce = parse_produce(body, request.version)
         terms = _Terms(caller, request.version, produce.acks, self._clock.now())
-        transactional = _transactional(produce)
-        if transactional:
-            return self._in_transaction(terms, produce, transactional)
-        return self._append_all(terms, produce, {})
+        if not self._order.queues and is_one_plain_batch(produce.topics):
+            return self._append_all(terms, produce, _NONE_PREPARED, _NONE_REFUSED)
+        produce = each_once(produce)
+        transaction = self._transaction_of(terms, produce)
+        if isinstance(transaction, ErrorCode):
+            return self._fail(terms, produce, transaction)
+        if self._order and self._order.holds(self._keys(terms, produce)):
+            return self._queue(terms, produce, transaction, len(body))
+        unverified = () if transaction is None else self._unverified(transaction)
+        if unverified and self._verifier is not None:
+            return self._queue(terms, produce, transaction, len(body))
+        prepared = self._prepare_at_once(terms, produce)
+        if prepared is None:
+            return self._queue(terms, produce, transaction, len(body))
+        unknown = dict.fromkeys(unverified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._append_all(terms, produce, prepared, unknown)
+
+    # -- order -----------------------------------------------------------------
+
+    def _keys(self, terms: _Terms, produce: ProduceBody) -> list[Hashable]:
+        """Return what other requests may have in common with this one, and then keep in order."""
+        connection = (terms.caller.listener, terms.caller.peer)
+        keys: list[Hashable] = []
+        for topic, partitions in produce.topics:
+            name = topic if isinstance(topic, str) else self._name_of(topic)
+            keys += [(name, index, _producer_id(data, connection)) for index, data in partitions]
+        return keys
+
+    def _queue(
+        self, terms: _Terms, produce: ProduceBody, transaction: InTransaction | None, size: int
+    ) -> Awaitable[Result]:
+        """Take the request's place now; append it when it is first and nothing is waited for."""
+        ticket = self._order.enter(self._keys(terms, produce))
+        if size >= HELD_BYTES_MIN:
+            return Holding(self._append_in_turn(ticket, terms, produce, transaction))
+        return self._append_in_turn(ticket, terms, _owned(produce), transaction)
+
+    async def _append_in_turn(
+        self,
+        ticket: Ticket,
+        terms: _Terms,
+        produce: ProduceBody,
+        transaction: InTransaction | None,
+    ) -> Result:
+        try:
+            if not ticket.is_first:
+                await wait_first(ticket)
+            prepared = self._prepare_at_once(terms, produce)
+            if prepared is None:
+                prepared = await self._prepare_apart(terms, produce)
+            if transaction is None:
+                reply = await self._append_in_slices(terms, produce, prepared)
+            else:
+                refused = await self._verified(ticket, terms, transaction)
+                # What was verified is appended before the event loop goes on.
+                reply = self._append_all(terms, produce, prepared, refused)
+        finally:
+            self._order.leave(ticket)
+        return await reply if isinstance(reply, Awaitable) else reply
+
+    # -- validation ------------------------------------------------------------
+
+    def _prepare_at_once(self, terms: _Terms, produce: ProduceBody) -> dict[int, Prepared] | None:
+        """Validate what is compressed, by place in the request; None where it is too much work."""
+        packed, size = measure(produce.topics)
+        if packed > PACKED_AT_ONCE_MAX or size > BYTES_AT_ONCE_MAX:
+            return None
+        prepared: dict[int, Prepared] = {}
+        if not packed:
+            return prepared
+        for slot, job in self._jobs(terms, produce, is_packed):
+            found = job.at_once(share_of(packed))
+            if found is None:
+                return None
+            prepared[slot] = found
+        return prepared
+
+    async def _prepare_apart(self, terms: _Terms, produce: ProduceBody) -> dict[int, Prepared]:
+        """Validate in a worker thread what may be much work: one batch after the other."""
+        jobs = list(self._jobs(terms, produce, is_apart))
+        return {slot: await self._worker.run(job.in_pieces) for slot, job in jobs}
+
+    def _jobs(
+        self, terms: _Terms, produce: ProduceBody, is_wanted: Callable[[memoryview | None], bool]
+    ) -> Iterator[tuple[int, Job]]:
+        """Yield the validations of batches; those that are refused unseen are left out."""
+        slot = -1
+        for topic, partitions in produce.topics:
+            name = topic if isinstance(topic, str) else self._name_of(topic)
+            for index, records in partitions:
+                slot += 1
+                if not is_wanted(records):
+                    continue
+                try:
+                    found = self._find(topic, name, index)
+                    found.check_leader()
+                    batch = take_batch(records, terms.version)
+                except Fault:
+                    continue  # `_append` says why, in its order of checks
+                yield slot, Job(batch, self._rules_of(found.config), terms.now)
 
     # -- append ----------------------------------------------------------------
 
     def _append_all(
-        self, terms: _Terms, produce: ProduceBody, refused: Mapping[TopicPartition, ErrorCode]
+        self,
+        terms: _Terms,
+        produce: ProduceBody,
+        prepared: Mapping[int, Prepared],
+        refused: Mapping[TopicPartition, ErrorCode],
     ) -> Reply:
         """Append everything but what is ``refused`` beforehand, and answer or wait."""
         if terms.acks == 1 and not refused and len(produce.topics) == 1:
             topic, partitions = produce.topics[0]
             if len(partitions) == 1:
-                return self._append_single(terms, topic, *partitions[0])
-        reply = _Reply(terms)
-        results = reply.results
-        waits: dict[int, Subscribe] = {}
+                return self._append_single(terms, topic, *partitions[0], prepared.get(0))
+        reply, waits = _Reply(terms), _Waits()
+        for _ in self._append_each(reply, waits, produce, prepared, refused):
+            pass
+        return self._finish(reply, waits, produce.timeout_ms)
+
+    async def _append_in_slices(
+        self, terms: _Terms, produce: ProduceBody, prepared: Mapping[int, Prepared]
+    ) -> Reply:
+        """Append everything; other clients get their turn in between."""
+        reply, waits = _Reply(terms), _Waits()
+        size = 0
+        for appended in self._append_each(reply, waits, produce, prepared, {}):
+            size += appended
+            if size >= SLICE_BYTES:
+                size = 0
+                await asyncio.sleep(0)
+        return self._finish(reply, waits, produce.timeout_ms)
+
+    def _append_each(
+        self,
+        reply: _Reply,
+        waits: _Waits,
+        produce: ProduceBody,
+        prepared: Mapping[int, Prepared],
+        refused: Mapping[TopicPartition, ErrorCode],
+    ) -> Iterator[int]:
+        """Append one partition after the other; yield the bytes of each."""
+        terms, results = reply.terms, reply.results
         for topic, partitions in produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
             reply.topics.append((topic, len(partitions)))
@@ -201,9 +329,10 @@ class ProduceHandler:
                 reply.names.append(name)
                 error = refused.get(TopicPartition(name, index)) if refused else None
                 if error is not None:
-                    results.append(_unverified(index, error))
+                    results.append(unverified_result(index, error, terms.version))
                     continue
-                found = self._append(terms, (topic, name, index), records)
+                at = (topic, name, index)
+                found = self._append(terms, at, records, prepared.get(len(results)))
                 if isinstance(found, PartitionResult):
                     results.append(found)
                     continue
@@ -211,17 +340,25 @@ class ProduceHandler:
                 if terms.acks == ALL:
                     waits[len(results)] = partial(partition.when_replicated, end)
                 results.append(result)
+                yield 0 if records is None else len(records)
+
+    def _finish(self, reply: _Reply, waits: _Waits, timeout_ms: int) -> Reply:
+        """Answer, or wait for the followers first."""
         if not waits:
             return self._answer(reply)
-        waiting = PartitionWait(reply.ended, partial(self._answer, reply))
-        return waiting.begin(waits, produce.timeout_ms)
+        return PartitionWait(reply.ended, partial(self._answer, reply)).begin(waits, timeout_ms)
 
     def _append_single(
-        self, terms: _Terms, topic: str | Uuid, index: int, records: memoryview | None
+        self,
+        terms: _Terms,
+        topic: str | Uuid,
+        index: int,
+        records: memoryview | None,
+        prepared: Prepared | None,
     ) -> Result:
         """Append the one batch of a request that does not wait: what small requests are."""
         name = topic if isinstance(topic, str) else self._name_of(topic)
-        found = self._append(terms, (topic, name, index), records)
+        found = self._append(terms, (topic, name, index), records, prepared)
         if not isinstance(found, PartitionResult):
             return [pack_produce(terms.version, ((topic, (found[1],)),))]
         reply = _Reply(terms)
@@ -231,9 +368,13 @@ class ProduceHandler:
         return self._answer(reply)
 
     def _append(
-        self, terms: _Terms, at: tuple[str | Uuid, str, int], records: memoryview | None
+        self,
+        terms: _Terms,
+        at: tuple[str | Uuid, str, int],
+        records: memoryview | None,
+        prepared: Prepared | None,
     ) -> tuple[Partition, PartitionResult, Offset] | PartitionResult:
-        """Append one batch; return where it is and its end, or why it is not."""
+        """Append one batch, validated before or now; return where it ends, or why it is not."""
         topic, name, index = at
         partition: Partition | None = None
         try:
@@ -245,7 +386,11 @@ class ProduceHandler:
                 raise InvalidTopic(f"{name} is written by brokers alone")
             found.check_leader()
             partition = found
-            valid = validate_batch(batch, self._rules_of(partition.config), terms.now)
+            if isinstance(prepared, Fault):
+                raise prepared
+            valid = prepared
+            if valid is None:
+                valid = validate_batch(batch, self._rules_of(partition.config), terms.now)
             appended = partition.append(valid, now=terms.now, required_acks=terms.acks)
         except Fault as fault:
             self._events.produce_failed(name)
@@ -302,7 +447,8 @@ class ProduceHandler:
         topics: list[TopicResult] = []
         start = 0
         for topic, count in reply.topics:
-            topics.append((topic, results[start : start + count]))
+            if count:  # as in Kafka: a topic without partitions has no row
+                topics.append((topic, results[start : start + count]))
             start += count
         return [pack_produce(terms.version, topics, 0, tuple(endpoints.values()))]
 
@@ -318,33 +464,30 @@ class ProduceHandler:
 
     # -- transactions ----------------------------------------------------------
 
-    def _in_transaction(
-        self,
-        terms: _Terms,
-        produce: ProduceBody,
-        batches: list[tuple[str | Uuid, int, BatchHeader]],
-    ) -> Reply:
-        """Append batches of a transaction, after those that are new to it are verified."""
-        transactional_id = produce.transactional_id
-        if transactional_id is None:
-            return self._fail(terms, produce, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    def _transaction_of(
+        self, terms: _Terms, produce: ProduceBody
+    ) -> InTransaction | ErrorCode | None:
+        """Return the transaction of the request's batches, or what is wrong with it."""
+        batches = transactional_batches(produce)
+        if not batches:
+            return None
+        if produce.transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         producers = {(header.producer_id, header.producer_epoch) for _, _, header in batches}
         if len(producers) > 1:
-            return self._fail(terms, produce, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         (producer,) = producers
-        named = (
+        named = tuple(
             TopicPartition(topic if isinstance(topic, str) else self._name_of(topic), index)
             for topic, index, _ in batches
         )
-        unverified = tuple(each for each in named if not self._is_open(each, *producer))
-        if not unverified:
-            return self._append_all(terms, produce, {})
-        if self._verifier is None:
-            nobody = dict.fromkeys(unverified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return self._append_all(terms, produce, nobody)
         may_add = terms.version >= ADDING_VERSION_FIRST
-        wanted = InTransaction(transactional_id, *producer, unverified, may_add)
-        return self._verify_and_append(terms, _owned(produce), self._verifier.verify(wanted))
+        return InTransaction(produce.transactional_id, *producer, named, may_add)
+
+    def _unverified(self, transaction: InTransaction) -> tuple[TopicPartition, ...]:
+        """Return the partitions that are not known to be part of the transaction."""
+        producer = transaction.producer_id, transaction.producer_epoch
+        return tuple(each for each in transaction.partitions if not self._is_open(each, *producer))
 
     def _is_open(self, at: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
         """Say whether the transaction is known here, and so was verified."""
@@ -353,17 +496,32 @@ class ProduceHandler:
             producer_id, producer_epoch
         )
 
-    async def _verify_and_append(
-        self,
-        terms: _Terms,
-        produce: ProduceBody,
-        verified: Awaitable[Mapping[TopicPartition, ErrorCode]],
-    ) -> Result:
-        refused = await verified
-        if terms.version < ABORTABLE_VERSION_FIRST:
-            refused = {at: _for_older(code) for at, code in refused.items()}
-        reply = self._append_all(terms, produce, refused)
-        return await reply if isinstance(reply, Awaitable) else reply
+    async def _verified(
+        self, ticket: Ticket, terms: _Terms, transaction: InTransaction
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Verify what is not known here to be open; return what is refused.
+
+        A request that waited behind one whose transaction was busy is refused like it: verified
+        on its own it might be appended, without the records that come before its own.
+        """
+        unverified = self._unverified(transaction)
+        if self._verifier is None:
+            return dict.fromkeys(unverified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        whole = transaction._replace(partitions=())
+        refused = {
+            at: code
+            for note in ticket.notes
+            if isinstance(note, Busy) and note.transaction == whole
+            for at, code in note.refused.items()
+            if at in unverified
+        }
+        left = tuple(each for each in unverified if each not in refused)
+        if left:
+            refused |= await self._verifier.verify(transaction._replace(partitions=left))
+        busy = {at: code for at, code in refused.items() if code in TRY_AGAIN}
+        if busy:
+            ticket.note = Busy(whole, busy)
+        return {at: told_to_producer(code, terms.version) for at, code in refused.items()}
 
     def _fail(self, terms: _Terms, produce: ProduceBody, code: ErrorCode) -> Result:
         """Refuse the whole request."""
@@ -372,27 +530,6 @@ class ProduceHandler:
             reply.topics.append((topic, len(partitions)))
             reply.results += [PartitionResult(index, code) for index, _ in partitions]
         return self._answer(reply)
-
-
-def _transactional(produce: ProduceBody) -> list[tuple[str | Uuid, int, BatchHeader]]:
-    """Return the batches that say they belong to a transaction."""
-    return [
-        (topic, index, header)
-        for topic, partitions in produce.topics
-        for index, records in partitions
-        if records is not None
-        and len(records) >= HEADER_BYTES
-        and records[ATTRIBUTES_AT + 1] & TRANSACTIONAL
-        and (header := _header(records)) is not None
-    ]
-
-
-def _header(records: memoryview) -> BatchHeader | None:
-    """Return the header of what may be a batch; whoever appends it says what is wrong with it."""
-    try:
-        return read_header(records)
-    except (CorruptBatch, UnsupportedMagic):
-        return None
 
 
 def _owned(produce: ProduceBody) -> ProduceBody:
@@ -404,19 +541,12 @@ def _owned(produce: ProduceBody) -> ProduceBody:
     return produce._replace(topics=topics)
 
 
-def _for_older(code: ErrorCode) -> ErrorCode:
-    return ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
-
-
-def _unverified(index: int, error: ErrorCode) -> PartitionResult:
-    """Say that a batch was not appended for its transaction's sake."""
-    if error is ErrorCode.INVALID_TXN_STATE:
-        reason = "The partition is not part of the transaction."
-        return PartitionResult(index, error, error_message=reason)
-    if error in _TRY_AGAIN:
-        reason = f"The transaction could not be verified: {error.name}."
-        return PartitionResult(index, ErrorCode.NOT_ENOUGH_REPLICAS, error_message=reason)
-    return PartitionResult(index, error)
+def _producer_id(records: memoryview | None, connection: Hashable) -> Hashable:
+    """Return whose order a batch belongs to: its producer's, else the connection's."""
+    if records is None or len(records) < HEADER_BYTES:
+        return connection
+    (producer_id,) = _INT64.unpack_from(records, PRODUCER_ID_AT)
+    return producer_id if producer_id >= 0 else connection
 
 
 def _refusal(

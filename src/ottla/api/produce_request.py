@@ -68,6 +68,24 @@ def parse_produce(body: memoryview, version: int) -> ProduceBody:
         raise ProtocolFault("Produce: a name is not UTF-8") from None
 
 
+def each_once(produce: ProduceBody) -> ProduceBody:
+    """Return a request that names each partition once: the last copy counts, as in Kafka.
+
+    Kafka checks the form of every copy, though, and answers with the error of a malformed one even
+    where it has appended another. Here the result is that of the last copy.
+    """
+    topics = produce.topics
+    if len(topics) == len({topic for topic, _ in topics}) and all(
+        len(partitions) == 1 or len(partitions) == len({index for index, _ in partitions})
+        for _, partitions in topics
+    ):
+        return produce
+    merged: dict[str | Uuid, dict[int, memoryview | None]] = {}
+    for topic, partitions in topics:
+        merged.setdefault(topic, {}).update(partitions)
+    return produce._replace(topics=[(topic, list(rest.items())) for topic, rest in merged.items()])
+
+
 # -- versions 3 to 8 ---------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ partition, beside the leader that the node knows. Sessions of Fetch are not kept
 names its partition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from ottla.api.routes import Caller, Route
@@ -37,7 +37,7 @@ from ottla.raft.wire import PARTITION, TOPIC, TOPIC_ID
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # One that asks to wait longer is answered, empty, after these: nobody holds a place for ever.
 FETCH_WAIT_MS_MAX: Final = 30_000
-FETCH_BY_ID_SINCE: Final = 13
+FETCH_ENDPOINTS_SINCE: Final = 17
 
 _TOP_LEVEL: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
 
@@ -193,7 +193,7 @@ class RaftHandlers:
         self, caller: Caller, request: fetch.FetchRequest, version: int
     ) -> fetch.FetchResponse:
         """Read the log as a replica does; waits where there is nothing new."""
-        if not _is_metadata_fetch(request, version):
+        if not _is_metadata_fetch(request):
             return fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         part = request.topics[0].partitions[0]
         replica_id = request.replica_id if version < 15 else request.replica_state.replica_id
@@ -217,7 +217,7 @@ class RaftHandlers:
         leader_id, endpoint = self._leader(reply.leader)
         told = fetch.FetchableTopicResponse(TOPIC, TOPIC_ID, [_fetched(reply, leader_id)])
         response = fetch.FetchResponse(responses=[told])
-        if endpoint is not None:
+        if endpoint is not None and version >= FETCH_ENDPOINTS_SINCE:
             response.node_endpoints = [fetch.NodeEndpoint(leader_id, endpoint.host, endpoint.port)]
         return response
 
@@ -297,6 +297,10 @@ class RaftHandlers:
             )
         )
         assert isinstance(reply, core.VoterChangeReply)
+        if _is_resent(caller) and reply.error is ErrorCode.DUPLICATE_VOTER:
+            voter = self._quorum.describe().voters.get(NodeId(request.voter_id))
+            if voter is not None and voter.key.directory_id == request.voter_directory_id:
+                return add_raft_voter.AddRaftVoterResponse(error_message=None)
         return add_raft_voter.AddRaftVoterResponse(
             error_code=reply.error, error_message=_message(reply)
         )
@@ -312,6 +316,8 @@ class RaftHandlers:
             )
         )
         assert isinstance(reply, core.VoterChangeReply)
+        if _is_resent(caller) and reply.error is ErrorCode.VOTER_NOT_FOUND:
+            return remove_raft_voter.RemoveRaftVoterResponse(error_message=None)
         return remove_raft_voter.RemoveRaftVoterResponse(
             error_code=reply.error, error_message=_message(reply)
         )
@@ -352,8 +358,8 @@ class RaftHandlers:
         self, caller: Caller, request: describe_quorum.DescribeQuorumRequest, version: int
     ) -> describe_quorum.DescribeQuorumResponse:
         """Describe the quorum; only its leader knows how far the others are."""
-        asked = {t.topic_name: [p.partition_index for p in t.partitions] for t in request.topics}
-        if asked != {TOPIC: [PARTITION]}:
+        asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
+        if asked != [(TOPIC, [PARTITION])]:
             return _unknown_partitions(asked)
         view = self._quorum.describe()
         if view.role is not Role.LEADER:
@@ -376,6 +382,15 @@ class RaftHandlers:
         )
 
 
+def _is_resent(caller: Caller) -> bool:
+    """Say whether an earlier attempt of a forwarded request may have been served.
+
+    Voters are no part of the image, so its ids do not tell. The state that was asked for counts
+    as success then: an earlier attempt whose reply was lost is the likely cause of it.
+    """
+    return caller.request is not None and caller.request.is_resent
+
+
 def _voter_key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
     return None if node_id < 0 else ReplicaKey(NodeId(node_id), directory_id)
 
@@ -390,12 +405,12 @@ def _successors(part: end_quorum_epoch.RequestPartitionData) -> tuple[ReplicaKey
     return tuple(ReplicaKey(NodeId(node_id)) for node_id in part.preferred_successors)
 
 
-def _is_metadata_fetch(request: fetch.FetchRequest, version: int) -> bool:
+def _is_metadata_fetch(request: fetch.FetchRequest) -> bool:
+    """Say whether the log is asked for, by its id: Kafka refuses versions that have only names."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return False
     topic = request.topics[0]
-    named = topic.topic == TOPIC if version < FETCH_BY_ID_SINCE else topic.topic_id == TOPIC_ID
-    return named and topic.partitions[0].partition == PARTITION
+    return topic.topic_id == TOPIC_ID and topic.partitions[0].partition == PARTITION
 
 
 def _fetched(reply: core.FetchReply, leader_id: int) -> fetch.PartitionData:
@@ -405,7 +420,7 @@ def _fetched(reply: core.FetchReply, leader_id: int) -> fetch.PartitionData:
         high_watermark=-1 if reply.high_watermark is None else reply.high_watermark,
         log_start_offset=-1 if reply.log_start is None else reply.log_start,
         current_leader=fetch.LeaderIdAndEpoch(leader_id, reply.leader.epoch),
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )
     if reply.diverging is not None:
@@ -425,7 +440,7 @@ def _message(reply: core.VoterChangeReply) -> str | None:
 
 
 def _unknown_partitions(
-    asked: Mapping[str, list[int]],
+    asked: Iterable[tuple[str, list[int]]],
 ) -> describe_quorum.DescribeQuorumResponse:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return describe_quorum.DescribeQuorumResponse(
@@ -438,7 +453,7 @@ def _unknown_partitions(
                     for partition in partitions
                 ],
             )
-            for name, partitions in asked.items()
+            for name, partitions in asked
         ],
     )
 

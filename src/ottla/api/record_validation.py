@@ -13,7 +13,8 @@ need the records, or the topic's configuration:
     codec       that of the topic; packed again where the producer used another
 
 An uncompressed batch is walked where it lies. A compressed one is unpacked, to a bound, for
-only so can be known what consumers and the cleaner would meet in it.
+only so can be known what consumers and the cleaner would meet in it; frames that some of them
+cannot unpack are refused.
 
 The CRC is the log's to check, once, unless something is wrong or is to be changed: bytes that
 were damaged on the way are CORRUPT_MESSAGE, whatever else seems to be wrong with them, and must
@@ -46,15 +47,15 @@ from ottla.protocol.records.batch import (
     patch_crc,
     read_header,
 )
-from ottla.protocol.records.compression import compress
+from ottla.protocol.records.compression import check_readable, compress, unpack_pieces
 from ottla.protocol.records.reader import read_records, unpack_region
-from ottla.protocol.records.walker import RecordsSummary, check_records, walk_spans
+from ottla.protocol.records.walker import RecordsSummary, check_records, check_some, walk_spans
 from ottla.protocol.records.writer import encode_records, seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis
 from ottla.storage.append import check_produced_header
 
-# A batch of 1 MiB that had shrunk to a sixty-fourth. Unpacking more would hold up every other
-# client of the node: gzip makes 0.4 GB/s.
+# A batch of 1 MiB that had shrunk to a sixty-fourth. Consumers and the cleaner unpack a batch
+# whole, so that what is taken here has to fit into their memory.
 UNPACKED_BYTES_MAX: Final = 64 << 20
 
 # Told to a client of one batch. A batch may hold 150,000 records, and what is said of each is
@@ -70,6 +71,8 @@ _LENGTH_MIN: Final = 14  # of the shortest message in any format
 _INT32: Final = Struct(">i")
 _INT16: Final = Struct(">h")
 _INT64: Final = Struct(">q")
+_INT64_LOWEST: Final = -(2**63)
+_INT64_HIGHEST: Final = 2**63 - 1
 _CODECS: Final = {
     "producer": None,
     "uncompressed": Compression.NONE,
@@ -184,7 +187,12 @@ def _batch_end(records: memoryview, start: int) -> int | None:
 # -- its records -------------------------------------------------------------
 
 
-def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memoryview | bytearray:
+def validate_batch(
+    batch: memoryview,
+    rules: RecordRules,
+    now: Millis,
+    unpacked_bytes_max: int = UNPACKED_BYTES_MAX,
+) -> memoryview | bytearray:
     """Check a batch, as `take_batch` gave it, by its topic's rules; return it to be appended.
 
     That is ``batch`` itself, its header perhaps mended in place, or a new one where the topic
@@ -193,26 +201,88 @@ def validate_batch(batch: memoryview, rules: RecordRules, now: Millis) -> memory
     Raises:
         RecordTooLarge, CorruptBatch. InvalidRecord: the records contradict the header or
             themselves. RecordsRejected, TimestampsRejected: a rule of the topic forbids some.
+        UnpacksToMore: the records take more than ``unpacked_bytes_max``.
     """
-    header = read_header(batch)
-    if len(batch) > rules.batch_bytes_max:
-        raise RecordTooLarge(f"{len(batch)} bytes, max.message.bytes is {rules.batch_bytes_max}")
+    header = _header_within(batch, rules)
     codec, base = header.attributes & (CODEC_MASK | LOG_APPEND_TIME), header.base_timestamp
     region: Buffer = batch[HEADER_BYTES:]
     try:
         if codec & CODEC_MASK:
-            region = unpack_region(batch, 0, header, bytes_max=UNPACKED_BYTES_MAX)
+            check_readable(header.compression, region)
+            region = unpack_region(batch, 0, header, bytes_max=unpacked_bytes_max)
         summary = check_records(region, header.records_count, base)
     except InvalidRecord:
         _check_whole(batch, header)
         raise
-    if (
-        (rules.codec is None or rules.codec == codec)
-        and base + summary.max_timestamp_delta == header.max_timestamp >= NO_TIMESTAMP
-        and _is_welcome(header, summary, rules, now)
-    ):
+    if _stays(header, summary, rules, now):
         return batch  # nearly always
     return _adapted(batch, header, (region, summary), rules, now)
+
+
+def validate_in_pieces(
+    batch: memoryview, rules: RecordRules, now: Millis
+) -> memoryview | bytearray:
+    """Do as `validate_batch`, for a worker thread: no step holds the interpreter for long.
+
+    Records are checked while they are unpacked, so that one that is malformed ends the work, and
+    no more than a piece and the record under way is kept. Only a batch that has to be changed,
+    or that has records which a rule forbids, is unpacked whole, within the bound.
+    """
+    header = _header_within(batch, rules)
+    if header.compression is Compression.NONE:
+        return validate_batch(batch, rules, now)
+    try:
+        check_readable(header.compression, batch[HEADER_BYTES:])
+        summary = _check_pieces(batch, header)
+    except InvalidRecord:
+        _check_whole(batch, header)
+        raise
+    if _stays(header, summary, rules, now):
+        return batch
+    region = unpack_region(batch, 0, header, bytes_max=UNPACKED_BYTES_MAX)
+    return _adapted(batch, header, (region, summary), rules, now)
+
+
+def _check_pieces(batch: memoryview, header: BatchHeader) -> RecordsSummary:
+    """Check the records of a compressed batch as they are unpacked; see `check_records`."""
+    count, base = header.records_count, header.base_timestamp
+    if count <= 0:
+        raise InvalidRecord("a batch without records")
+    packed = batch[HEADER_BYTES : header.size]
+    window, done = bytearray(), 0
+    newest, newest_index, has_null_key, oldest = _INT64_LOWEST, 0, False, _INT64_HIGHEST
+    for piece in unpack_pieces(header.compression, packed, UNPACKED_BYTES_MAX):
+        window += piece
+        first = done
+        taken, done, found = check_some(window, first, count, base)
+        del window[:taken]
+        if done > first:
+            if first == 0 or found[0] > newest:
+                newest, newest_index = found[:2]
+            has_null_key, oldest = has_null_key or found[2], min(oldest, found[3])
+        if done == count and window:
+            raise InvalidRecord(f"{len(window)} bytes behind the last record")
+    if done < count:
+        raise InvalidRecord(f"{done} records where the header says {count}")
+    return RecordsSummary(newest, newest_index, has_null_key, oldest)
+
+
+def _header_within(batch: memoryview, rules: RecordRules) -> BatchHeader:
+    header = read_header(batch)
+    if len(batch) > rules.batch_bytes_max:
+        raise RecordTooLarge(f"{len(batch)} bytes, max.message.bytes is {rules.batch_bytes_max}")
+    return header
+
+
+def _stays(header: BatchHeader, summary: RecordsSummary, rules: RecordRules, now: Millis) -> bool:
+    """Say whether a batch is appended as it came."""
+    newest = header.base_timestamp + summary.max_timestamp_delta
+    codec = header.attributes & (CODEC_MASK | LOG_APPEND_TIME)
+    return (
+        (rules.codec is None or rules.codec == codec)
+        and newest == header.max_timestamp >= NO_TIMESTAMP
+        and _is_welcome(header, summary, rules, now)
+    )
 
 
 def _adapted(

@@ -6,9 +6,11 @@ been sent, and a file that turns out shorter or closed costs the client its conn
 the length of the frame has been announced by then.
 """
 
+import asyncio
 import enum
-from collections.abc import Awaitable
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from itertools import islice
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -71,8 +73,72 @@ class Answer(msgspec.Struct, frozen=True):
     close: bool = False
 
 
+class Holding:
+    """An awaitable reply of a raw handler that reads the request's body until it ends.
+
+    For a route that otherwise does not keep the body: the connection gives its buffer away, and
+    the memory counts for the request until the reply is there.
+    """
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: "Awaitable[Result]") -> None:
+        self._work = work
+
+    def __await__(self) -> "Generator[object, None, Result]":
+        return self._work.__await__()
+
+
 Result: TypeAlias = Body | NoReply | Answer
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that yields often, so that other requests can be served in between; it returns its result.
+
+Between two yields it takes microseconds, not milliseconds: at most `ITEMS_PER_STEP` rows.
+"""
 Reply: TypeAlias = Result | Awaitable[Result]
+Handled: TypeAlias = Reply | Steps[Reply]
+"""What a handler may return."""
+
+ITEMS_PER_STEP: Final = 64
+"""Rows of a list that a handler answers between two yields."""
+LARGE_BYTES: Final = 16 * 1024
+"""A request from this size on is decoded in steps: it may list thousands of items."""
+PACE_S: Final = 0.002
+"""How long steps run before the event loop polls, where no connection's turn bounds them."""
+
+
+def batched(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield ``items`` in lists of at most `ITEMS_PER_STEP`."""
+    source = iter(items)
+    while group := list(islice(source, ITEMS_PER_STEP)):
+        yield group
+
+
+def collect(items: Iterable[T], cost: Callable[[T], int] | None = None) -> Steps[list[T]]:
+    """Return ``items`` as a list, with a yield every `ITEMS_PER_STEP` of them.
+
+    ``cost`` says how many rows an item stands for, where it may be more than one.
+    """
+    found: list[T] = []
+    spent = 0
+    for item in items:
+        found.append(item)
+        spent += 1 if cost is None else cost(item)
+        if spent >= ITEMS_PER_STEP:
+            spent = 0
+            yield
+    return found
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run ``steps`` to the end without a break and return the result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 # A tuple: a union of types would be made anew at every look.
@@ -89,3 +155,26 @@ def length_of(chunk: Chunk) -> int:
     if isinstance(chunk, memoryview):
         return chunk.nbytes
     return len(chunk) if isinstance(chunk, (bytes, bytearray)) else chunk.length
+
+
+async def paced(steps: Steps[T]) -> T:
+    """Run ``steps`` to the end, letting the event loop poll every `PACE_S`."""
+    loop = asyncio.get_running_loop()
+    stop = loop.time() + PACE_S
+    try:
+        while True:
+            next(steps)
+            if loop.time() >= stop:
+                await asyncio.sleep(0)
+                stop = loop.time() + PACE_S
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+async def finished(handled: Handled) -> Result:
+    """Return the result of a handler, whichever way it comes."""
+    reply = await paced(handled) if isinstance(handled, Generator) else handled
+    return await reply if isinstance(reply, Awaitable) else reply

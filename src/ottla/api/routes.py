@@ -1,22 +1,29 @@
 """The shape of the surface: which handler serves which API, in which versions.
 
 A node writes its routes down as one literal tuple and gives each listener the `Routes` of its
-kind. What is not routed is neither advertised nor served, and what is routed is both.
+kind. What is not routed is neither advertised nor served, and what is routed is both, unless its
+route says otherwise.
 
 A handler is called on the event loop, in the order in which requests arrive on a connection:
 
     handle(caller, request, version) -> Result | Awaitable[Result]      decoded
     handle(caller, request, body)    -> Result | Awaitable[Result]      raw; a frames.Request
+    handle(caller, request, version) -> Steps[Result]                   a generator, see below
 
 What it does before it returns is therefore ordered (an ``async def`` has done nothing by then);
 an awaitable runs beside later requests, and its reply still leaves in its turn. The awaitable
 is not cancelled when the client goes away, unless its route says ``cancel_when_gone``: fit for
 one that only waits, as a long poll does.
 
+A handler whose work grows with a list in the request, or with the cluster, is a generator that
+yields every few rows (`ottla.api.replies.Steps`): a small request is answered at once, a large one
+in slices with other connections served in between. It must not rely on the order of requests.
+
 A raw handler gets the header and the undecoded body: a view into the receive buffer, writable,
 valid until the handler has returned and, if it returned an awaitable, until that has ended. A
 route with ``keeps_body=False`` promises not to look at it after returning, which saves the
-connection from giving its buffer away: Produce is such. The same holds for records inside a
+connection from giving its buffer away: Produce is such, but for an awaitable that it wraps in
+`Holding`. The same holds for records inside a
 decoded request; all else in one is a copy.
 
 A route may have a ``quick`` way, for requests that are many, small and alike:
@@ -37,7 +44,8 @@ from typing import Final
 
 import msgspec
 
-from ottla.api.replies import Reply
+from ottla.api.replies import Handled
+from ottla.metadata.answered import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.schema import Versions, covers
 from ottla.runtime.ports import Address
@@ -47,7 +55,9 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 # Versions whose layout Kafka may still change: the first of them, per API. Not served unless
 # ``unstable.api.versions.enable`` is set.
-UNSTABLE: Final[Mapping[ApiKey, int]] = MappingProxyType({ApiKey.INIT_PRODUCER_ID: 6})
+UNSTABLE: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {ApiKey.INIT_PRODUCER_ID: 6, ApiKey.BROKER_HEARTBEAT: 2}
+)
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -59,6 +69,10 @@ class Caller(msgspec.Struct, frozen=True):
     listener: str
     software_name: str = ""
     software_version: str = ""
+    is_forwarded: bool = False
+    """Whether a broker forwarded the request of a client that it had let in."""
+    request: RequestIdentity | None = None
+    """The identity of a forwarded request that a broker may send again."""
 
 
 Quick = Callable[[bytes, bytearray, int, int], bytearray | None]
@@ -69,12 +83,14 @@ class Route(msgspec.Struct, frozen=True):
 
     api_key: ApiKey
     # Each handler names its own request class, so the parameters cannot be spelt out here.
-    handle: Callable[..., Reply]
+    handle: Callable[..., Handled]
     versions: Versions | None = None
     raw: bool = False
     keeps_body: bool = True
     cancel_when_gone: bool = False
     quick: Quick | None = None
+    is_advertised: bool = True
+    """Whether ApiVersions names it; one that it does not name is served all the same."""
 
 
 def nothing_hidden(key: ApiKey) -> bool:
@@ -123,7 +139,7 @@ class Routes:
         """Yield what is served now, by rising key."""
         for key in sorted(self._found):
             route, versions = self._found[key]
-            if not self.hidden(route.api_key):
+            if route.is_advertised and not self.hidden(route.api_key):
                 yield route.api_key, versions
 
 

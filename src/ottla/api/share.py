@@ -16,6 +16,7 @@ from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.replies import Reply
 from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.share_heartbeat import MEMBER_ID_MAX
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -40,6 +41,7 @@ from ottla.sharing.service import Fetched, FetchTerms, SharePartitions
 from ottla.sharing.sessions import FINAL, INITIAL, Asked, Opened, Place, SessionKey, Sessions, named
 
 RENEW_SINCE: Final = 2
+_ACQUIRE_MODES: Final = frozenset(AcquireMode)
 _TELL_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 Acks: TypeAlias = dict[Place, list[Ack]]
@@ -88,7 +90,8 @@ class ShareHandlers(msgspec.Struct, frozen=True):
         key = self._key(caller, request.group_id, request.member_id)
         if isinstance(key, ErrorCode):
             return ShareFetchResponse(error_code=key)
-        if request.is_renew_ack and (request.max_bytes or request.max_records):
+        is_renewal_with_fetch = request.is_renew_ack and (request.max_bytes or request.max_records)
+        if is_renewal_with_fetch or request.share_acquire_mode not in _ACQUIRE_MODES:
             return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         acks = _acks_of(request.topics)
         asked = Asked(
@@ -114,7 +117,7 @@ class ShareHandlers(msgspec.Struct, frozen=True):
         if opened.is_final:
             await share.end()
         elif not request.is_renew_ack:
-            fetched = await share.fetch(request, opened.places)
+            fetched = await share.fetch(request, opened)
         return share.fetch_reply(fetched, codes)
 
     # -- ShareAcknowledge ----------------------------------------------------------
@@ -144,7 +147,7 @@ class ShareHandlers(msgspec.Struct, frozen=True):
     def _key(
         self, caller: Caller, group_id: str | None, member_id: str | None
     ) -> SessionKey | ErrorCode:
-        if not group_id or not member_id:
+        if not group_id or not member_id or len(member_id) > MEMBER_ID_MAX:
             return ErrorCode.INVALID_REQUEST
         if not self.sources.access.read_group(caller, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -189,9 +192,9 @@ class _Share(NamedTuple):
         key = ShareKey(self.key.group_id, place)
         return await self.sources.partitions.acknowledge(key, self.key.member_id, acks)
 
-    async def fetch(self, request: ShareFetchRequest, places: Sequence[Place]) -> list[Fetched]:
-        """Acquire records in the partitions of the session."""
-        image = self.sources.image()
+    async def fetch(self, request: ShareFetchRequest, opened: Opened) -> list[Fetched]:
+        """Acquire records in the partitions of the session, for as long as it is open."""
+        image, places = self.sources.image(), opened.places
         refusals = {place: self._refusal(image, place) for place in places}
         refused = [Fetched(p, code) for p, code in refusals.items() if code is not ErrorCode.NONE]
         terms = FetchTerms(
@@ -200,23 +203,18 @@ class _Share(NamedTuple):
             request.max_records,
             min(request.max_bytes, self.sources.bytes_max),
             request.batch_size,
-            AcquireMode(1 if request.share_acquire_mode == 1 else 0),
+            AcquireMode(request.share_acquire_mode),
             0 if refused else max(0, request.max_wait_ms),
+            lambda: self.sources.sessions.is_open(self.key, opened.session),
         )
         allowed = [place for place in places if refusals[place] is ErrorCode.NONE]
-        return [*refused, *await self.sources.partitions.fetch(terms, allowed)]
+        found = [*refused, *await self.sources.partitions.fetch(terms, allowed)]
+        return [*found, *_unlisted(opened, found)]
 
     async def end(self) -> None:
-        """End the session, and release all that the member holds."""
-        places = self.sources.sessions.end(self.key)
-        await asyncio.gather(
-            *(
-                self.sources.partitions.release(
-                    ShareKey(self.key.group_id, place), self.key.member_id
-                )
-                for place in places
-            )
-        )
+        """End the session, and release all that the member holds here."""
+        self.sources.sessions.end(self.key)
+        await self.sources.partitions.release(self.key.group_id, self.key.member_id)
 
     async def refresh(self) -> None:
         """Begin with what is persisted where the member is the only one of its group here."""
@@ -275,6 +273,16 @@ class _Share(NamedTuple):
     def _endpoints(self, image: Image, leaders: set[int]) -> list[NodeEndpoint]:
         found = (endpoint_of(image, each, self.caller.listener) for each in sorted(leaders))
         return [each for each in found if each is not None]
+
+
+def _unlisted(opened: Opened, found: Sequence[Fetched]) -> list[Fetched]:
+    """Return the partitions that the reply must name although they have nothing."""
+    if opened.session is None:
+        return []
+    errors = (each.place for each in found if each.code is not ErrorCode.NONE)
+    named_already = {each.place for each in found}
+    unlisted = opened.session.take_unlisted(errors)
+    return [Fetched(place) for place in unlisted if place not in named_already]
 
 
 def connection_of(listener: str, peer: Address) -> tuple[str, str, int]:

@@ -9,7 +9,7 @@ import msgspec
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.groups.share_group import ShareGroup
-from ottla.coordinators.groups.share_service import Place, ShareGroups
+from ottla.coordinators.groups.share_service import InvalidGroupId, Place, ShareGroups
 from ottla.coordinators.share_state.state import ShareKey
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
@@ -64,33 +64,35 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
             reply.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             return reply
         try:
+            if not asked.group_id:
+                raise InvalidGroupId("The group id must not be empty.")
             group = self.shares.group(asked.group_id)
         except Fault as fault:
             reply.error_code, reply.error_message = fault.code, str(fault)
             return reply
-        if group is None:
-            reply.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            reply.error_message = f"Group {asked.group_id} not found."
-            return reply
-        wanted = _all_of(group, self.image()) if asked.topics is None else asked.topics
-        reply.topics = [await self._topic(caller, group, each) for each in wanted]
+        if asked.topics is not None:
+            wanted: Iterable[describing.DescribeShareGroupOffsetsRequestTopic] = _once(asked.topics)
+        else:
+            # A group that does not exist has no offsets: this is no error.
+            wanted = () if group is None else _all_of(group, self.image())
+        reply.topics = [await self._topic(caller, asked.group_id, each) for each in wanted]
         return reply
 
     async def _topic(
         self,
         caller: Caller,
-        group: ShareGroup,
+        group_id: str,
         asked: describing.DescribeShareGroupOffsetsRequestTopic,
     ) -> describing.DescribeShareGroupOffsetsResponseTopic:
+        """Describe one topic; one that does not exist has no offsets, which is no error."""
         topic = self.image().topics.named(asked.topic_name)
-        code = ErrorCode.NONE
-        if not self.access.describe_topic(caller, asked.topic_name):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if code is not ErrorCode.NONE or topic is None:
+        may = self.access.describe_topic(caller, asked.topic_name)
+        if not may or topic is None:
+            code = ErrorCode.NONE if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             rows = [
-                describing.DescribeShareGroupOffsetsResponsePartition(index, error_code=code)
+                describing.DescribeShareGroupOffsetsResponsePartition(
+                    index, start_offset=-1, lag=NO_LAG, error_code=code
+                )
                 for index in asked.partitions
             ]
             return describing.DescribeShareGroupOffsetsResponseTopic(
@@ -99,7 +101,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         ends = await self.ends.ends(topic, asked.partitions)
         found = await asyncio.gather(
             *(
-                self._partition(ShareKey(group.group_id, topic.id, index), ends.get(index))
+                self._partition(ShareKey(group_id, topic.id, index), ends.get(index))
                 for index in asked.partitions
             )
         )
@@ -141,7 +143,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
                 error_code=fault.code, error_message=str(fault)
             )
         return altering.AlterShareGroupOffsetsResponse(
-            responses=[self._altered(caller, image, topic, codes) for topic in request.topics]
+            responses=[self._altered(caller, image, each, codes) for each in _by_topic(request)]
         )
 
     def _altered(
@@ -172,7 +174,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
     ) -> deleting.DeleteShareGroupOffsetsResponse:
         """DeleteShareGroupOffsets; a group that has members is left alone."""
         image = self.image()
-        names = [topic.topic_name for topic in request.topics]
+        names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
         allowed = (name for name in names if self.access.read_topic(caller, name))
         known = [topic for name in allowed if (topic := image.topics.named(name)) is not None]
         try:
@@ -188,7 +190,9 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         for name in names:
             row = deleting.DeleteShareGroupOffsetsResponseTopic(name)
             if name in ids:
-                row.topic_id, row.error_code = ids[name], codes[ids[name]]
+                row.error_code = codes[ids[name]]
+                if row.error_code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    row.topic_id = ids[name]
             else:
                 may = self.access.read_topic(caller, name)
                 unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -202,6 +206,31 @@ def lag_of(end: int | None, start: int, finished: int) -> int:
     if end is None or start < 0 or finished < 0:
         return NO_LAG
     return max(0, end - start - finished)
+
+
+def _once(
+    topics: Iterable[describing.DescribeShareGroupOffsetsRequestTopic],
+) -> list[describing.DescribeShareGroupOffsetsRequestTopic]:
+    """Return each topic and each of its partitions once, in the order of the request."""
+    found: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        found.setdefault(topic.topic_name, {}).update(dict.fromkeys(topic.partitions))
+    return [
+        describing.DescribeShareGroupOffsetsRequestTopic(name, list(indexes))
+        for name, indexes in found.items()
+    ]
+
+
+def _by_topic(
+    request: altering.AlterShareGroupOffsetsRequest,
+) -> list[altering.AlterShareGroupOffsetsRequestTopic]:
+    """Return each topic once, with all that is asked of it."""
+    found: dict[str, altering.AlterShareGroupOffsetsRequestTopic] = {}
+    for topic in request.topics:
+        name = topic.topic_name
+        row = found.setdefault(name, altering.AlterShareGroupOffsetsRequestTopic(name, []))
+        row.partitions.extend(topic.partitions)
+    return list(found.values())
 
 
 def _all_of(

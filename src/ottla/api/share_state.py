@@ -177,14 +177,21 @@ async def _each(
     topics: Iterable[_Topic[Part_co]],
     one: Callable[[ShareKey, Part_co], Awaitable[Done]],
 ) -> list[tuple[Uuid, list[Done]]]:
-    """Answer for every partition of a request, all at once."""
-    done: list[tuple[Uuid, list[Done]]] = []
-    for topic in topics:
-        parts = await asyncio.gather(
-            *(one(ShareKey(group_id, topic.topic_id, p.partition), p) for p in topic.partitions)
-        )
-        done.append((topic.topic_id, list(parts)))
-    return done
+    """Answer for every partition of a request, all at once; for none without a group id.
+
+    Each topic and each partition has one row, however often it is asked for: the last answer. A
+    topic without partitions has none.
+    """
+    asked = [
+        (ShareKey(group_id, topic.topic_id, part.partition), part)
+        for topic in (topics if group_id else ())
+        for part in topic.partitions
+    ]
+    answers = await asyncio.gather(*(one(key, part) for key, part in asked))
+    done: dict[Uuid, dict[int, Done]] = {}
+    for (key, _), answer in zip(asked, answers, strict=True):
+        done.setdefault(key.topic_id, {})[key.partition] = answer
+    return [(topic_id, list(parts.values())) for topic_id, parts in done.items()]
 
 
 async def _code(asked: Awaitable[ErrorCode]) -> ErrorCode:

@@ -5,10 +5,14 @@ partitions, and never more than ``max.request.partition.size.limit``; what did n
 where ``next_cursor`` says. A topic of which not even one partition fits is left to the next page.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import Final
 
 import msgspec
 
+from ottla.api.authorized_operations import TOPIC_OPERATIONS
 from ottla.api.cluster import (
     InvalidRequest,
     is_internal,
@@ -16,6 +20,7 @@ from ottla.api.cluster import (
     offline_replicas,
     unknown_code,
 )
+from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, finish
 from ottla.api.routes import Caller, Route
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
@@ -29,6 +34,9 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.types import NO_LEADER
 
+# Names that are sorted between two yields: a millisecond or two.
+NAMES_PER_STEP: Final = 4096
+
 
 class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
     """The handler of one broker. ``partitions_max`` bounds a page whatever is asked for."""
@@ -38,33 +46,58 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a client listener's routes."""
-        return (Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, self.on_describe_topic_partitions),)
+        return (Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, self.describe_topic_partitions_steps),)
 
     def on_describe_topic_partitions(
         self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int
     ) -> DescribeTopicPartitionsResponse:
+        """Describe one page without a break.
+
+        Raises:
+            InvalidRequest: as `describe_topic_partitions_steps`.
+        """
+        return finish(self.describe_topic_partitions_steps(caller, request, version))
+
+    def describe_topic_partitions_steps(
+        self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int
+    ) -> Steps[DescribeTopicPartitionsResponse]:
         """Describe one page.
 
         Raises:
             InvalidRequest: a cursor that is not among the topics asked for, or before partition 0.
         """
         image = self.image()
-        wanted = {topic.name for topic in request.topics}
+        wanted: set[str] = set()
+        for group in batched(request.topics):
+            wanted.update(topic.name for topic in group)
+            yield
         is_all = not wanted
         cursor = request.cursor
         first = "" if cursor is None else cursor.topic_name
-        names = sorted(n for n in (image.topics.ids if is_all else wanted) if n >= first)
+        names = yield from _sorted_from(image.topics.ids if is_all else wanted, first)
         if cursor is not None and not is_all and first not in wanted:
             raise InvalidRequest(f"the cursor's topic {first!r} is not among those asked for")
         if cursor is not None and cursor.partition_index < 0:
             raise InvalidRequest(f"cursor at partition {cursor.partition_index}")
         room = max(1, min(self.partitions_max, request.response_partition_limit))
         page = _Page(image, caller.listener, room)
-        for name in names:
+        for count, name in enumerate(names):
             start = cursor.partition_index if cursor is not None and name == first else 0
             if not page.take(name, start, is_all=is_all):
                 break
+            if not count % ITEMS_PER_STEP:
+                yield
         return page.response
+
+
+def _sorted_from(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
+    """Return the names from ``first`` on, ascending; sorted in parts, which are then merged."""
+    parts: list[list[str]] = []
+    source = iter(names)
+    while part := list(islice(source, NAMES_PER_STEP)):
+        parts.append(sorted(name for name in part if name >= first))
+        yield
+    return iter(parts[0]) if len(parts) == 1 else merge(*parts)
 
 
 class _Page:
@@ -97,6 +130,7 @@ class _Page:
 
     def _topic(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
         return DescribeTopicPartitionsResponseTopic(
+            topic_authorized_operations=TOPIC_OPERATIONS,
             name=topic.name,
             topic_id=topic.id,
             is_internal=is_internal(topic.name),
@@ -125,5 +159,8 @@ class _Page:
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        unknown_code(name), name, is_internal=is_internal(name)
+        unknown_code(name),
+        name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )

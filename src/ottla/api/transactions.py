@@ -81,8 +81,8 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
                 request.v3_and_below_producer_epoch,
                 topics=request.v3_and_below_topics,
             )
-            codes = await self._add(caller, one, version)
-            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
+            results = await self._add(caller, one, version)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         if not self.access.cluster_action(caller):
             raise ClusterNotAuthorized(f"{caller.principal} is no broker")
         found = await asyncio.gather(
@@ -90,35 +90,37 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
         )
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
-                AddPartitionsToTxnResult(each.transactional_id, _by_topic(codes))
-                for each, codes in zip(request.transactions, found, strict=True)
+                AddPartitionsToTxnResult(each.transactional_id, results)
+                for each, results in zip(request.transactions, found, strict=True)
             ]
         )
 
     async def _add(
         self, caller: Caller, wanted: AddPartitionsToTxnTransaction, version: int
-    ) -> Mapping[TopicPartition, ErrorCode]:
+    ) -> list[AddPartitionsToTxnTopicResult]:
         """Add to one transaction all partitions or none; return a code for each."""
         places = [TopicPartition(t.name, index) for t in wanted.topics for index in t.partitions]
         transactional_id = wanted.transactional_id
         if not transactional_id:
-            return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+            return _all_alike(wanted, ErrorCode.INVALID_REQUEST)
         is_client = version < BROKERS_SINCE
         if is_client and not self.access.write_transactional_id(caller, transactional_id):
-            return dict.fromkeys(places, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return _all_alike(wanted, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         refused = self._refused(caller, places, is_client=is_client)
         if refused:
-            return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+            return _by_topic(dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         producer = Producer(wanted.producer_id, wanted.producer_epoch)
         try:
             if wanted.verify_only:
-                return await self.coordinator.verify_partitions(transactional_id, producer, places)
+                return _by_topic(
+                    await self.coordinator.verify_partitions(transactional_id, producer, places)
+                )
             code = await self.coordinator.add_partitions(
                 transactional_id, producer, places, _client(caller, 0 if is_client else 2)
             )
         except Fault as fault:
             code = fault.code
-        return dict.fromkeys(places, _told(code, version))
+        return _all_alike(wanted, _told(code, version))
 
     def _refused(
         self, caller: Caller, places: Iterable[TopicPartition], *, is_client: bool
@@ -178,6 +180,18 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
+
+
+def _all_alike(
+    wanted: AddPartitionsToTxnTransaction, code: ErrorCode
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Return one code for all, row by row as the request names them, as Kafka does."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name, [AddPartitionsToTxnPartitionResult(each, code) for each in topic.partitions]
+        )
+        for topic in wanted.topics
+    ]
 
 
 def _by_topic(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

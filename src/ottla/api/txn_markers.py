@@ -42,15 +42,19 @@ class TxnMarkersHandler(msgspec.Struct, frozen=True):
         """Write every marker; answered when all are committed or have failed."""
         if not (self.access.alter_cluster(caller) or self.access.cluster_action(caller)):
             raise ClusterNotAuthorized(f"{caller.principal} may end no transactions")
-        results = await asyncio.gather(*map(self._write, request.markers))
-        return WriteTxnMarkersResponse(markers=list(results))
+        written = await asyncio.gather(*map(self._write, request.markers))
+        # As in Kafka: one entry for a producer id, and none where it names no partition.
+        found: dict[int, Codes] = {}
+        for marker, codes in zip(request.markers, written, strict=True):
+            if codes:
+                found.setdefault(marker.producer_id, {}).update(codes)
+        return WriteTxnMarkersResponse(markers=[result_of(*each) for each in found.items()])
 
-    async def _write(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    async def _write(self, marker: WritableTxnMarker) -> Codes:
         places = places_of(marker)
         if marker.producer_id < 0 or marker.producer_epoch < 0:
-            nobody = dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            return result_of(marker.producer_id, nobody)
-        return result_of(marker.producer_id, await self.writer.write(ending_of(marker), places))
+            return dict.fromkeys(places, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return await self.writer.write(ending_of(marker), places)
 
 
 # -- messages and what they mean ---------------------------------------------------------

@@ -1,16 +1,20 @@
 """TxnOffsetCommit: offsets that are committed together with the records of a transaction.
 
 The group's coordinator writes them to ``__consumer_offsets`` as a part of the transaction, which
-must be open and have that partition in it: it is verified as a write to any partition is.
+must be open and have that partition in it: it is verified as a write to any partition is. Commits
+of one producer for one group are written in arrival order, also where the first has to wait for
+its verification: the newest offset must be the one that stays.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
+from ottla.api.append_order import AppendOrder, Ticket, wait_first
 from ottla.api.groups import settled
-from ottla.api.produce import InTransaction
+from ottla.api.produce_transaction import InTransaction
+from ottla.api.replies import Reply
 from ottla.api.routes import Caller, Route
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.groups.requests import txn_commit_refused
@@ -67,14 +71,13 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
     partitions: Partitions
     image: Callable[[], Image]
     access: TransactionAccess = ALLOW_ALL
+    order: AppendOrder = msgspec.field(default_factory=AppendOrder)
 
     def routes(self) -> tuple[Route, ...]:
         """Return its part of a client listener's routes."""
         return (Route(ApiKey.TXN_OFFSET_COMMIT, self.on_commit),)
 
-    async def on_commit(
-        self, caller: Caller, request: TxnOffsetCommitRequest, version: int
-    ) -> TxnOffsetCommitResponse:
+    def on_commit(self, caller: Caller, request: TxnOffsetCommitRequest, version: int) -> Reply:
         """Commit the offsets of topics that are there; each partition has its own code."""
         denied = self._denied(caller, request)
         if denied is not ErrorCode.NONE:
@@ -82,8 +85,25 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
         refused = self._sort(caller, request)
         if not request.topics:
             return TxnOffsetCommitResponse(topics=refused)
+        ticket = self.order.enter([(request.group_id, request.producer_id)])
+        return self._commit_in_turn(ticket, request, version, refused)
+
+    async def _commit_in_turn(
+        self,
+        ticket: Ticket,
+        request: TxnOffsetCommitRequest,
+        version: int,
+        refused: list[TxnOffsetCommitResponseTopic],
+    ) -> TxnOffsetCommitResponse:
         try:
-            reply = await self._commit(request, version)
+            try:
+                if not ticket.is_first:
+                    await wait_first(ticket)
+                written = await self._write(request, version)
+            finally:
+                self.order.leave(ticket)
+            # Written in order; that it is committed may be waited for beside others.
+            reply = await settled(written)
         except Fault as fault:
             reply = txn_commit_refused(request, _told(fault.code, version))
         return TxnOffsetCommitResponse(topics=_merged(refused, reply.topics))
@@ -95,7 +115,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if request.producer_id < 0 or request.producer_epoch < 0:
+        if request.producer_id < 0:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE
 
@@ -125,22 +145,26 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
         request.topics = taken
         return refused
 
-    async def _commit(
+    async def _write(
         self, request: TxnOffsetCommitRequest, version: int
-    ) -> TxnOffsetCommitResponse:
-        """Verify and write, with nothing in between."""
+    ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+        """Verify and write, with nothing in between; return the answer or what it waits for."""
         place = TopicPartition(CONSUMER_OFFSETS, self.groups.index_of(request.group_id))
         self.groups.runtime.shard(place.partition).check_active()
         found = self.partitions.get(*place)
         producer = (request.producer_id, request.producer_epoch)
         if found is None or not found.log.producers.has_open_transaction(*producer):
+            if not request.transactional_id:
+                return txn_commit_refused(request, ErrorCode.INVALID_REQUEST)
             wanted = InTransaction(
                 request.transactional_id, *producer, (place,), version >= _ADDING_SINCE
             )
             code = (await self.verifier.verify(wanted)).get(place, ErrorCode.NONE)
             if code is not ErrorCode.NONE:
                 return txn_commit_refused(request, _unverified(code, version))
-        return await settled(self.groups.commit_transactional(request, version))
+            if request.producer_epoch < 0:  # not verified: no batch can have such an epoch
+                return txn_commit_refused(request, ErrorCode.INVALID_PRODUCER_EPOCH)
+        return self.groups.commit_transactional(request, version)
 
 
 def _unverified(code: ErrorCode, version: int) -> ErrorCode:
@@ -163,6 +187,8 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
 def _merged(
     refused: list[TxnOffsetCommitResponseTopic], answered: list[TxnOffsetCommitResponseTopic]
 ) -> list[TxnOffsetCommitResponseTopic]:
+    if not refused:
+        return answered  # as in Kafka: a topic that is named twice is answered twice
     topics = {each.name: each for each in refused}
     for topic in answered:
         if topic.name in topics:

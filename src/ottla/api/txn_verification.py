@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.api.produce import InTransaction
+from ottla.api.produce_transaction import InTransaction
 from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks
 from ottla.coordinators.topics import TRANSACTION_STATE
 from ottla.coordinators.transactions.late_ends import Client
@@ -46,7 +46,7 @@ class VerificationSettings(msgspec.Struct, frozen=True):
     """While markers are being written nothing can be added; that is waited for, briefly."""
 
     node_id: int
-    is_enabled: bool = True
+    is_enabled: Callable[[], bool] = lambda: True
     retry_ms: int = 20
     retry_ms_max: int = 100
 
@@ -62,7 +62,7 @@ class Verification(msgspec.Struct, frozen=True):
 
     async def verify(self, wanted: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
         """Return what is wrong, by partition; nothing for those that may be appended to."""
-        if not (wanted.may_add or self.settings.is_enabled):
+        if not (wanted.may_add or self.settings.is_enabled()):
             return {}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.retry_ms_max / 1000

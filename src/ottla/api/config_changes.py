@@ -1,0 +1,253 @@
+"""AlterConfigs and IncrementalAlterConfigs on a broker: what it settles, and what it forwards.
+
+    request --> each resource: refused or applied here, or left for the controller
+            --> one forwarded request with those left --> answers in the order of the request
+
+A change of log levels is applied at once and leaves no record. A change of this broker's own
+settings is validated here, where its file is known, and written by the controller.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from ottla.api.envelope import Forwarder
+from ottla.api.replies import ITEMS_PER_STEP
+from ottla.api.routes import Caller, Route
+from ottla.config.errors import Problem
+from ottla.config.layers import Texts
+from ottla.config.listeners import Listeners
+from ottla.controller.config_rules import own_layers
+from ottla.controller.configs import (
+    Operation,
+    canonical,
+    incremental_changes,
+    refuse_operations,
+    refuse_repetition,
+    whole_changes,
+)
+from ottla.controller.decision import Refusal
+from ottla.controller.logger_rules import refuse_logger_changes
+from ottla.controller.own_configs import (
+    own_change,
+    refusal_of,
+    refuse_other_node,
+    refuse_own_change,
+)
+from ottla.metadata.configs import ConfigResource, ConfigResourceType
+from ottla.metadata.image import Image
+from ottla.observability.loggers import Loggers
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import alter_configs as whole
+from ottla.protocol.messages import incremental_alter_configs as incremental
+
+Resource = incremental.AlterConfigsResource | whole.AlterConfigsResource
+Answer = tuple[int, str | None]
+"""An error code and its message, which is null where there is no error."""
+DONE: Final[Answer] = (ErrorCode.NONE, None)
+
+
+class ListenerCheck(Protocol):
+    """Says whether listeners can be opened on this machine."""
+
+    async def problems(self, wanted: Listeners) -> list[Problem]:
+        """Return what keeps ``wanted`` from being opened beside those that are open."""
+        ...
+
+
+class ConfigChangeHandlers(msgspec.Struct, frozen=True):
+    """The handlers of one broker. ``static`` is its own configuration as written."""
+
+    node_id: int
+    image: Callable[[], Image]
+    static: Texts
+    forwarder: Forwarder
+    listeners: ListenerCheck
+    loggers: Loggers = msgspec.field(default_factory=Loggers)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their part of a client listener's routes."""
+        return (
+            Route(ApiKey.ALTER_CONFIGS, self.on_alter_configs),
+            Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, self.on_incremental_alter_configs),
+        )
+
+    async def on_incremental_alter_configs(
+        self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int
+    ) -> incremental.IncrementalAlterConfigsResponse:
+        """Change the keys that are named (KIP-339), log levels among them (KIP-412)."""
+        answers = await self._answers(caller, request)
+        return incremental.IncrementalAlterConfigsResponse(
+            responses=[
+                incremental.AlterConfigsResourceResponse(
+                    *answer, resource.resource_type, resource.resource_name
+                )
+                for resource, answer in zip(request.resources, answers, strict=True)
+            ]
+        )
+
+    async def on_alter_configs(
+        self, caller: Caller, request: whole.AlterConfigsRequest, version: int
+    ) -> whole.AlterConfigsResponse:
+        """Set the keys that are named, and unset all others of the resource."""
+        answers = await self._answers(caller, request)
+        return whole.AlterConfigsResponse(
+            responses=[
+                whole.AlterConfigsResourceResponse(
+                    *answer, resource.resource_type, resource.resource_name
+                )
+                for resource, answer in zip(request.resources, answers, strict=True)
+            ]
+        )
+
+    async def _answers(
+        self,
+        caller: Caller,
+        request: incremental.IncrementalAlterConfigsRequest | whole.AlterConfigsRequest,
+    ) -> list[Answer]:
+        """Answer each resource, in order: what is not settled here is what the controller says."""
+        resources: list[Resource] = list(request.resources)
+        times = Counter(canonical(_named(resource)) for resource in resources)
+        settled: list[Answer | None] = []
+        for at, resource in enumerate(resources):
+            if at % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+                await asyncio.sleep(0)
+            keys = [config.name for config in resource.configs]
+            refusal = refuse_repetition(times[canonical(_named(resource))], keys)
+            settled.append(refusal or await self._settle(resource, request.validate_only))
+        left = [r for r, answer in zip(resources, settled, strict=True) if answer is None]
+        found: dict[ConfigResource, Answer] = {}
+        if left:
+            rest = type(request)(left, request.validate_only)  # type: ignore[arg-type]
+            found = await self._forward(caller, rest)
+        unanswered = (ErrorCode.UNKNOWN_SERVER_ERROR, "The controller left this one out")
+        return [
+            found.get(_named(resource), unanswered) if answer is None else answer
+            for resource, answer in zip(resources, settled, strict=True)
+        ]
+
+    async def _forward(
+        self,
+        caller: Caller,
+        request: incremental.IncrementalAlterConfigsRequest | whole.AlterConfigsRequest,
+    ) -> dict[ConfigResource, Answer]:
+        response = await self.forwarder.forward_message(
+            caller, request, self.forwarder.request_timeout_ms
+        )
+        assert isinstance(
+            response, incremental.IncrementalAlterConfigsResponse | whole.AlterConfigsResponse
+        )
+        return {
+            ConfigResource(each.resource_type, each.resource_name): (
+                each.error_code,
+                each.error_message,
+            )
+            for each in response.responses
+        }
+
+    async def _settle(self, resource: Resource, is_test: bool) -> Answer | None:
+        """Refuse or apply a change; None leaves it to the controller."""
+        match resource.resource_type:
+            case ConfigResourceType.TOPIC:
+                return None
+            case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+                return None
+            case ConfigResourceType.BROKER:
+                return await self._refuse_own(resource)
+            case ConfigResourceType.BROKER_LOGGER if isinstance(
+                resource, incremental.AlterConfigsResource
+            ):
+                return LoggerChanges(self.node_id, self.loggers).change(resource, is_test)
+            case kind:
+                return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+    async def _refuse_own(self, resource: Resource) -> Refusal | None:
+        """Say why the settings of this broker, or of all, cannot change so."""
+        for_all = not resource.resource_name
+        if not for_all:
+            refusal = refuse_other_node(resource.resource_name, self.node_id)
+            if refusal is not None:
+                return refusal
+        image = self.image()
+        old = image.configs.of(canonical(_named(resource)))
+        if isinstance(resource, incremental.AlterConfigsResource):
+            changes = incremental_changes(resource, old)
+        else:
+            changes = whole_changes(resource, old)
+        if isinstance(changes, Refusal):
+            return changes
+        change = own_change(own_layers(image, self.node_id, self.static), changes, for_all=for_all)
+        refusal = refuse_own_change(change, changes, for_all=for_all)
+        if refusal is not None:
+            return refusal
+        wanted = change.new_listeners()
+        return None if wanted is None else refusal_of(await self.listeners.problems(wanted))
+
+
+class LoggerChanges(msgspec.Struct, frozen=True):
+    """Changes of the log levels of one node."""
+
+    node_id: int
+    loggers: Loggers
+
+    def change(self, resource: incremental.AlterConfigsResource, is_test: bool) -> Answer:
+        """Set log levels, all of a resource or none."""
+        refusal = (
+            refuse_operations(resource.configs)
+            or refuse_other_node(resource.resource_name, self.node_id)
+            or refuse_logger_changes(resource.configs, self.loggers.exists)
+        )
+        if refusal is not None:
+            return refusal
+        for config in () if is_test else resource.configs:
+            if config.config_operation == Operation.DELETE:
+                self.loggers.inherit_level(config.name)
+            else:
+                assert config.value is not None, "checked before"
+                self.loggers.set_level(config.name, config.value)
+        return DONE
+
+
+class ControllerConfigChanges(msgspec.Struct, frozen=True):
+    """IncrementalAlterConfigs on a controller: log levels are its own, ``decide`` does the rest."""
+
+    node_id: int
+    decide: Callable[..., Any]
+    """The handler of the active controller's decision."""
+    loggers: Loggers = msgspec.field(default_factory=Loggers)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return its part of a controller listener's routes."""
+        return (Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, self.on_incremental_alter_configs),)
+
+    async def on_incremental_alter_configs(
+        self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int
+    ) -> incremental.IncrementalAlterConfigsResponse:
+        """Answer the resources of the controller first, then those of this node."""
+        logger = ConfigResourceType.BROKER_LOGGER
+        own = [each for each in request.resources if each.resource_type == logger]
+        rest = [each for each in request.resources if each.resource_type != logger]
+        response = incremental.IncrementalAlterConfigsResponse()
+        if rest or not own:
+            others = incremental.IncrementalAlterConfigsRequest(rest, request.validate_only)
+            response = await self.decide(caller, others, version)
+        times = Counter(map(_named, own))
+        for resource in own:
+            keys = [config.name for config in resource.configs]
+            answer = refuse_repetition(times[_named(resource)], keys) or LoggerChanges(
+                self.node_id, self.loggers
+            ).change(resource, request.validate_only)
+            response.responses.append(
+                incremental.AlterConfigsResourceResponse(
+                    *answer, resource.resource_type, resource.resource_name
+                )
+            )
+        return response
+
+
+def _named(resource: Resource) -> ConfigResource:
+    return ConfigResource(resource.resource_type, resource.resource_name)

@@ -1,0 +1,76 @@
+"""Hold a client's first questions until this broker can answer them.
+
+A broker listens before the controller has registered and unfenced it, since other brokers connect
+to it as soon as they know of it. An answer in that time lists no brokers and no controller, or all
+brokers but this one, and some clients take that for the cluster and fail for a minute. So the
+requests in `HELD` wait until this broker has been unfenced once, in bounded time; after that the
+gate costs one look at a flag.
+
+    no broker is unfenced     up to `EMPTY_WAIT_S`
+    other brokers are         up to `OTHERS_WAIT_S`; they can serve the client
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from ottla.api.replies import Handled, Result, finished
+from ottla.api.routes import Caller, Route
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+
+HELD: Final = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.FIND_COORDINATOR,
+    }
+)
+EMPTY_WAIT_S: Final = 10.0
+OTHERS_WAIT_S: Final = 2.0
+POLL_S: Final = 0.01
+
+
+class StartGate:
+    """Opens when this broker is first unfenced, and stays open."""
+
+    def __init__(self, image: Callable[[], Image], node_id: int) -> None:
+        self._image = image
+        self._node_id = node_id
+        self._is_open = False
+
+    def is_open(self) -> bool:
+        """Say whether this broker has been unfenced since it started."""
+        if not self._is_open:
+            self._is_open = self._image().cluster.is_unfenced(self._node_id)
+        return self._is_open
+
+    async def wait(self) -> None:
+        """Return when the gate is open, or when waiting longer is of no use."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not self.is_open():
+            has_others = any(True for _ in self._image().cluster.unfenced())
+            if loop.time() - began >= (OTHERS_WAIT_S if has_others else EMPTY_WAIT_S):
+                return
+            await asyncio.sleep(POLL_S)
+
+    def hold(self, routes: Iterable[Route]) -> tuple[Route, ...]:
+        """Return ``routes``, with those in `HELD` behind this gate."""
+        return tuple(self._held(route) if route.api_key in HELD else route for route in routes)
+
+    def _held(self, route: Route) -> Route:
+        # The request is of the class that its key has, which no annotation here can say.
+        def handle(caller: Caller, request: Any, version: int) -> Handled:  # noqa: ANN401
+            if self.is_open():
+                return route.handle(caller, request, version)
+            return later(caller, request, version)
+
+        async def later(caller: Caller, request: Any, version: int) -> Result:  # noqa: ANN401
+            await self.wait()
+            return await finished(route.handle(caller, request, version))
+
+        return replace(route, handle=handle)
