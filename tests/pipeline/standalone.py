@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,16 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.free_ports import free_ports
+
 from ottla.pipeline.spark_home import link_home
 
 WAIT_S = 240.0
 # For processes that live for seconds: what compilers and collectors gain later is lost at first.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @contextmanager
@@ -58,13 +54,20 @@ def _wait_for(pattern: str, log: Path, count: int = 1) -> None:
 @contextmanager
 def run_standalone(directory: Path, workers: int = 2) -> Iterator[str]:
     """Run a cluster; give its master's address once every worker has registered."""
-    port = _free_port()
+    port = free_ports(1)[0]
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
         master = running.enter_context(
             _process(
                 "master.Master",
-                *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(_free_port())),
+                *(
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    str(port),
+                    "--webui-port",
+                    str(free_ports(1)[0]),
+                ),
                 log=directory / "master.log",
             )
         )
@@ -76,7 +79,7 @@ def run_standalone(directory: Path, workers: int = 2) -> Iterator[str]:
                     *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g"),
                     *(
                         "--webui-port",
-                        str(_free_port()),
+                        str(free_ports(1)[0]),
                         "--work-dir",
                         str(directory / f"w{number}"),
                     ),

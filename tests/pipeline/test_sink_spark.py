@@ -1,5 +1,10 @@
 """The sink in Spark itself: what a user writes, and that a replay writes nothing twice."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -7,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from sink_driver_process import copy_stream
 from source_table import Table
 from source_world import World, wait_until
 from spark_session import kill_workers
@@ -210,3 +216,40 @@ def test_a_broker_killed_under_a_stream_costs_nothing_but_time(spark, request, t
         query.processAllAvailable()
         query.stop()
         assert copy.values == list(range(300))
+
+
+def test_killed_driver_whose_tasks_would_be_cut_anew_writes_every_row_once(
+    spark, world, tmp_path: Path
+):
+    """One of four tasks is committed; then records arrive that would make it one task."""
+    given, copied = world.create("given"), world.create("copied")
+    world.produce(given, [f"{each:0100}" for each in range(2000)])
+    source = world.options(subscribe=given, startingOffsets="earliest", maxBytesPerPartition=60_000)
+    sink = sink_options(world, topic=copied, delivery="exactly-once")
+    (tmp_path / "copy.json").write_text(json.dumps({"source": source, "sink": sink}))
+    script = Path(__file__).with_name("sink_driver_process.py")
+    output = tmp_path / "driver.log"
+    with output.open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait_until(
+            lambda: len(world.values(subscribe=copied)) > 0 or driver.poll() is not None,
+            "the first task",
+            seconds=180,
+        )
+        assert driver.poll() is None, output.read_text()[-2000:]
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
+        driver.wait()
+    assert 0 < len(world.values(subscribe=copied)) < 2000, "it was not killed between two tasks"
+    world.produce(given, [str(each) for each in range(2000, 22_000)])
+    (tmp_path / "open").touch()
+    query = copy_stream(spark, tmp_path)
+    assert query.awaitTermination(120), "the query did not end"
+    assert query.exception() is None
+    assert sorted(map(int, world.values(subscribe=copied))) == list(range(22_000))

@@ -8,10 +8,19 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.client.cluster import Refused
 from ottla.pipeline import sink
+from ottla.pipeline.markers import Marker, Markers, marker_key, marker_record
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import SinkOptions
 from ottla.pipeline.produce import Fenced, RawProducer
-from ottla.pipeline.sink import SinkTask, Task, TooLarge, forget, prepare, write_gathered
+from ottla.pipeline.sink import (
+    RowsDiffer,
+    SinkTask,
+    Task,
+    TooLarge,
+    forget,
+    prepare,
+    write_gathered,
+)
 from ottla.testing import run_node
 
 
@@ -88,6 +97,28 @@ def test_a_batch_that_is_committed_is_not_written_again(node, topic, options):
     SinkTask(once, Task("q", 0, 8)).write(rows("next"))
     SinkTask(once, Task("q", 0, 7)).write(rows("stale"))
     assert committed(node, topic) == ["a", "b", "next", "other sink", "other task"]
+
+
+def test_committed_task_that_is_replayed_with_other_rows_fails(node, topic, options):
+    once = options(delivery="exactly-once")
+    SinkTask(once, Task("recut", 0, 7)).write(rows("a", "b"))
+    with pytest.raises(RowsDiffer, match="task 0 of micro-batch 7 was committed with 2 rows"):
+        SinkTask(once, Task("recut", 0, 7)).write(rows("a", "b", "c"))
+    skipping = options(delivery="exactly-once", onReplayMismatch="skip")
+    SinkTask(skipping, Task("recut", 0, 7)).write(rows("a", "b", "c"))
+    assert committed(node, topic) == ["a", "b"]
+
+
+def test_marker_without_a_number_of_rows_is_believed(node, topic, options):
+    once = options(delivery="exactly-once")
+    client = sink.client_for(once.client)
+    producer = RawProducer(client, sink._produce_options(once, None))
+    producer.open()
+    key = marker_key("of before", 0)
+    place = Markers(client, once.marker_topic).place(key)
+    producer.send({place: [marker_record(key, Marker(7))]})
+    SinkTask(once, Task("of before", 0, 7)).write(rows("a"))
+    assert committed(node, topic) == []
 
 
 STEPS = ["open", "send 1", "send 2", "send marker", "before commit", "after commit"]

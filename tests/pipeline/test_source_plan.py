@@ -29,7 +29,9 @@ from ottla.pipeline.plan import (
     advance,
     check,
     choose,
+    cut,
     density_of,
+    divide,
     explain,
     is_due,
     limit,
@@ -39,7 +41,7 @@ from ottla.pipeline.plan import (
     settle,
     share_bytes,
     share_rows,
-    split,
+    trim,
 )
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
@@ -64,10 +66,19 @@ POSITIONS = st.dictionaries(
 def test_an_offset_comes_back_from_the_checkpoint_as_it_went(found: dict) -> None:
     starts = {each: start for each, (start, _) in found.items()}
     ends = {each: end for each, (_, end) in found.items()}
-    offset = stream_offset(starts, ends, {each.topic: "id-" + each.topic for each in found})
+    ids = {each.topic: "id-" + each.topic for each in found}
+    offset = stream_offset(starts, ends, ids)
     back = from_json(to_json(offset, "g"))
     assert back == offset
-    assert (back.starts, back.ends) == (starts, ends)
+    assert (back.starts, back.ends, back.pieces) == (starts, ends, None)
+    pieces = {each: 1 + start % 3 for each, start in starts.items()}
+    back = from_json(to_json(stream_offset(starts, ends, ids, pieces)))
+    assert (back.starts, back.ends, back.pieces) == (starts, ends, pieces)
+
+
+def test_offset_written_before_pieces_were_kept_has_none() -> None:
+    offset = from_json({"version": 1, "topics": {"a": {"id": "x", "end": {"0": 1}}}})
+    assert offset.pieces is None
 
 
 def test_an_offset_of_sparks_kafka_source_is_read() -> None:
@@ -88,6 +99,7 @@ def test_an_offset_of_sparks_kafka_source_is_read() -> None:
         {"a": {"0": "5"}},
         {"version": 1, "topics": {"a": {"id": "x", "end": {"0": 1}, "start": {"1": 1}}}},
         {"version": 1, "topics": {"a": {"end": {"0": 1}}}},
+        {"version": 1, "topics": {"a": {"id": "x", "end": {"0": 1}, "pieces": {"0": 0}}}},
     ],
 )
 def test_what_is_no_offset_is_refused(kept: object) -> None:
@@ -279,7 +291,7 @@ def test_pieces_cover_the_ranges_exactly(
     whole: list[Range], least: int | None, rows: int | None, size: int | None
 ) -> None:
     density = {each.partition: 1.0 for each in whole}
-    pieces = split(whole, Splitting(least, rows, size), density)
+    pieces = cut(whole, divide(whole, Splitting(least, rows, size), density))
     read = [(each.partition, n) for each in pieces for n in range(each.start, each.end)]
     assert read == [(each.partition, n) for each in whole for n in range(each.start, each.end)]
     assert all(0 < each.size <= min(rows or 99, size or 99) for each in pieces)
@@ -291,10 +303,31 @@ def test_pieces_cover_the_ranges_exactly(
 
 def test_the_largest_range_is_cut_first() -> None:
     whole = [Range(A0, 0, 10), Range(A1, 0, 90)]
-    sizes = [(each.partition, each.size) for each in split(whole, Splitting(4), {})]
+    sizes = [(each.partition, each.size) for each in cut(whole, divide(whole, Splitting(4), {}))]
     assert sizes == [(A0, 10), (A1, 30), (A1, 30), (A1, 30)]
 
 
 def test_nobody_gets_a_hundred_thousand_tasks() -> None:
     with pytest.raises(OptionError, match="1000000 Spark partitions"):
-        split([Range(A0, 0, 1_000_000)], Splitting(records_max=1), {})
+        divide([Range(A0, 0, 1_000_000)], Splitting(records_max=1), {})
+
+
+@given(WHOLE, MAYBE, st.data())
+def test_pieces_keep_their_numbers_and_rows_when_records_expire(
+    whole: list[Range], least: int | None, data: st.DataObject
+) -> None:
+    pieces = cut(whole, divide(whole, Splitting(least), {}))
+    logs = {each.partition: data.draw(st.integers(0, 40)) for each in whole}
+    later = View(
+        {"a": "ida"},
+        {each: start for each, start in logs.items() if start < 38},  # the others are deleted
+        {each: 50 for each, start in logs.items() if start < 38},
+    )
+    kept, _ = check(whole, later)
+    left = trim(pieces, kept)
+    assert len(left) == len(pieces)
+    for before, after in zip(pieces, left, strict=True):
+        start = logs[before.partition]
+        is_there = [n for n in range(before.start, before.end) if start <= n and start < 38]
+        assert is_there == ([] if after is None else list(range(after.start, after.end)))
+        assert after is None or after.partition == before.partition

@@ -103,6 +103,18 @@ def test_rows_and_dead_letters_are_there_once_whatever_is_replayed(world, table)
     assert table.letters.keys() == set(bad)
 
 
+def test_dead_letters_are_there_once_when_a_replay_would_be_cut_anew(world, table):
+    bad = [f"no json {each}" for each in range(40)]
+    world.produce(table.topic, bad, partition=0)
+    table.run(source={"maxOffsetsPerTrigger": 40})
+    assert table.letters.keys() == set(bad)
+    table.forget_last_commit()
+    world.produce(table.topic, orders(range(10)), partition=1)
+    table.run(source={"maxOffsetsPerTrigger": 40, "minPartitions": 4})
+    assert table.letters.keys() == set(bad)
+    assert table.ids == list(range(10))
+
+
 def test_small_files_are_merged_as_the_stream_goes_on(spark, world, table):
     small = {"path": str(table.path), "partition_by": ["half"], "compact_files": 3}
     for first in range(0, 40, 10):

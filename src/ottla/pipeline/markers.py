@@ -3,16 +3,18 @@
 A compacted topic holds one record for each task of a sink::
 
     key    sink id "/" task number          UTF-8
-    value  {"batch": 7}                     JSON; null when the sink has no use for it any more
+    value  {"batch": 7, "rows": 500}        JSON; null when the sink has no use for it any more
 
 The record is written in the transaction of the rows, so both are there or neither is. Whoever
 replays a batch asks first, after it has got its producer id: by then every transaction that an
 earlier life of the task left open is ended, and what is committed can be read.
 
+``rows`` is how many rows the task wrote. A replay that brings another number was not given the same
+rows. Markers written before ``rows`` existed do not have it.
+
 Each worker process remembers how far it has read; only what came since is read again.
 """
 
-import json
 from typing import Final
 
 import msgspec
@@ -43,12 +45,19 @@ _CONFIGS: Final = {
 _DEFAULT: Final = -1  # as many replicas as the cluster gives a topic
 
 
+class Marker(msgspec.Struct, frozen=True):
+    """The newest micro-batch that a task has committed; ``rows`` None: not known."""
+
+    batch: int
+    rows: int | None = None
+
+
 class _Read(msgspec.Struct):
     """How far a partition was read, and what stands there."""
 
     topic_id: Uuid
     position: int = 0
-    batches: dict[bytes, int] = msgspec.field(default_factory=dict)
+    markers: dict[bytes, Marker] = msgspec.field(default_factory=dict)
 
 
 class Markers:
@@ -85,8 +94,8 @@ class Markers:
         count = self._client.topic(self._topic).partitions
         return TopicPartition(self._topic, partition_of_key(key, count))
 
-    def last_batch(self, key: bytes) -> int | None:
-        """Return the last micro-batch that a task has committed; None: none yet.
+    def newest(self, key: bytes) -> Marker | None:
+        """Return the marker of the last micro-batch that a task has committed; None: none yet.
 
         Raises:
             Refused: the topic cannot be read. NoBroker: nobody answers.
@@ -97,7 +106,7 @@ class Markers:
         if read is None or read.topic_id != topic_id:
             read = self._read[partition] = _Read(topic_id)
         self._read_on(partition, read)
-        return read.batches.get(key)
+        return read.markers.get(key)
 
     def _read_on(self, partition: TopicPartition, read: _Read) -> None:
         ends = self._client.list_offsets({partition: LATEST}, committed=True)
@@ -110,9 +119,9 @@ class Markers:
             keys, values = rows.column(0).to_pylist(), rows.column(1).to_pylist()
             for key, value in zip(keys, values, strict=True):
                 if value is None:
-                    read.batches.pop(key, None)
+                    read.markers.pop(key, None)
                 else:
-                    read.batches[key] = json.loads(value)["batch"]
+                    read.markers[key] = msgspec.json.decode(value, type=Marker)
         read.position = end
 
 
@@ -121,8 +130,8 @@ def marker_key(sink_id: str, task: int) -> bytes:
     return f"{sink_id}/{task}".encode()
 
 
-def marker(key: bytes, batch: int | None) -> Region:
-    """Return the record that says how far a task is; ``batch`` None: forget the task."""
-    value = None if batch is None else json.dumps({"batch": batch}).encode()
+def marker_record(key: bytes, marker: Marker | None) -> Region:
+    """Return the record that says how far a task is; None: forget the task."""
+    value = None if marker is None else msgspec.json.encode(marker)
     columns = Columns(Cells.of([key]), Cells.of([value]), HeaderCells.none(1))
     return encode_rows(columns, Numbers("i", [0]), 0, 1 << 20)

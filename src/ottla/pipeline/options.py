@@ -73,6 +73,7 @@ SINK_NAMES: Final = (
     "delivery",
     "atomicBatches",
     "markerTopic",
+    "onReplayMismatch",
     "sinkId",
 )
 # What Spark itself hands to a sink along with the user's options.
@@ -202,6 +203,17 @@ class Delivery(enum.Enum):
     EXACTLY_ONCE = "exactly-once"
 
 
+class ReplayMismatch(enum.Enum):
+    """What a task does when it was committed before with another number of rows.
+
+    Its replay was given other rows: either the micro-batch is cut into other tasks now, or the
+    query is not deterministic.
+    """
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
 class SinkOptions(msgspec.Struct, frozen=True):
     """What a writer was asked for. ``topic`` None: each row names its own in a column."""
 
@@ -212,6 +224,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     atomic_batches: bool
     marker_topic: str
     sink_id: str | None
+    on_replay_mismatch: ReplayMismatch = ReplayMismatch.FAIL
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -233,6 +246,9 @@ class SinkOptions(msgspec.Struct, frozen=True):
             atomic_batches=atomic,
             marker_topic=given.text("markerTopic") or DEFAULT_MARKER_TOPIC,
             sink_id=given.text("sinkId"),
+            on_replay_mismatch=given.one_of(
+                "onReplayMismatch", ReplayMismatch, ReplayMismatch.FAIL
+            ),
         )
 
 

@@ -5,7 +5,8 @@
     advance     where the next batch of a stream begins, and what was lost since the last
     limit       where it ends, by rows and by bytes
     check       what of a planned batch is still there to be read
-    split       the Spark partitions that read it
+    divide      into how many pieces each of its ranges is cut
+    cut         the Spark partitions that read it: the pieces, numbered for good
 
 Nothing that was promised to be read is ever left out in silence: what is no longer there comes back
 as a `Loss` that names the partition, the offsets and the likely cause. Whether that is an error is
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import (
@@ -386,13 +388,13 @@ def check(planned: Iterable[Range], view: View) -> tuple[list[Range], list[Loss]
     return kept, losses
 
 
-def split(
+def divide(
     whole: Sequence[Range], splitting: Splitting, density: Mapping[TopicPartition, float]
-) -> list[Range]:
-    """Cut ranges into Spark partitions: even pieces, in order, that cover them exactly.
+) -> list[int]:
+    """Return into how many Spark partitions each range is cut.
 
-    Each has at most ``records_max`` offsets and about ``bytes_max`` bytes, and there are at least
-    ``partitions_min`` where there are as many offsets: the largest pieces are cut first.
+    Each piece has at most ``records_max`` offsets and about ``bytes_max`` bytes, and there are at
+    least ``partitions_min`` where there are as many offsets: the largest pieces are cut first.
 
     Raises:
         OptionError: that would be more tasks than anybody wants.
@@ -412,7 +414,36 @@ def split(
         index = largest[0][1]
         pieces[index] += 1
         heapq.heapreplace(largest, (-whole[index].size / pieces[index], index))
-    return [part for index, each in enumerate(whole) for part in _cut(each, pieces[index])]
+    return pieces
+
+
+def cut(whole: Sequence[Range], pieces: Sequence[int]) -> list[Range]:
+    """Cut each range into so many even pieces, in order, that cover it exactly.
+
+    The result depends on nothing but the arguments: piece ``i`` of a replayed batch has the rows
+    that piece ``i`` had before.
+    """
+    return [
+        part
+        for each, count in zip(whole, pieces, strict=True)
+        for part in _even(each, min(count, each.size))
+    ]
+
+
+def trim(pieces: Sequence[Range], kept: Sequence[Range]) -> list[Range | None]:
+    """Return what is left of each piece of a batch when only ``kept`` of it can still be read.
+
+    A piece of which nothing is left is None: those behind it keep their numbers. ``kept`` has at
+    most one range for each partition, as `check` returns them.
+    """
+    left = {each.partition: each for each in kept}
+    found: list[Range | None] = []
+    for piece in pieces:
+        rest = left.get(piece.partition)
+        start = piece.end if rest is None else max(piece.start, rest.start)
+        end = piece.end if rest is None else min(piece.end, rest.end)
+        found.append(structs.replace(piece, start=start, end=end) if start < end else None)
+    return found
 
 
 def _pieces_of(whole: Range, splitting: Splitting, density: Mapping[TopicPartition, float]) -> int:
@@ -425,7 +456,7 @@ def _pieces_of(whole: Range, splitting: Splitting, density: Mapping[TopicPartiti
     return min(pieces, whole.size)
 
 
-def _cut(whole: Range, pieces: int) -> Iterable[Range]:
+def _even(whole: Range, pieces: int) -> Iterable[Range]:
     """Yield even pieces; the sizes of two differ by one at most."""
     for index in range(pieces):
         start = whole.start + whole.size * index // pieces

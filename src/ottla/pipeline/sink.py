@@ -10,7 +10,12 @@ Exactly once, task by task::
     commit
 
 A crash before the commit voids all of it and Spark replays the task; a crash after it is found by
-the replay. ``atomicBatches`` makes one transaction of all tasks: they hand their encoded rows to
+the replay. A replay must bring every task the rows it had before. The source sees to that: the cut
+of a micro-batch is part of its offset. Where another source or a changed query cuts a micro-batch
+differently, skipping a task would lose rows, so a replay whose number of rows differs from what was
+committed is an error (``onReplayMismatch``).
+
+``atomicBatches`` makes one transaction of all tasks: they hand their encoded rows to
 the driver, which sends them; that is for small micro-batches and has a bound.
 """
 
@@ -25,9 +30,9 @@ from ottla.client.cluster import NoBroker, Refused
 from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import BrokerClient, client_for
 from ottla.pipeline.encode import Region, encode_rows
-from ottla.pipeline.markers import Markers, marker, marker_key
+from ottla.pipeline.markers import Marker, Markers, marker_key, marker_record
 from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.options import Delivery, SinkOptions
+from ottla.pipeline.options import Delivery, ReplayMismatch, SinkOptions
 from ottla.pipeline.produce import Fenced, ProduceOptions, RawProducer
 from ottla.pipeline.rows import SinkRows, sink_rows
 from ottla.protocol.errors import ErrorCode
@@ -48,6 +53,10 @@ Regions = dict[TopicPartition, list[Region]]
 
 class TooLarge(ValueError):
     """A micro-batch has more rows than may be gathered for one transaction."""
+
+
+class RowsDiffer(RuntimeError):
+    """A task that is committed was replayed with another number of rows."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -78,7 +87,8 @@ class SinkTask:
 
         Raises:
             BadRow: a row cannot become a record. Refused, NoBroker, Fenced: it was not written
-            or, at least once, perhaps not all of it.
+            or, at least once, perhaps not all of it. RowsDiffer: it was written before, with
+            another number of rows.
         """
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             self._write_once(self._encoded(batches))
@@ -113,19 +123,39 @@ class SinkTask:
         markers = _markers_of(self._client, self._options.marker_topic)
         key = marker_key(self._task.sink_id, self._task.number)
         producer.open()
-        last = markers.last_batch(key)
-        if last is not None and last >= self._task.batch:
+        last = markers.newest(key)
+        if last is not None and last.batch >= self._task.batch:
+            if last.batch == self._task.batch:
+                self._check_replay(last, parts)
             return
+        rows = 0
         try:
             for regions in parts:
                 producer.send(regions)
-            producer.send({markers.place(key): [marker(key, self._task.batch)]})
+                rows += _count(regions)
+            done = Marker(self._task.batch, rows)
+            producer.send({markers.place(key): [marker_record(key, done)]})
         except BaseException:
             # The next life of the task would void it too, but readers wait until then.
             with suppress(Refused, NoBroker, Fenced):
                 producer.abort()
             raise
         producer.commit()
+
+    def _check_replay(self, committed: Marker, parts: Iterator[Regions]) -> None:
+        """See that a replay brings what was committed; Raises RowsDiffer."""
+        skip = self._options.on_replay_mismatch is ReplayMismatch.SKIP
+        if committed.rows is None or skip:
+            return
+        rows = sum(map(_count, parts))
+        if rows != committed.rows:
+            raise RowsDiffer(
+                f"sink {self._task.sink_id}: task {self._task.number} of micro-batch "
+                f"{committed.batch} was committed with {committed.rows} rows, and its replay has "
+                f"{rows}. Either the query or its number of partitions was changed since: change "
+                "it back until this micro-batch is through. Or the query is not deterministic, or "
+                "records have expired: then onReplayMismatch=skip keeps what was committed"
+            )
 
     def _encoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Regions]:
         for turn, batch in enumerate(batches, start=max(self._task.number, 0)):
@@ -186,7 +216,11 @@ def forget(options: SinkOptions, sink_id: str, tasks: int) -> None:
     producer.open()
     for number in range(tasks):
         key = marker_key(sink_id, number)
-        producer.send({markers.place(key): [marker(key, None)]})
+        producer.send({markers.place(key): [marker_record(key, None)]})
+
+
+def _count(regions: Regions) -> int:
+    return sum(region.count for theirs in regions.values() for region in theirs)
 
 
 _markers: dict[tuple[int, str], Markers] = {}

@@ -5,8 +5,9 @@ workers, which read: a reader holds values only, and each process its own client
 
 A stream's position is in its checkpoint and nowhere else. Spark hands back the offsets it kept, and
 may replay a batch at any time: `StreamReader.partitions` reads exactly what ``end`` says, from the
-start that ``end`` carries. Offsets committed to a group (``groupId``) are for people who watch the
-lag; nothing reads them back.
+start that ``end`` carries, cut into the pieces that ``end`` carries: each task of a replay has the
+rows that it had before, which the exactly-once sink relies on. Offsets committed to a group
+(``groupId``) are for people who watch the lag; nothing reads them back.
 """
 
 import logging
@@ -28,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Refused
+from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import plan
 from ottla.pipeline.arrow import record_batches
 from ottla.pipeline.broker import client_for
@@ -59,7 +61,7 @@ class _Reading:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range. Raises DataLoss, and whatever a fetch or batch raises."""
         whole = partition.value
-        if whole is None:  # Spark makes up a partition where there is none
+        if whole is None:  # nothing is left of it, or Spark makes one up where there is none
             return
         assert isinstance(whole, Range)
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -73,13 +75,18 @@ class _Reading:
                 yield batch if batch.schema.equals(schema) else _as(batch, schema)
             left = stretch.left
 
-    def _split(self, whole: Sequence[Range], view: View | None = None) -> list[InputPartition]:
+    def _divide(self, whole: Sequence[Range], view: View | None = None) -> list[int]:
+        """Return into how many pieces each range is cut, by the options and the topic's size.
+
+        Raises:
+            OptionError: the options ask for too many pieces.
+        """
         splitting, density = self._options.splitting, {}
         if splitting.bytes_max is not None and whole:
             if view is None:
                 view = self._survey.view_of([each.partition for each in whole])
             density = self._survey.density(view)
-        return [InputPartition(each) for each in plan.split(whole, splitting, density)]
+        return plan.divide(whole, splitting, density)
 
 
 class _Stretch:
@@ -157,7 +164,7 @@ class BatchReader(_Reading, DataSourceReader):
         planned = plan.ranges(starts, ends, view.ids)
         kept, losses = plan.check(planned, view)
         report(losses, options)
-        return self._split(kept, view)
+        return [InputPartition(each) for each in plan.cut(kept, self._divide(kept, view))]
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -190,7 +197,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return where the next batch ends: ``start`` itself when there is none yet.
 
         Raises:
-            DataLoss: see `Survey`. BadStreamOffset: ``start`` is not ours.
+            DataLoss: see `Survey`. BadStreamOffset: ``start`` is not ours. OptionError: the
+            options cut the batch into too many pieces.
         """
         previous = from_json(start)
         view, starts = self._survey.judge(
@@ -201,7 +209,10 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         ends = self._ends(starts, view, limit)
         if ends == starts == previous.ends and view.ids == previous.ids:
             return start
-        self._planned = self._keep(starts, ends, view)
+        planned = plan.ranges(starts, ends, view.ids)
+        pieces = self._divide(planned, view)
+        counts = {each.partition: count for each, count in zip(planned, pieces, strict=True)}
+        self._planned = self._keep(starts, ends, view, counts)
         return self._planned
 
     def _ends(self, starts: Positions, view: View, limit: ReadLimit) -> Positions:
@@ -216,8 +227,14 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         density = {} if limits.bytes_max is None else self._survey.density(view)
         return plan.limit(starts, view.latest, limits, density)
 
-    def _keep(self, starts: Positions, ends: Positions, view: View) -> dict[str, object]:
-        return to_json(stream_offset(starts, ends, view.ids), self._options.group)
+    def _keep(
+        self,
+        starts: Positions,
+        ends: Positions,
+        view: View,
+        pieces: dict[TopicPartition, int] | None = None,
+    ) -> dict[str, object]:
+        return to_json(stream_offset(starts, ends, view.ids, pieces), self._options.group)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note what is there: an AvailableNow query reads up to here and ends."""
@@ -257,12 +274,23 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             known = from_json(start).ends
             starts = {each: known.get(each, 0) for each in until.ends}
         planned = plan.ranges(starts, until.ends, until.ids)
-        if planned and end != self._planned:  # replayed, maybe long after it was planned
-            _, planned = self._survey.judge(
+        if not planned:
+            return []
+        # A checkpoint of before the pieces were kept, or of Spark's Kafka source: by the options.
+        counts = until.pieces
+        pieces = (
+            self._divide(planned)
+            if counts is None
+            else [counts[each.partition] for each in planned]
+        )
+        parts: list[Range | None] = [*plan.cut(planned, pieces)]
+        if end != self._planned:  # replayed, maybe long after it was planned
+            _, kept = self._survey.judge(
                 lambda: self._survey.view_of([each.partition for each in planned]),
                 lambda now: plan.check(planned, now),
             )
-        return self._split(planned)
+            parts = plan.trim(plan.cut(planned, pieces), kept)
+        return [InputPartition(each) for each in parts]
 
     def commit(self, end: dict[str, object]) -> None:
         """Show the group's lag: Spark has finished all up to ``end``. It goes on if that fails."""
