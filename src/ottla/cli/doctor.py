@@ -11,6 +11,8 @@ from typing import Final
 OPEN_FILES_MIN: Final = 4096
 """Each segment and each connection needs one; Debian's default of 1024 is used up quickly."""
 FREE_BYTES_MIN: Final = 1 << 30
+SHOWN_MAX: Final = 5
+DAMAGED_METRIC: Final = "ottla_damaged_partitions_count"
 
 
 class State(enum.StrEnum):
@@ -122,6 +124,71 @@ def _judge_directory(directory: Directory) -> list[Judgement]:
             )
         ]
     return [Judgement("directory", State.OK, f"{path} is writable")]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What recovery of a log could not keep at the last start; ``text`` says all of it."""
+
+    is_error: bool
+    text: str
+
+
+def judge_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) -> list[Judgement]:
+    """Judge what the last start of a log directory lost, and damaged bytes that lie in it."""
+    found = [
+        Judgement(
+            "recovery",
+            State.PROBLEM if each.is_error else State.WARNING,
+            each.text,
+            "See docs/recovery.md." if each.is_error else "",
+        )
+        for each in losses
+    ]
+    if set_aside:
+        shown = ", ".join(set_aside[:SHOWN_MAX])
+        more = f" and {len(set_aside) - SHOWN_MAX} more" if len(set_aside) > SHOWN_MAX else ""
+        found.append(
+            Judgement(
+                "damaged files",
+                State.WARNING,
+                f"{path} has damaged bytes that were set aside: {shown}{more}",
+                "Look at them with `ottla log dump`, then remove them.",
+            )
+        )
+    return found
+
+
+def damaged_replicas(metrics: str) -> int | None:
+    """Return how many damaged replicas a broker's metrics page counts; None if it does not say."""
+    for line in metrics.splitlines():
+        name, _, value = line.partition(" ")
+        if name == DAMAGED_METRIC:
+            try:
+                return int(float(value))
+            except ValueError:
+                return None
+    return None
+
+
+def judge_damaged(counts: Mapping[int, int | None]) -> list[Judgement]:
+    """Judge damaged replicas by broker; None where a broker does not say."""
+    known = {broker: count for broker, count in counts.items() if count is not None}
+    found = [
+        Judgement(
+            "damaged replicas",
+            State.PROBLEM,
+            f"broker {broker} has {count} {'replica' if count == 1 else 'replicas'} with damaged "
+            "batches that are not repaired yet",
+            "Look for `batch damaged` in its log: it names the file, the offsets and what is done. "
+            "If this does not go away, see docs/replication.md.",
+        )
+        for broker, count in sorted(known.items())
+        if count
+    ]
+    if known and not found:
+        found = [Judgement("damaged replicas", State.OK, "no damaged replica is known")]
+    return found
 
 
 def judge_advertised(reached: Mapping[str, str | None]) -> list[Judgement]:

@@ -1,6 +1,7 @@
 """``ottla doctor``: looks for what commonly goes wrong, and says what to do."""
 
 import asyncio
+import json
 import os
 import resource
 import shutil
@@ -13,15 +14,20 @@ import typer
 from ottla.cli.doctor import (
     Directory,
     Judgement,
+    Loss,
     Port,
     State,
+    damaged_replicas,
     judge_advertised,
+    judge_damaged,
     judge_directories,
     judge_java,
     judge_open_files,
     judge_port,
+    judge_recovery,
 )
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
+from ottla.cli.pages import get_page, page_address
 from ottla.cli.session import client_world, parse_bootstrap
 from ottla.cli.settings_file import load_settings
 from ottla.client.admin import describe_cluster
@@ -30,9 +36,12 @@ from ottla.client.connection import Options
 from ottla.node.directories import all_directories
 from ottla.pipeline.runner import find_java
 from ottla.protocol.faults import Fault
+from ottla.protocol.types import NodeId
+from ottla.replication.recovery_notes import FILE_NAME as LOSSES_NAME
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
+from ottla.storage.set_aside import is_set_aside
 
 _CONNECT_MS = 3000
 
@@ -84,18 +93,22 @@ async def _examine(
 ) -> list[Judgement]:
     options = ClientOptions(connection=Options(connect_timeout_ms=_CONNECT_MS))
     cluster_id, reached = None, dict[str, str | None]()
+    damaged = dict[int, int | None]()
     try:
         async with await Cluster.open(client_world(), addresses, options) as cluster:
             answers = True
             reached = {str(at): await _reach(cluster, at) for at in cluster.nodes.values()}
             cluster_id = await _cluster_id(cluster)
+            damaged = {broker: await _damaged_replicas(cluster, broker) for broker in cluster.nodes}
     except (NoBroker, Fault, OSError):
         answers = False
     first = addresses[0]
     is_free = not answers and await _is_free(first)
     found = [judge_port(Port(str(first), is_free, answers))]
     found += judge_directories([_directory(path) for path in paths], cluster_id, node_id)
-    return found + judge_advertised(reached)
+    for path in paths:
+        found += judge_recovery(str(path), _losses(path), _damaged_files(path))
+    return found + judge_damaged(damaged) + judge_advertised(reached)
 
 
 async def _cluster_id(cluster: Cluster) -> str | None:
@@ -103,6 +116,16 @@ async def _cluster_id(cluster: Cluster) -> str | None:
         return (await describe_cluster(cluster)).cluster_id
     except (Refused, Fault, OSError):
         return None
+
+
+async def _damaged_replicas(cluster: Cluster, broker: NodeId) -> int | None:
+    """Ask a broker's metrics page; None where it has none, or does not answer."""
+    try:
+        address = await page_address(cluster, broker)
+        page = b"" if address is None else await get_page(address, "/metrics")
+    except (Refused, NoBroker, Fault, OSError, TimeoutError, ValueError):
+        return None
+    return damaged_replicas(page.decode(errors="replace"))
 
 
 async def _reach(cluster: Cluster, at: Address) -> str | None:
@@ -125,6 +148,24 @@ async def _is_free(at: Address) -> bool:
         return False
     writer.close()
     return False
+
+
+def _losses(path: Path) -> list[Loss]:
+    """Return what the node has written down of its last start; nothing where it cannot be read."""
+    try:
+        rows = json.loads((path / LOSSES_NAME).read_text(encoding="utf-8"))
+        return [Loss(row["severity"] == "error", str(row["text"])) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _damaged_files(path: Path) -> list[str]:
+    """Return the files of logs below a log directory that hold damaged bytes."""
+    try:
+        found = [each for each in path.glob("*/*.damaged-*") if is_set_aside(each.name)]
+    except OSError:
+        return []
+    return sorted(str(each.relative_to(path)) for each in found)
 
 
 def _directory(path: Path) -> Directory:

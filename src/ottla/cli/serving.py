@@ -12,12 +12,12 @@ from ottla.cli.settings_file import fail, load_settings
 from ottla.cli.warming import warm
 from ottla.config.errors import ConfigError
 from ottla.config.settings import Loaded
-from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
-from ottla.protocol.faults import Fault
+from ottla.node.handle import Node, ShutdownTimeout, start_node
+from ottla.node.start_errors import START_FAULTS, start_error
+from ottla.protocol.types import Offset
+from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.collector import settle
 from ottla.runtime.event_loop import run
-from ottla.storage.log_dir import DirectoryInUse
-from ottla.storage.meta_properties import MetaPropertiesRefused
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +36,31 @@ def serve(words: ServerWords) -> None:
         sys.stdout.flush()
 
     try:
-        run(run_until_stopped(loaded, started, is_bound_to_input=words.is_bound_to_input))
+        run(
+            run_until_stopped(
+                loaded,
+                started,
+                is_bound_to_input=words.is_bound_to_input,
+                repair=_repair(words),
+            )
+        )
     except ConfigError as error:
         fail("\n".join(map(str, error.problems)))
-    except (DirectoryInUse, MetaPropertiesRefused, StartFailed, Fault, OSError) as error:
-        fail(f"{type(error).__name__}: {error}")
+    except START_FAULTS as error:
+        fail(start_error(error))
+
+
+def _repair(words: ServerWords) -> Repair:
+    at = words.truncate_metadata_at
+    return Repair(words.is_rejoining, None if at is None else Offset(at))
 
 
 async def run_until_stopped(
-    loaded: Loaded, started: Callable[[Node], None], *, is_bound_to_input: bool = False
+    loaded: Loaded,
+    started: Callable[[Node], None],
+    *,
+    is_bound_to_input: bool = False,
+    repair: Repair = NO_REPAIR,
 ) -> None:
     """Start a node and wait for a signal, or for its own end; a second signal is not waited for."""
     stop = asyncio.Event()
@@ -53,7 +69,7 @@ async def run_until_stopped(
         loop.add_signal_handler(number, stop.set)
     if is_bound_to_input:
         await loop.connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
-    node = await start_node(loaded)
+    node = await start_node(loaded, repair=repair)
     started(node)
     try:
         async with asyncio.TaskGroup() as tasks:

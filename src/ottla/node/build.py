@@ -7,6 +7,7 @@ runs. Which parts there are follows from the roles:
     broker       quorum replica (observer unless combined), lifecycle, client listeners
 """
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from ottla.api.controller_table import Desk, TokenSettings
 from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
+from ottla.api.start_gate import StartGate
 from ottla.config.generated import BrokerConfig
 from ottla.config.settings import Loaded
 from ottla.controller.bootstrap import (
@@ -40,6 +42,7 @@ from ottla.metadata.publishing import Publisher
 from ottla.metadata.snapshot_policy import SnapshotLimits
 from ottla.metadata.watch import ImageWatch
 from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
+from ottla.node.config_routes import with_config_routes
 from ottla.node.connection_limits import (
     ConnectionLimits,
     limits_of,
@@ -50,11 +53,13 @@ from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
 from ottla.node.coordinators import Coordinators, CoordinatorWays
 from ottla.node.directories import log_directories
+from ottla.node.dynamic_config import DynamicConfig
+from ottla.node.dynamic_listeners import DynamicListeners
 from ottla.node.gated import hidden_at
-from ottla.node.hosting import Hosting, build_hosting
+from ottla.node.hosting import Hosting, build_hosting, scrub_counts
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.incarnation import load_incarnation
-from ottla.node.listening import Bound, listener_specs, node_features
+from ottla.node.listening import Bound, listener_specs, node_features, spec_maker
 from ottla.node.metrics import Meters, NodeView, build_metrics
 from ottla.node.ports import NodePorts
 from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
@@ -62,12 +67,14 @@ from ottla.node.read_routes import read_routes
 from ottla.node.recovery import build_recovery
 from ottla.node.registrations import broker_registration, controller_registration
 from ottla.node.snapshotter import Snapshotter
+from ottla.node.unconfigured_routes import sasl_routes, unconfigured_routes
 from ottla.node.write_routes import write_routes
 from ottla.observability.http_service import HttpService
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NodeId, Uuid
-from ottla.raft.snapshots import read_bootstrap
+from ottla.raft.repair import NO_REPAIR, Repair
+from ottla.raft.snapshots import CorruptSnapshot, read_bootstrap
 from ottla.replication.partition import Partition
 from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Address, Committer
@@ -79,14 +86,17 @@ from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 
 if TYPE_CHECKING:
-    from ottla.api import describe, raft, topic_partitions
+    from ottla.api import config_changes, describe, raft, topic_partitions
     from ottla.node.coordination import Coordination
     from ottla.node.sharing import Sharing
     from ottla.raft.auto_join import AutoJoin
 else:
+    config_changes = LateModule("ottla.api.config_changes")
     describe = LateModule("ottla.api.describe")
     raft = LateModule("ottla.api.raft")
     topic_partitions = LateModule("ottla.api.topic_partitions")
+
+log = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "ottla-node-{}"
 
@@ -110,6 +120,8 @@ DESCRIBED: Final = (
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
 )
 
+ALTERED: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
+
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """What a node stands on: its settings, its world, its directories, its bound sockets.
@@ -122,8 +134,10 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     directories: list[LogDirectory]
     bound: Bound
     committer: Committer
+    dynamic: DynamicConfig
     meters: Meters = msgspec.field(default_factory=Meters)
     departures: Departures = msgspec.field(default_factory=Departures)
+    repair: Repair = NO_REPAIR
     offline_paths: tuple[str, ...] = ()
     """Directories that could not be opened."""
 
@@ -188,7 +202,7 @@ def build_node(ground: Ground) -> NodeParts:
     """Put a node together.
 
     Raises:
-        UnreadableQuorumState, CorruptSnapshot, UnusableMetadataLog, UnreadableIncarnation: the
+        UnreadableQuorumState, CorruptSnapshot, UnusableMetadataLog: the
             disk holds what a node must not start with. StorageFailed, OSError: it failed.
     """
     loader, watch, meters = ImageLoader(), ImageWatch(), ground.meters
@@ -207,7 +221,7 @@ def build_node(ground: Ground) -> NodeParts:
     shared = _shared(ground, meters)
     limiting = ConnectionLimits(ground.loaded, shared.admission)
     kept = () if keeping is None else keeping.publishers()
-    publishers: list[Publisher] = [watch, meters, limiting, *kept]
+    publishers: list[Publisher] = [watch, meters, limiting, ground.dynamic, *kept]
     if recovery is not None:
         publishers.append(recovery)
     loader.follow_with(Followers(publishers, on_role, on_applied, snapshotter))
@@ -236,7 +250,7 @@ def build_node(ground: Ground) -> NodeParts:
         client_listener=(
             None
             if keeping is None
-            else _server(ground, _client_specs(ground, quorum, watch, channel, keeping), shared)
+            else _client_server(ground, quorum, watch, (channel, keeping), shared)
         ),
         topic_creation=None if keeping is None else keeping.creation,
         meters=meters,
@@ -274,7 +288,9 @@ def _view(
         has_failed_disk=lambda: ground.metadata_directory.is_failed,
         isr_changes=lambda: (0, 0) if hosting is None else hosting.isr.changes,
         disk_sizes=lambda: {} if hosting is None else hosting.disk_scan.sizes,
+        scrubbed=lambda: scrub_counts(hosting),
         unclean_elections=lambda: 0 if recovery is None else recovery.elected,
+        recovery_cuts=lambda: (0, 0, 0) if hosting is None else hosting.host.recovery.counts,
     )
 
 
@@ -297,6 +313,7 @@ def _shared(ground: Ground, meters: Meters) -> Shared:
         memory=RequestMemory(request_memory_max(ground.loaded)),
         events=meters.requests,
         departures=ground.departures,
+        release_memory=ground.ports.release_memory,
     )
 
 
@@ -331,7 +348,7 @@ def _controller(
             quorum=quorum,
             committed=loader,
             clock=ground.ports.clock,
-            bootstrap=_first_records(ground),
+            bootstrap=_first_records(ground, quorum),
             duties=_duties(config, settings, liveness),
             settings=ControllerSettings(idle_ms=config.metadata_max_idle_interval_ms),
         )
@@ -362,10 +379,22 @@ def _config_context(ground: Ground, quorum: NodeQuorum) -> ConfigContext:
     return ConfigContext(ground.node_id, ground.loaded.static, frozenset(quorum.voter_ids()))
 
 
-def _first_records(ground: Ground) -> list[Versioned]:
-    """Return what a log without records begins with: what formatting left, else the defaults."""
-    random = ground.ports.random
-    written = read_bootstrap(ground.ports.disk, ground.metadata_directory.path)
+def _first_records(ground: Ground, quorum: NodeQuorum) -> list[Versioned]:
+    """Return what a log without records begins with: what formatting left, else the defaults.
+
+    Raises:
+        CorruptSnapshot: what formatting left is damaged, and this log has nothing else.
+    """
+    random, written = ground.ports.random, None
+    try:
+        written = read_bootstrap(ground.ports.disk, ground.metadata_directory.path)
+    except CorruptSnapshot as error:
+        if quorum.log.end().offset == 0:
+            raise CorruptSnapshot(
+                f"{error}. A new cluster begins with it, so the node does not start: copy it from "
+                "another controller, or remove the directory and format it anew."
+            ) from error
+        log.warning("damaged and not needed any more, remove it: %s", error)
     if written is None:
         written = bootstrap_records(feature_levels(LATEST_PRODUCTION, {}), random=random)
     return records_for_empty_log(written, ground.loaded.broker.min_insync_replicas, False)
@@ -401,14 +430,17 @@ def _controller_specs(
                 *late_routes(
                     lambda: raft.RaftHandlers(quorum.driver, quorum.listener).routes(), *QUORUM
                 ),
-                *controller_handlers(controller, quorum, desk, recovery).routes(),
+                *with_config_routes(
+                    ground, watch, controller_handlers(controller, quorum, desk, recovery).routes()
+                ),
                 Route(ApiKey.DESCRIBE_CLUSTER, cluster.on_describe_cluster),
-                Route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: found[0]).handle),
+                EnvelopeHandler(lambda: found[0]).route(),
+                *sasl_routes(),
             ),
         )
     )
-    features = node_features(watch, quorum)
-    return listener_specs(ground.loaded, ground.bound, found[0], features, is_controller=True)
+    spec_of = spec_maker(ground.bound, found[0], node_features(watch, quorum))
+    return listener_specs(ground.loaded, spec_of, is_controller=True)
 
 
 def _registering(
@@ -437,13 +469,33 @@ def _lifecycle(ground: Ground, channel: ControllerChannel, watch: ImageWatch) ->
     )
 
 
-def _client_specs(
+def _client_server(
     ground: Ground,
     quorum: NodeQuorum,
     watch: ImageWatch,
+    served: tuple[ControllerChannel, "Keeping"],
+    shared: Shared,
+) -> Server:
+    """Return the server of clients; it and all that is kept follow the dynamic settings."""
+    channel, keeping = served
+    listeners = DynamicListeners(ground.loaded, ground.ports)
+    routes = _client_routes(ground, watch, channel, keeping, listeners)
+    spec_of = spec_maker(ground.bound, routes, node_features(watch, quorum))
+    specs = listener_specs(ground.loaded, spec_of, is_controller=False)
+    server = _server(ground, specs, shared)
+    listeners.attach(server, spec_of)
+    ground.dynamic.follow(listeners.apply)
+    ground.dynamic.follow(keeping.hosting.configure)
+    return server
+
+
+def _client_routes(
+    ground: Ground,
+    watch: ImageWatch,
     channel: ControllerChannel,
     keeping: "Keeping",
-) -> list[ListenerSpec]:
+    listeners: DynamicListeners,
+) -> Routes:
     config = ground.loaded.broker
     creation, may_create = keeping.creation, config.auto_create_topics_enable
     cluster = ClusterHandlers(
@@ -454,16 +506,19 @@ def _client_specs(
         creation.want if may_create else create_nothing,
     )
     pages_max = config.max_request_partition_size_limit
-    forwarder = Forwarder(channel, config.request_timeout_ms)
-    routes = Routes(
+    forwarder = Forwarder(channel, config.request_timeout_ms, ground.ports.random)
+    gate = StartGate(lambda: watch.image, int(ground.node_id))
+    return Routes(
         Listener.BROKER,
         (
-            *cluster.routes(),
-            *late_routes(
-                lambda: topic_partitions.TopicPartitionsHandlers(
-                    lambda: watch.image, pages_max
-                ).routes(),
-                ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            *gate.hold(cluster.routes()),
+            *gate.hold(
+                late_routes(
+                    lambda: topic_partitions.TopicPartitionsHandlers(
+                        lambda: watch.image, pages_max
+                    ).routes(),
+                    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                )
             ),
             *late_routes(
                 lambda: describe.DescribeHandlers(
@@ -471,13 +526,22 @@ def _client_specs(
                 ).routes(),
                 *DESCRIBED,
             ),
+            *late_routes(
+                lambda: config_changes.ConfigChangeHandlers(
+                    ground.node_id,
+                    lambda: watch.image,
+                    ground.loaded.static,
+                    forwarder,
+                    listeners,
+                ).routes(),
+                *ALTERED,
+            ),
             *forwarder.routes(),
-            *partition_routes(ground, watch, keeping),
+            *unconfigured_routes(ground),
+            *gate.hold(partition_routes(ground, watch, keeping)),
         ),
         hidden_at(lambda: watch.image),
     )
-    features = node_features(watch, quorum)
-    return listener_specs(ground.loaded, ground.bound, routes, features, is_controller=False)
 
 
 class Keeping(msgspec.Struct, frozen=True):
@@ -521,7 +585,7 @@ def partition_routes(ground: Ground, watch: ImageWatch, keeping: Keeping) -> tup
 
 def _topic_creation(ground: Ground, channel: ControllerChannel) -> TopicCreation:
     config = ground.loaded.broker
-    forwarder = Forwarder(channel, config.request_timeout_ms)
+    forwarder = Forwarder(channel, config.request_timeout_ms, ground.ports.random)
     return TopicCreation(
         forwarder, lambda name: creatable_topic(name, config), config.request_timeout_ms
     )

@@ -18,21 +18,24 @@ from typing import Final
 
 import msgspec
 
+from ottla.config.addresses import BadAddress, parse_host_counts
+from ottla.config.dynamic import listeners_of
 from ottla.config.errors import ConfigError, Problem
 from ottla.config.key import Scope
 from ottla.config.keys import KEYS, LISTENER_PREFIX
 from ottla.config.layers import Layers, effective_broker_value, parse_checked
+from ottla.config.listeners import Listeners
 from ottla.config.settings import Loaded
 from ottla.config.values import BadValue
-from ottla.controller.config_rules import ALL_BROKERS
-from ottla.metadata.configs import ConfigResource, ConfigResourceType, quota_entity
+from ottla.controller.config_rules import own_layers
+from ottla.metadata.configs import quota_entity
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
 from ottla.runtime.network import TcpSettings
 from ottla.server.admission import Admission, Limits, plain_ip
-from ottla.server.connection import ConnectionLimits as PerConnection
 from ottla.server.deadlines import Deadlines
 from ottla.server.listener import ServerSettings
+from ottla.server.serving import ConnectionLimits as PerConnection
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +52,11 @@ def server_settings(loaded: Loaded) -> ServerSettings:
     config = loaded.broker
     return ServerSettings(
         connection=PerConnection(frame_bytes_max=config.socket_request_max_bytes),
-        deadlines=Deadlines(idle_ms=config.connections_max_idle_ms),
+        deadlines=Deadlines(
+            idle_ms=config.connections_max_idle_ms,
+            frame_ms=config.ottla_request_receive_timeout_ms,
+            frame_bytes_per_second=config.ottla_request_receive_min_bytes_per_second,
+        ),
     )
 
 
@@ -79,8 +86,9 @@ def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
     Raises:
         BadValue: a value that the controller should not have accepted.
     """
-    layers = _layers(loaded, image)
-    names = [listener.name for listener in loaded.listeners.all]
+    layers = own_layers(image, loaded.broker.node_id, loaded.static)
+    listeners = _listeners(loaded, layers)
+    names = [listener.name for listener in listeners.all]
     rates = {name: _of_listener(layers, name, RATE) for name in names}
     counts = {name: _of_listener(layers, name, CONNECTIONS) for name in names}
     overrides = str(effective_broker_value(layers, "max.connections.per.ip.overrides") or "")
@@ -99,7 +107,7 @@ def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
         rate_of_ip=rate_of_ip,
         rate_of_listener=rates.get,
         rate_max=_bound(effective_broker_value(layers, RATE)),
-        protected=_protected(loaded),
+        protected=_protected(listeners),
     )
 
 
@@ -113,7 +121,7 @@ def check_limits(loaded: Loaded) -> None:
     try:
         ip_overrides(text)
     except BadValue as error:
-        problem = Problem("max.connections.per.ip.overrides", text, f"must be {error}")
+        problem = Problem("max.connections.per.ip.overrides", text, str(error))
         raise ConfigError([problem]) from None
 
 
@@ -123,28 +131,27 @@ def ip_overrides(text: str) -> dict[str, int]:
     Raises:
         BadValue: it is not of this form.
     """
-    found: dict[str, int] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        host, _, count = item.rpartition(":")
-        if not host or not count.isdecimal():
-            raise BadValue(f"host:count, not {item!r}")
-        found[plain_ip(host.strip().removeprefix("[").removesuffix("]"))] = int(count)
-    return found
+    try:
+        return {plain_ip(host): count for host, count in parse_host_counts(text)}
+    except BadAddress as error:
+        raise BadValue(str(error)) from None
 
 
-def _protected(loaded: Loaded) -> frozenset[str]:
+def _listeners(loaded: Loaded, layers: Layers) -> Listeners:
+    """Return the listeners as altered at run time; those of the file where these make no sense."""
+    try:
+        return listeners_of(layers)
+    except ConfigError:
+        return loaded.listeners
+
+
+def _protected(listeners: Listeners) -> frozenset[str]:
     """Name the listeners of nodes: those of controllers, and the brokers' own if it is not all."""
-    listeners = loaded.listeners
     names = {each.name for each in listeners.all if each.is_controller}
     clients = [each.name for each in listeners.all if not each.is_controller]
     if listeners.inter_broker is not None and len(clients) > 1:
         names.add(listeners.inter_broker)
     return frozenset(names)
-
-
-def _layers(loaded: Loaded, image: Image) -> Layers:
-    own = ConfigResource(ConfigResourceType.BROKER, str(loaded.broker.node_id))
-    return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), loaded.static)
 
 
 def _of_listener(layers: Layers, listener: str, name: str) -> int | None:

@@ -3,6 +3,10 @@
 One connection to one controller, opened when needed, dropped when it fails or when the
 controller says that it leads no longer. A request is tried until it is answered or its time is
 up; it may then have been served more than once, or once without an answer, as with any client.
+Requests for which that matters carry an id: see `ottla.controller.once`. The others are requests
+of this node itself, and serving one twice is harmless: registrations and directory assignments
+set what is set already, AlterPartition names the partition epoch that it changes, and a block of
+producer ids that nobody uses is lost.
 """
 
 import asyncio
@@ -70,8 +74,12 @@ class ControllerChannel:
         self._line: _Line | None = None
         self._opening = asyncio.Lock()
 
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
+    async def ask(
+        self, request: Message, timeout_ms: int, resend: Message | None = None
+    ) -> Message:
         """Return the response of the active controller.
+
+        ``resend`` is sent instead once an earlier attempt may have reached a controller.
 
         Raises:
             RequestTimedOut: none was found, or none answered, in time.
@@ -85,7 +93,8 @@ class ControllerChannel:
                 async with asyncio.timeout(left_ms / 1000):
                     line = await self._connect()
                     if line is not None:
-                        response: Message = await line.connection.send(request, timeout_ms=left_ms)
+                        attempt, request = request, resend or request
+                        response: Message = await line.connection.send(attempt, timeout_ms=left_ms)
                         if getattr(response, "error_code", 0) not in _MOVED:
                             return response
                         reason = f"{line.address} is not the active controller"

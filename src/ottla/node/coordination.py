@@ -97,7 +97,7 @@ def build_coordination(
 
     groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
     transacting = build_transacting(ground, watch, channel, hosting, groups)
-    forwarder = Forwarder(channel, config.request_timeout_ms)
+    forwarder = Forwarder(channel, config.request_timeout_ms, ports.random)
     topics = StreamsTopicCreation(forwarder, ports.clock, config.request_timeout_ms)
     return Coordination(
         groups,

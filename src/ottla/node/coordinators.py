@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ottla.api.late_routes import Promise, late_routes
-from ottla.api.produce import InTransaction
+from ottla.api.produce_transaction import InTransaction
 from ottla.api.routes import Route
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.metadata.delta import Delta

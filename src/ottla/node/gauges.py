@@ -153,6 +153,53 @@ def isr_families(shrinks: int, expands: int) -> Iterable[Family]:
     yield counter(f"{name}expands_total", "Replicas that were in sync again.", expands)
 
 
+class ScrubCounts(msgspec.Struct, frozen=True):
+    """What scrubbing and repair have done since the start, and what is damaged now."""
+
+    bytes_read: int = 0
+    passes: int = 0
+    damages: int = 0
+    repairs_started: int = 0
+    repairs_finished: int = 0
+    damaged_partitions: int = 0
+    damaged_fetches: int = 0
+
+
+def scrub_families(counts: ScrubCounts) -> Iterable[Family]:
+    """Yield what the check of stored batches found, and what became of it."""
+    name = "ottla_log_scrub_"
+    yield counter(f"{name}bytes_total", "Bytes of stored batches checked.", counts.bytes_read)
+    yield counter(f"{name}passes_total", "Passes over all logs that ended.", counts.passes)
+    yield counter(f"{name}damages_total", "Damaged ranges of segments found.", counts.damages)
+    yield counter(
+        f"{name}repairs_started_total",
+        "Attempts to repair a partition from another replica.",
+        counts.repairs_started,
+    )
+    yield counter(
+        f"{name}repairs_finished_total", "Damaged ranges repaired.", counts.repairs_finished
+    )
+    yield gauge(
+        "ottla_damaged_partitions_count",
+        "Replicas here with a damaged range that is not repaired.",
+        counts.damaged_partitions,
+    )
+    yield counter(
+        "ottla_replica_damaged_fetches_total",
+        "Fetches from leaders that were refused here because a batch was damaged.",
+        counts.damaged_fetches,
+    )
+
+
+def recovery_families(errors: int, warnings: int, lost_bytes: int) -> Iterable[Family]:
+    """Yield what recovery could not keep when this node started."""
+    name = "ottla_log_recovery_"
+    counts = (("error", errors), ("warning", warnings))
+    samples = tuple(Sample((("severity", severity),), count) for severity, count in counts)
+    yield Family(f"{name}cuts_total", Kind.COUNTER, "Logs cut at the last start.", samples)
+    yield counter(f"{name}cut_bytes_total", "Bytes cut from logs at the last start.", lost_bytes)
+
+
 def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
     """Yield what each partition takes on disk, all of its files; nothing before the first scan."""
     samples = tuple(

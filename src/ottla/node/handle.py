@@ -14,6 +14,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ottla.config.listeners import Listener
 from ottla.config.settings import Loaded, load
 from ottla.metadata.cluster import Endpoint
@@ -21,6 +23,7 @@ from ottla.metadata.image import Image
 from ottla.node.build import Ground, NodeParts, build_node
 from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.directories import all_directories
+from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.listening import SocketUnwanted, bind_listeners, handed_over
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
@@ -32,9 +35,11 @@ from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterChangeReply
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import VoterSet
+from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
+from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log_dir import LogDirectory, World, open_directories
 
 if TYPE_CHECKING:
@@ -310,9 +315,13 @@ def _properties(config: Mapping[str, str]) -> str:
 
 
 async def start_node(
-    loaded: Loaded, ports: NodePorts | None = None, *, start_s_max: float = START_S_MAX
+    loaded: Loaded,
+    ports: NodePorts | None = None,
+    *,
+    start_s_max: float = START_S_MAX,
+    repair: Repair = NO_REPAIR,
 ) -> Node:
-    """Bring a node up; return once it is.
+    """Bring a node up; return once it is. ``repair`` is done to a damaged metadata log before.
 
     Raises:
         ConfigError, DirectoryInUse, MetaPropertiesRefused: nothing was opened.
@@ -322,7 +331,9 @@ async def start_node(
     for warning in check_listeners(loaded):
         log.warning("%s", warning)
     ports = ports or system_ports(tcp_settings(loaded))
-    ground = await _prepare(loaded, ports)
+    # Made here once: all that expires on this node goes by the same trusted time.
+    ports = msgspec.structs.replace(ports, clock=TrustedClock.of(ports.clock))
+    ground = await _prepare(loaded, ports, repair)
     parts: NodeParts | None = None
     try:
         parts = build_node(ground)
@@ -342,7 +353,7 @@ async def start_node(
     return Node(ground, parts, running)
 
 
-async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
+async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> Ground:
     """Lock the directories and bind the listeners; on failure neither is held."""
     world = World(ports.disk, ports.clock, ports.random)
     paths = all_directories(loaded.broker)
@@ -352,7 +363,10 @@ async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
     try:
         for path, reason in opened.offline.items():
             if path == paths[0]:
-                raise StartFailed(f"{path}: the metadata log's directory is offline: {reason}")
+                raise StartFailed(
+                    f"{path}: the metadata log's directory cannot be used: {reason}. "
+                    "Check the disk and the permissions, then start again."
+                )
             log.error("log directory offline path=%s reason=%s", path, reason)
         bound = await bind_listeners(loaded, ports)
     except BaseException:
@@ -364,6 +378,8 @@ async def _prepare(loaded: Loaded, ports: NodePorts) -> Ground:
         directories=opened.online,
         bound=bound,
         committer=ports.committer(paths[0]),
+        dynamic=DynamicConfig(loaded),
+        repair=repair,
         offline_paths=tuple(opened.offline),
     )
 

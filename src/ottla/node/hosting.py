@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ottla.config.generated import BrokerConfig
+from ottla.config.layers import Layers
 from ottla.node.broker_dial import broker_dial
 from ottla.node.broker_lifecycle import BrokerLifecycle
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.directories import log_directories
+from ottla.node.gauges import ScrubCounts
 from ottla.replication.cleaner_loop import Cleaning
 from ottla.replication.directory_reports import DirectoryReports
 from ottla.replication.disk_scan import DiskScan
@@ -19,7 +21,9 @@ from ottla.replication.hosting import Host, HostPorts, HostSettings
 from ottla.replication.isr_loop import IsrChanges, drop_laggards
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partitions import Partitions
+from ottla.replication.repair_loop import Repairs
 from ottla.replication.replicas import Replicas
+from ottla.replication.scrub_loop import Scrubbing, ScrubSettings
 from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
 from ottla.runtime.ports import Committer
 from ottla.runtime.supervisor import Service
@@ -38,7 +42,18 @@ class Hosting(msgspec.Struct, frozen=True):
     moves: LogDirMoves
     isr: IsrChanges
     disk_scan: DiskScan
+    fetchers: Fetchers
+    cleaning: Cleaning | None
+    """Compacts logs; None where ``log.cleaner.enable`` is off."""
     services: tuple[Service, ...]
+    repairs: Repairs
+    scrubbing: Scrubbing | None
+
+    def configure(self, config: BrokerConfig, layers: Layers) -> None:
+        """Take over settings that were altered; follows `DynamicConfig`."""
+        self.fetchers.resize(config.num_replica_fetchers)
+        if self.cleaning is not None:
+            self.cleaning.configure(config)
 
     @property
     def partitions(self) -> Partitions:
@@ -73,13 +88,46 @@ def build_hosting(
     shrink_ms = max(1, config.replica_lag_time_max_ms // 2)
     services.append(Every("isr-expiration", shrink_ms, lambda: drop_laggards(host), shrink_ms))
     services += upkeep_services(upkeep, config)
-    if config.log_cleaner_enable:
-        services.append(Cleaning(host, config, upkeep.now))
+    cleaning = Cleaning(host, config, upkeep.now) if config.log_cleaner_enable else None
+    if cleaning is not None:
+        services.append(cleaning)
+    scrubbing, repairs = None, Repairs(host, dial)
+    if config.log_scrub_enable:
+        scrubbing = Scrubbing(host, _scrub_settings(config), repairs.found)
+        host.scrubber, host.repairer, repairs.verify = scrubbing, repairs, scrubbing.verify
+        services += [repairs, scrubbing]
     disk_scan = DiskScan(host)
     scan_ms = config.ottla_partition_disk_scan_interval_seconds * 1000
     if scan_ms:
         services.append(Every("disk-scan", scan_ms, disk_scan.scan))
-    return Hosting(host, replicas, moves, isr, disk_scan, tuple(services))
+    return Hosting(
+        host=host,
+        replicas=replicas,
+        moves=moves,
+        isr=isr,
+        disk_scan=disk_scan,
+        fetchers=fetchers,
+        cleaning=cleaning,
+        services=tuple(services),
+        repairs=repairs,
+        scrubbing=scrubbing,
+    )
+
+
+def scrub_counts(hosting: Hosting | None) -> ScrubCounts:
+    """Return what scrubbing and repair have done so far."""
+    if hosting is None:
+        return ScrubCounts()
+    scrubbing, repairs = hosting.scrubbing, hosting.repairs
+    return ScrubCounts(
+        bytes_read=0 if scrubbing is None else scrubbing.bytes_read,
+        passes=0 if scrubbing is None else scrubbing.passes,
+        damages=repairs.counts.found,
+        repairs_started=repairs.counts.started,
+        repairs_finished=repairs.counts.finished,
+        damaged_partitions=len(repairs.damaged),
+        damaged_fetches=hosting.host.damaged_fetches,
+    )
 
 
 def _move_settings(config: BrokerConfig) -> MoveSettings:
@@ -89,6 +137,10 @@ def _move_settings(config: BrokerConfig) -> MoveSettings:
         canonical=realpath,
         moves_max=config.num_replica_alter_log_dirs_threads or len(paths),
     )
+
+
+def _scrub_settings(config: BrokerConfig) -> ScrubSettings:
+    return ScrubSettings(config.log_scrub_interval_ms, config.log_scrub_max_bytes_per_second)
 
 
 def _fetch_settings(config: BrokerConfig) -> FetchSettings:
@@ -110,7 +162,7 @@ def _ports(ground: "Ground") -> HostPorts:
         # One thread per directory: the metadata log may share one with partitions.
         return ground.committer if path == ground.metadata_directory.path else ports.committer(path)
 
-    return HostPorts(ports.clock, ports.disk, ports.random, committer)
+    return HostPorts(ports.clock, ports.disk, ports.random, committer, ports.worker)
 
 
 class AllDirectoriesFailed(Exception):
@@ -133,4 +185,4 @@ class DirectoriesWatch(msgspec.Struct, frozen=True):
         ready()
         await self.host.wait_all_failed()
         self.lifecycle.should_shut_down.set()
-        raise AllDirectoriesFailed(", ".join(each.path for each in self.host.directories))
+        raise AllDirectoriesFailed(self.host.failures())

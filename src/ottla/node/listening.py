@@ -124,26 +124,24 @@ def endpoints_of(loaded: Loaded, bound: Bound, *, is_controller: bool) -> Iterat
         yield Told(listener.name, host, at.port or bound.port(listener), listener.protocol.value)
 
 
-def listener_specs(
-    loaded: Loaded,
-    bound: Bound,
-    routes: Routes,
-    features: Callable[[], Features],
-    *,
-    is_controller: bool,
-) -> list[ListenerSpec]:
+SpecOf = Callable[[Listener], ListenerSpec]
+"""What a server needs for a listener."""
+
+
+def spec_maker(bound: Bound, routes: Routes, features: Callable[[], Features]) -> SpecOf:
+    """Return what makes a listener's specification; its socket is taken over where it is bound."""
+    return lambda listener: ListenerSpec(
+        listener.name,
+        Address(listener.bind.host, listener.bind.port),
+        routes,
+        features=features,
+        handed_over=bound.sockets.get(listener.name),
+    )
+
+
+def listener_specs(loaded: Loaded, spec_of: SpecOf, *, is_controller: bool) -> list[ListenerSpec]:
     """Return what a server needs for all listeners of one kind."""
-    return [
-        ListenerSpec(
-            listener.name,
-            Address(listener.bind.host, listener.bind.port),
-            routes,
-            features=features,
-            handed_over=bound.sockets.get(listener.name),
-        )
-        for listener in loaded.listeners.all
-        if listener.is_controller is is_controller
-    ]
+    return [spec_of(each) for each in loaded.listeners.all if each.is_controller is is_controller]
 
 
 class KRaftLevel(Protocol):

@@ -17,6 +17,7 @@ from ottla.metadata.image import Image
 from ottla.node.gauges import (
     Hosted,
     HostedLog,
+    ScrubCounts,
     broker_families,
     controller_families,
     count_hosted,
@@ -25,6 +26,8 @@ from ottla.node.gauges import (
     log_families,
     partition_families,
     quorum_families,
+    recovery_families,
+    scrub_families,
 )
 from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, gauge
 from ottla.observability.http import Page, plain
@@ -81,7 +84,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     has_failed_disk: Callable[[], bool]
     isr_changes: Callable[[], tuple[int, int]] = lambda: (0, 0)
     disk_sizes: Callable[[], Mapping[TopicPartition, int]] = dict
+    scrubbed: Callable[[], ScrubCounts] = ScrubCounts
     unclean_elections: Callable[[], int] = lambda: 0
+    recovery_cuts: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
 
 
 class NodeMetrics(msgspec.Struct, frozen=True):
@@ -140,6 +145,8 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         yield from log_families(logs)
         yield from isr_families(*self.view.isr_changes())
         yield from disk_families(self.view.disk_sizes())
+        yield from scrub_families(self.view.scrubbed())
+        yield from recovery_families(*self.view.recovery_cuts())
         is_running = self.view.is_unfenced is not None and self.view.is_unfenced()
         yield gauge(
             "kafka_server_kafkaserver_brokerstate",

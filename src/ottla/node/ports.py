@@ -2,16 +2,19 @@
 
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
 from ottla.protocol.faults import StorageFailed
+from ottla.runtime.allocator import release_free_memory
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.group_commit import GroupCommit
 from ottla.runtime.network import TcpNetwork, TcpSettings
-from ottla.runtime.ports import Address, Clock, Committer, Disk, Network, Random
+from ottla.runtime.ports import Address, Clock, Committer, Disk, Network, Random, Worker
 from ottla.runtime.randomness import SystemRandom
+from ottla.runtime.worker import InlineWorker, ThreadWorker
 
 Bind = Callable[[Address], Awaitable[socket.socket]]
 
@@ -25,6 +28,9 @@ class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
     network: Network
     committer: Callable[[str], Committer]
     bind: Bind | None = None
+    worker: Worker = InlineWorker()
+    release_memory: Callable[[], Awaitable[None]] | None = None
+    """Gives free memory back to the operating system; None where there is nothing to give."""
     sockets: dict[str, socket.socket] = msgspec.field(default_factory=dict)
     """Sockets that somebody else has bound, by listener name; the node takes them over."""
 
@@ -41,6 +47,8 @@ def system_ports(
         network=network,
         committer=lambda directory: GroupCommit(directory, _failed),
         bind=network.bind,
+        worker=ThreadWorker("worker"),
+        release_memory=partial(ThreadWorker("memory").run, release_free_memory),
         sockets=sockets or {},
     )
 

@@ -14,11 +14,12 @@ from ottla.raft.applier import MetadataListener
 from ottla.raft.configuration import log_config, raft_settings, retention, static_voters
 from ottla.raft.core.messages import VoterChangeReply
 from ottla.raft.core.settings import RaftSettings
-from ottla.raft.core.voters import Endpoint
+from ottla.raft.core.voters import Endpoint, ReplicaKey
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
 from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.repair import RejoinMark, repair_log
 from ottla.runtime.late import LateModule
 from ottla.runtime.ports import Address
 
@@ -77,7 +78,16 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
     """Open the log and make the replica. Raises as `build_node`."""
     config, ports = ground.loaded.broker, ground.ports
     directory = ground.metadata_directory
-    log = MetadataLog.open(ports.disk, directory.path, ports.clock, log_config(config))
+    own = ReplicaKey(ground.node_id, directory.directory_id)
+    static, mark = static_voters(config, own), RejoinMark(ports.disk, directory.path)
+    repair_log(ports.disk, directory.path, ground.repair, static, ground.node_id)
+    log = MetadataLog.open(
+        ports.disk,
+        directory.path,
+        ports.clock,
+        log_config(config),
+        is_clean=directory.last_shutdown is not None,
+    )
     settings = raft_settings(
         config,
         ground.cluster_id,
@@ -87,6 +97,7 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
             for at in endpoints_of(ground.loaded, ground.bound, is_controller=True)
         ),
     )
+    settings = msgspec.structs.replace(settings, is_rejoining=mark.is_set)
     driver = RaftDriver(
         RaftParts(
             settings=settings,
@@ -101,8 +112,9 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
             clock=ports.clock,
             random=ports.random,
             listener=listener,
-            static=static_voters(config, settings.key),
+            static=static,
             retention=retention(config),
+            rejoining=mark,
         )
     )
     return NodeQuorum(driver, log, settings)

@@ -3,6 +3,10 @@
 Whoever reaches a controller listener without encryption and login can inject metadata. On the
 machine itself that is warned about loudly; on any other address the node does not start, unless
 ``ottla.allow.insecure.controller.listener`` says that somebody thought about it.
+
+Settings that ask for security which this version does not have are refused as well: TLS, SASL,
+delegation tokens and an authorizer. A node that took them would run open to everybody while its
+configuration says otherwise.
 """
 
 import ipaddress
@@ -10,8 +14,10 @@ from collections.abc import Iterator
 
 from ottla.config.addresses import SecurityProtocol
 from ottla.config.errors import ConfigError, Problem
-from ottla.config.listeners import Listener
+from ottla.config.generated import BrokerConfig
+from ottla.config.listeners import Listener, Listeners
 from ottla.config.settings import Loaded
+from ottla.config.unenforced import unenforced_problems
 
 ALLOW_KEY = "ottla.allow.insecure.controller.listener"
 
@@ -22,7 +28,10 @@ def check_listeners(loaded: Loaded) -> list[str]:
     Raises:
         ConfigError: a listener may not be opened so.
     """
-    problems = list(_problems(loaded))
+    problems = [
+        *unenforced_problems(loaded.static),
+        *listener_security_problems(loaded.listeners, loaded.broker),
+    ]
     if problems:
         raise ConfigError(problems)
     return [
@@ -33,9 +42,20 @@ def check_listeners(loaded: Loaded) -> list[str]:
     ]
 
 
-def _problems(loaded: Loaded) -> Iterator[Problem]:
-    is_allowed = loaded.broker.ottla_allow_insecure_controller_listener
-    for listener in loaded.listeners.all:
+def listener_security_problems(listeners: Listeners, config: BrokerConfig) -> list[Problem]:
+    """Return which listeners may not be opened, and why."""
+    return list(_protocols(listeners, config))
+
+
+def _protocols(listeners: Listeners, config: BrokerConfig) -> Iterator[Problem]:
+    known = {listener.name for listener in listeners.all}
+    for name in map(str.upper, config.controller_listener_names):
+        protocol = listeners.protocols.get(name, SecurityProtocol.PLAINTEXT)
+        if name not in known and protocol is not SecurityProtocol.PLAINTEXT:
+            rule = f"{protocol.name} is not spoken yet; only PLAINTEXT is"
+            yield Problem("controller.listener.names", name, rule)
+    is_allowed = config.ottla_allow_insecure_controller_listener
+    for listener in listeners.all:
         if listener.protocol is not SecurityProtocol.PLAINTEXT:
             rule = f"{listener.protocol.name} is not served yet; only PLAINTEXT is"
             yield Problem("listeners", listener.name, rule)

@@ -13,7 +13,6 @@ from ottla.api.transactions import TransactionHandlers
 from ottla.api.txn_markers import TxnMarkersHandler
 from ottla.api.txn_offsets import TxnOffsetHandler
 from ottla.api.txn_verification import Verification, VerificationSettings
-from ottla.config.generated import BrokerConfig
 from ottla.coordinators.broker_links import BrokerLinks
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.partition_log import log_opener
@@ -114,7 +113,7 @@ def build_transacting(
     markers = Markers(runtime, _leader_of(watch), MarkerSender(int(ground.node_id), writer, links))
     waker.wake = markers.wake
     verification = Verification(
-        _verification_settings(config), coordinator, links, partitions, lambda: watch.image
+        _verification_settings(ground), coordinator, links, partitions, lambda: watch.image
     )
     return Transacting(ids, coordinator, verification, writer, links, (links, markers, runtime))
 
@@ -155,10 +154,11 @@ def finalized_version(image: Image) -> int:
     return image.features.level(TRANSACTION_VERSION)
 
 
-def _verification_settings(config: BrokerConfig) -> VerificationSettings:
+def _verification_settings(ground: "Ground") -> VerificationSettings:
+    config, dynamic = ground.loaded.broker, ground.dynamic
     return VerificationSettings(
         config.node_id,
-        config.transaction_partition_verification_enable,
+        lambda: dynamic.current.transaction_partition_verification_enable,
         config.add_partitions_to_txn_retry_backoff_ms,
         config.add_partitions_to_txn_retry_backoff_max_ms,
     )

@@ -3,12 +3,14 @@
 from typing import TYPE_CHECKING
 
 from ottla.api.late_routes import late_routes
-from ottla.api.produce import ProduceHandler, TransactionVerifier
+from ottla.api.produce import ProduceHandler
+from ottla.api.produce_transaction import TransactionVerifier
 from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
 from ottla.node.hosting import Hosting
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.late import LateModule
+from ottla.runtime.worker import ThreadWorker
 
 if TYPE_CHECKING:
     from ottla.api import delete_records, describe_producers
@@ -30,6 +32,7 @@ def write_routes(
             ground.ports.clock,
             verifier=verifier,
             events=ground.meters.topics,
+            worker=ThreadWorker("produce"),
         ).routes(),
         *late_routes(
             lambda: delete_records.DeleteRecordsHandler(partitions).routes(),

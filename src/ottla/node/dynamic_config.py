@@ -1,0 +1,65 @@
+"""The settings that this broker runs with: its file, and what was altered since (KIP-226).
+
+Settings of topics' logs, throttles and limits of connections have publishers of their own; all
+other parts that go by a dynamic key follow `DynamicConfig`. A value that cannot be read is logged
+and leaves the broker with the settings it had: the controller that accepted it may know more.
+"""
+
+import logging
+from collections.abc import Callable
+
+from ottla.config.dynamic import WITHOUT_EFFECT
+from ottla.config.errors import ConfigError
+from ottla.config.generated import BrokerConfig
+from ottla.config.layers import Layers, broker_config
+from ottla.config.settings import Loaded
+from ottla.controller.config_rules import own_layers
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
+
+log = logging.getLogger(__name__)
+
+Apply = Callable[[BrokerConfig, Layers], None]
+
+
+class DynamicConfig:
+    """Publisher: keeps the settings in force, and hands changed ones to their followers."""
+
+    name = "configs"
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._followers: list[Apply] = []
+        self.layers = Layers(static=loaded.static)
+        self.current = loaded.broker
+
+    def follow(self, apply: Apply) -> None:
+        """Call ``apply`` with the settings of now, and with each changed ones."""
+        self._followers.append(apply)
+        apply(self.current, self.layers)
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Take over what was altered."""
+        if delta.old.configs is image.configs:
+            return
+        layers = own_layers(image, self._loaded.broker.node_id, self._loaded.static)
+        if (layers.dynamic_broker, layers.dynamic_cluster) == (
+            self.layers.dynamic_broker,
+            self.layers.dynamic_cluster,
+        ):
+            return
+        try:
+            config = broker_config(layers)
+        except ConfigError as error:
+            log.warning("dynamic configuration not applied reason=%s", error)
+            return
+        self._warn(layers)
+        self.current, self.layers = config, layers
+        for apply in self._followers:
+            apply(config, layers)
+
+    def _warn(self, layers: Layers) -> None:
+        for name in sorted({*layers.dynamic_broker, *layers.dynamic_cluster}):
+            if name in WITHOUT_EFFECT and self.layers.find([name]) != layers.find([name]):
+                log.warning("key altered without effect key=%s reason=%s", name,
+                            WITHOUT_EFFECT[name])  # fmt: skip

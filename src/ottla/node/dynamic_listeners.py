@@ -1,0 +1,81 @@
+"""Client listeners that are opened and closed while a broker runs, as ``listeners`` is altered.
+
+The broker's registration stays as it is until the next start, as in Kafka 4.2: a listener that
+was added serves every request, and the cluster does not name it to clients before it stands in
+the broker's file. Listeners that nodes use among themselves are never touched here.
+"""
+
+import logging
+
+from ottla.config.dynamic import listener_problems, listeners_of
+from ottla.config.errors import ConfigError, Problem
+from ottla.config.generated import BrokerConfig
+from ottla.config.layers import Layers
+from ottla.config.listeners import Listener, Listeners
+from ottla.config.settings import Loaded
+from ottla.node.listening import SpecOf
+from ottla.node.ports import NodePorts
+from ottla.node.security import listener_security_problems
+from ottla.runtime.ports import Address
+from ottla.server.listener import Server
+
+log = logging.getLogger(__name__)
+
+
+class DynamicListeners:
+    """Keeps the client server's listeners as configured; also says what could be opened."""
+
+    def __init__(self, loaded: Loaded, ports: NodePorts) -> None:
+        self._loaded = loaded
+        self._ports = ports
+        self._server: Server | None = None
+        self._spec_of: SpecOf | None = None
+        self._open = loaded.listeners
+
+    def attach(self, server: Server, spec_of: SpecOf) -> None:
+        """Name the server that has the listeners; given once, before anything is applied."""
+        self._server, self._spec_of = server, spec_of
+
+    def apply(self, config: BrokerConfig, layers: Layers) -> None:
+        """Open and close listeners so that those asked for are open; follows `DynamicConfig`.
+
+        What cannot be had is logged, and the listeners stay as they are.
+        """
+        try:
+            wanted = listeners_of(layers)
+        except ConfigError as error:
+            log.warning("listeners not changed reason=%s", error)
+            return
+        problems = listener_problems(self._loaded.listeners, wanted)
+        problems += listener_security_problems(wanted, config)
+        if problems:
+            log.warning("listeners not changed reason=%s", "; ".join(map(str, problems)))
+            return
+        if wanted == self._open:
+            return
+        self._open = wanted
+        assert self._server is not None, "attached before"
+        assert self._spec_of is not None
+        self._server.serve(list(map(self._spec_of, _of_clients(wanted))))
+
+    async def problems(self, wanted: Listeners) -> list[Problem]:
+        """Return what keeps ``wanted`` from being opened: protocols, or addresses in use."""
+        found = listener_security_problems(wanted, self._loaded.broker)
+        if found or self._ports.bind is None:
+            return found
+        names = {each.name for each in _of_clients(self._open)}
+        for listener in _of_clients(wanted):
+            if listener.name in names:
+                continue
+            try:
+                sock = await self._ports.bind(Address(listener.bind.host, listener.bind.port))
+            except OSError as error:
+                rule = f"cannot be opened: {error}"
+                found.append(Problem("listeners", f"{listener.name}://{listener.bind}", rule))
+            else:
+                sock.close()
+        return found
+
+
+def _of_clients(listeners: Listeners) -> list[Listener]:
+    return [each for each in listeners.all if not each.is_controller]
