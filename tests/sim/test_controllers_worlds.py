@@ -37,7 +37,7 @@ def test_acknowledged_changes_stay_and_all_see_the_same(block: int) -> None:
 def test_the_worlds_of_controllers_are_eventful() -> None:
     """The promises are only worth something if what could break them happened."""
     watches = []
-    for seed in range(1, 9):
+    for seed in range(1, 15):
         world = World(seed)
         torment = make_torment(world)
         watches.append(torment.watch)

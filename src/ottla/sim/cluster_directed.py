@@ -210,6 +210,10 @@ class Directed(ClusterTorment):
     async def operate(self, client: ClusterClient) -> None:
         """Do what an operator does again and again; nothing by default."""
 
+    def timestamp(self, ports: Ports) -> Millis:
+        """Return the timestamp of a record that is written now."""
+        return Millis(1)
+
     async def _write(self, ports: Ports) -> None:
         """Write one record after the other, as far as a leader takes them."""
         client = ClusterClient("writer", ports, self.watch, NODES)
@@ -221,7 +225,7 @@ class Directed(ClusterTorment):
                 continue
             number += 1
             value = b"writer %d" % number
-            record = Record(Offset(0), Millis(1), None, value)
+            record = Record(Offset(0), self.timestamp(ports), None, value)
             data = PartitionProduceData(0, build_batch([record]))
             topics = [TopicProduceData(TOPIC, client.topic_ids[TOPIC], [data])]
             request = ProduceRequest(acks=self.acks, timeout_ms=500, topic_data=topics)

@@ -51,6 +51,7 @@ ottla.allow.insecure.controller.listener=true
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.cleaner.enable=false
+log.scrub.enable=false
 log.roll.ms=1500
 offsets.topic.num.partitions=1
 transaction.state.log.num.partitions=1

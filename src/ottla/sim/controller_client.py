@@ -2,13 +2,17 @@
 
 One change at a time. It stays with a controller that answers, even one that the others have
 given up, and goes elsewhere when refused. What got no answer it asks again where that is safe
-(a creation), and else leaves alone: a lost request may arrive late.
+(a creation), and else leaves alone: a lost request may arrive late. A `ForwardedClient` does the
+same through the code by which a broker forwards.
 """
 
 import asyncio
 from collections.abc import Callable
 
+from ottla.api.envelope import Forwarder
+from ottla.api.routes import ANONYMOUS, Caller
 from ottla.client.connection import Connection, Options
+from ottla.node.controller_channel import ControllerChannel
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.create_topics import (
@@ -80,6 +84,7 @@ class ControllerClient:
         self._watch.wanted(topic)
         topics = [CreatableTopic(topic, num_partitions=1, replication_factor=1)]
         response = await self._ask(CreateTopicsRequest(topics))
+        was_doubtful = self._doubtful is not None
         error, topic_id = ErrorCode.NETWORK_EXCEPTION, ZERO_UUID
         if isinstance(response, CreateTopicsResponse):
             error = ErrorCode(response.topics[0].error_code)
@@ -91,6 +96,8 @@ class ControllerClient:
                 self._watch.created(topic, topic_id)
                 self._own += [topic] * is_own
             case ErrorCode.TOPIC_ALREADY_EXISTS:
+                if is_own and not was_doubtful:
+                    raise InvariantBroken(f"{topic} exists before {self._name} created it")
                 self._watch.found(topic)
                 self._own += [topic] * is_own
             case _:
@@ -129,6 +136,8 @@ class ControllerClient:
             case ErrorCode.NONE:
                 self._watch.deleted(topic)
             case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if topic not in self._watch.newest.topics.ids:
+                    raise InvariantBroken(f"{topic} is gone before {self._name} deleted it")
                 self._watch.not_found(topic, is_calm=is_calm and self._watch.is_calm)
                 await self._leave()
             case _:
@@ -159,3 +168,26 @@ class ControllerClient:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+class ForwardedClient(ControllerClient):
+    """The same, behind a broker: its requests are forwarded, and sent again when unanswered.
+
+    Nobody else touches its own topics, so a reply that a topic exists before it was created, or is
+    gone before it was deleted, is about an earlier attempt of the same request.
+    """
+
+    def __init__(
+        self, name: str, ports: Ports, watch: ControllerWatch, pick: Callable[[], Address]
+    ) -> None:
+        super().__init__(name, ports, watch, pick)
+        channel = ControllerChannel(ports.network, pick, name, IMPATIENT)
+        self._forwarder = Forwarder(channel, REQUEST_TIMEOUT_MS, ports.random)
+        self._caller = Caller(ANONYMOUS, name, Address("localhost", 0), "")
+
+    async def _ask(self, request: Message) -> Message | None:
+        """Return the response; None if there was none."""
+        try:
+            return await self._forwarder.forward_message(self._caller, request, REQUEST_TIMEOUT_MS)
+        except (OSError, Fault):
+            return None

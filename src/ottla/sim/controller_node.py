@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.api.controller_handlers import controller_handlers
 from ottla.api.controller_table import Desk
+from ottla.api.envelope import EnvelopeHandler
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.controller.bootstrap import bootstrap_records, feature_levels, records_for_empty_log
@@ -201,14 +202,17 @@ def make_server(
 ) -> Server:
     """Return the controller listener, with the handlers of the quorum and of the controller."""
     controller, recovery = deciding
+    found: list[Routes] = []
     routes = (
         *RaftHandlers(quorum.driver, CONTROLLER).routes(),
         *controller_handlers(controller, quorum, desk, recovery).routes(),
+        EnvelopeHandler(lambda: found[0]).route(),
     )
+    found.append(Routes(Listener.CONTROLLER, routes))
     spec = ListenerSpec(
         CONTROLLER,
         Address(machine.name, PORT),
-        Routes(Listener.CONTROLLER, routes),
+        found[0],
         features=lambda: FEATURES,
     )
     return Server(ports.network, ports.clock, [spec])

@@ -1,8 +1,9 @@
 """The scenario ``controllers``: whole nodes of the quorum, with image and active controller.
 
-The hosts and everything that breaks are those of the scenario ``quorum``. Three clients that
-never fail create, configure and delete topics meanwhile; links to them stay, so that a leader
-that is cut off from its peers goes on taking requests. `ControllerWatch` says what must hold.
+The hosts and everything that breaks are those of the scenario ``quorum``. Four clients that
+never fail create, configure and delete topics meanwhile, two of them through a broker's forwarder;
+links to them stay, so that a leader that is cut off from its peers goes on taking requests.
+`ControllerWatch` says what must hold.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ottla.runtime.ports import Address
-from ottla.sim.controller_client import ControllerClient
+from ottla.sim.controller_client import ControllerClient, ForwardedClient
 from ottla.sim.controller_node import run_controller
 from ottla.sim.controller_watch import ControllerWatch
 from ottla.sim.ledger import InvariantBroken
@@ -19,7 +20,9 @@ from ottla.sim.quorum import HEALED_S, STEP_S, QuorumTorment, make_machines, tor
 from ottla.sim.quorum_node import PORT, Machine
 from ottla.sim.world import Main, Ports, World
 
-CLIENTS = ("ann", "bob", "eve")
+DIRECT = ("ann", "bob")
+FORWARDED = ("eve", "joe")
+CLIENTS = (*DIRECT, *FORWARDED)
 ROUNDS = 2
 CALM_S = 0.4
 REIGNS = 3
@@ -55,7 +58,8 @@ class ControllersTorment(QuorumTorment):
 
     def _client(self, name: str) -> Main:
         async def run(ports: Ports) -> None:
-            await ControllerClient(name, ports, self.watch, self._pick).run()
+            kind = ForwardedClient if name in FORWARDED else ControllerClient
+            await kind(name, ports, self.watch, self._pick).run()
 
         return run
 

@@ -137,7 +137,7 @@ class Transactor:
         self.client.moved(FOR_TRANSACTION, self.name, error)
         self.client.check(error, expected, what)
 
-    def _heed(self, error: ErrorCode, what: str) -> None:
+    def heed(self, error: ErrorCode, what: str) -> None:
         """Raise what an error means for the transaction, unless it passes."""
         if error in _FENCED:
             raise Fenced
@@ -178,7 +178,7 @@ class Transactor:
                 if errors == {ErrorCode.NONE}:
                     return
                 errors.discard(ErrorCode.OPERATION_NOT_ATTEMPTED)
-                self._heed(min(errors), "AddPartitionsToTxn")
+                self.heed(min(errors), "AddPartitionsToTxn")
             await self.client.rest()
         raise MustAbort
 
@@ -188,7 +188,7 @@ class Transactor:
         for _ in range(TRIES_MAX):
             leader = await self.client.leader(index, OUT)
             if leader is not None:
-                request = self._request(index, sequence, works)
+                request = self.request(index, sequence, works)
                 response = await self.client.ask(
                     leader.node_id, request, version=self._version("produce")
                 )
@@ -207,10 +207,11 @@ class Transactor:
             return True
         self.is_unsure = True
         self.client.forget(index, OUT)
-        self._heed(error, "Produce")
+        self.heed(error, "Produce")
         return False
 
-    def _request(self, index: int, sequence: int, works: list[Work]) -> ProduceRequest:
+    def request(self, index: int, sequence: int, works: list[Work]) -> ProduceRequest:
+        """Return a request with one batch of values for a partition of the output."""
         now = Millis(self.client.ports.clock.now())
         records = [Record(Offset(at), now, None, work.encode()) for at, work in enumerate(works)]
         producer = self.producer._replace(base_sequence=sequence)
@@ -251,7 +252,7 @@ class Transactor:
                 if error is ErrorCode.NONE:
                     return
                 self.client.moved(FOR_GROUP, GROUP, error)
-                self._heed(error, "TxnOffsetCommit")
+                self.heed(error, "TxnOffsetCommit")
             await self.client.rest()
         raise MustAbort
 
@@ -263,7 +264,7 @@ class Transactor:
                 error = ErrorCode(response.error_code)
                 if error is ErrorCode.NONE:
                     return
-                self._heed(error, "AddOffsetsToTxn")
+                self.heed(error, "AddOffsetsToTxn")
             await self.client.rest()
         raise MustAbort
 

@@ -7,7 +7,9 @@ classic, a consumer group or a streams group, and transactions are of version 0 
 the coordinators' topics are struck more often than others, leadership is moved about, and workers
 die, too.
 
-In the end everything heals and all nodes die at once: all work is done, once, and nothing hangs.
+In the end everything heals and all nodes die at once; then, while no worker is there to keep its
+group, the clocks of all nodes jump by eight days and return. All work is done, once, and nothing
+hangs.
 """
 
 import asyncio
@@ -42,6 +44,10 @@ PRODUCER: Final = "ann"
 AUDITOR: Final = "eve"
 # Whole logs are replayed for it.
 LOOK_EVERY: Final = 4
+# More than offsets and transactional ids are kept.
+CLOCK_JUMP_MS: Final = 8 * 24 * 3_600_000
+# Two sessions and some rounds of expiry.
+JUMPED_S: Final = 3.0
 TOPICS: Final = (TOPIC, OUT, CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 SETTINGS: Final = f"""
@@ -52,6 +58,9 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=300
 offsets.commit.timeout.ms=600
 request.timeout.ms=900
 group.initial.rebalance.delay.ms=100
+offsets.retention.check.interval.ms=300
+transaction.remove.expired.transaction.cleanup.interval.ms=300
+log.message.timestamp.after.max.ms=9223372036854775807
 group.min.session.timeout.ms=500
 group.consumer.session.timeout.ms={SESSION_MS}
 group.consumer.min.session.timeout.ms=500
@@ -198,6 +207,7 @@ class CoordinatorTorment(ClusterTorment):
         self._kill_all()
         self._heal()
         await self._wait(self._is_whole, "after all died")
+        await self._jump_clocks()
         self.watch.is_over = True
         await self._wait(lambda: not self.world.host(PRODUCER).is_up, "with the last records")
         await self._wait(self._is_done, "with the last work")
@@ -210,6 +220,19 @@ class CoordinatorTorment(ClusterTorment):
         self._look()
         self.watch.check_order()
         self.watch.audit_works()
+
+    async def _jump_clocks(self) -> None:
+        """Set the clocks of all nodes eight days ahead, or back, while the group is empty."""
+        ahead = CLOCK_JUMP_MS if self.world.seed % 3 else -CLOCK_JUMP_MS
+        for name in WORKERS:
+            if self.world.host(name).is_up:
+                self.world.host(name).kill()
+        for jump in (ahead, -ahead):
+            self.world.journal.note("*", "strike", f"clocks jump {jump}")
+            for machine in self.machines:
+                self.host(machine).clock.jump(jump)
+            await self._pass(JUMPED_S)
+        self._wake_workers()
 
     def _is_done(self) -> bool:
         """Say whether the group has committed all of the input."""

@@ -74,14 +74,16 @@ async def torment_quorum(play: "QuorumTorment", rounds: int = ROUNDS) -> None:
     await play.finish()
 
 
-def make_machines(world: World) -> list[Machine]:
+def make_machines(world: World, voters: int | None = None) -> list[Machine]:
     """Return the machines of a seed; the first ones are the voters.
 
     One quorum in three is static, with voters from the configuration; the others are formatted
     with theirs, and may change them.
     """
-    voters = 1 + world.seed % 5
-    observers = min(OBSERVERS[world.seed // 5 % len(OBSERVERS)], 6 - voters)
+    observers = 0
+    if voters is None:
+        voters = 1 + world.seed % 5
+        observers = min(OBSERVERS[world.seed // 5 % len(OBSERVERS)], 6 - voters)
     endpoints = tuple(endpoint(node_id) for node_id in range(voters))
     machines = [
         Machine(i, directory(i + 1), VoterSet(), endpoints) for i in range(voters + observers)

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.protocol.api_keys import Listener
@@ -25,6 +27,7 @@ from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import MetadataLog, Retention, metadata_log_config
 from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.repair import NO_REPAIR, RejoinMark, Repair, repair_log
 from ottla.raft.snapshots import SnapshotReader
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import supervise
@@ -243,10 +246,14 @@ class Proposer:
             return  # lost the office meanwhile
 
 
-def make_driver(ports: Ports, machine: Machine, history: History) -> RaftDriver:
-    """Open what is on the disk and build a replica on it."""
+def make_driver(
+    ports: Ports, machine: Machine, history: History, repair: Repair = NO_REPAIR
+) -> RaftDriver:
+    """Open what is on the disk, repaired if asked for, and build a replica on it."""
+    repair_log(ports.disk, LOG_DIR, repair, machine.voters, NodeId(machine.node_id))
+    mark = RejoinMark(ports.disk, LOG_DIR)
     log = open_log(ports, history.watch, SEGMENT_BYTES)
-    settings = machine.settings()
+    settings = msgspec.structs.replace(machine.settings(), is_rejoining=mark.is_set)
     driver = RaftDriver(
         RaftParts(
             settings=settings,
@@ -260,18 +267,21 @@ def make_driver(ports: Ports, machine: Machine, history: History) -> RaftDriver:
             static=machine.voters,
             retention=RETENTION,
             shutdown_ms_max=400,
+            rejoining=mark,
         )
     )
     history.watch.replicas[machine.key] = driver
     return driver
 
 
-async def run_replica(ports: Ports, machine: Machine, watch: QuorumWatch) -> None:
+async def run_replica(
+    ports: Ports, machine: Machine, watch: QuorumWatch, repair: Repair = NO_REPAIR
+) -> None:
     """Run one life of a replica, until its disk fails or it is switched off."""
     machine.lives += 1
     history = History(machine, watch)
     try:
-        driver = make_driver(ports, machine, history)
+        driver = make_driver(ports, machine, history, repair)
         machine.driver = driver
         handlers = RaftHandlers(driver, CONTROLLER)
         spec = ListenerSpec(

@@ -11,14 +11,17 @@ from typing import Final, Literal
 from ottla.sim.append_service import AppendClient, AppendService, StoreMaker
 from ottla.sim.cluster import cluster
 from ottla.sim.cluster_directed import joining, minimum
+from ottla.sim.cluster_rot import bit_rot
 from ottla.sim.cluster_unclean import unclean
 from ottla.sim.controllers import controllers
 from ottla.sim.coordinator_group_steps import rebalance_steps
+from ottla.sim.coordinator_pipeline import pipelined
 from ottla.sim.coordinator_txn_steps import transaction_steps
 from ottla.sim.coordinators import coordinators
 from ottla.sim.journal_store import DIRECTORY, JournalStore
 from ottla.sim.ledger import InvariantBroken, Ledger
 from ottla.sim.log_store import LogStore
+from ottla.sim.metadata_damage import metadata_damage
 from ottla.sim.platter import Keep
 from ottla.sim.quorum import quorum
 from ottla.sim.share_steps import share_steps
@@ -188,12 +191,15 @@ SCENARIOS: dict[str, Scenario] = {
     "journal": journal,
     "partition-log": partition_log,
     "quorum": quorum,
+    "metadata-damage": metadata_damage,
     "controllers": controllers,
     "cluster": cluster,
     "unclean": unclean,
     "joining": joining,
     "minimum": minimum,
+    "bit-rot": bit_rot,
     "coordinators": coordinators,
+    "pipelined": pipelined,
     "transaction-steps": transaction_steps,
     "rebalance-steps": rebalance_steps,
     "share-steps": share_steps,

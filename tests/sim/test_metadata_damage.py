@@ -1,0 +1,24 @@
+"""A voter whose metadata log is damaged refuses to start, rejoins, and loses nothing."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.metadata_damage import MetadataDamage
+from ottla.sim.world import World
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_voter_refuses_to_start_and_rejoins_without_loss(seed: int) -> None:
+    world = World(seed)
+    damage = MetadataDamage(world)
+    world.run(damage.play)
+    assert damage.refusals == 1

@@ -1,0 +1,57 @@
+"""Pipelined transactional producers on whole simulated clusters.
+
+`PIPELINED_SEEDS=first:last` runs other seeds.
+"""
+
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from ottla.sim.coordinator_pipeline import PipelinedScenario
+from ottla.sim.coordinator_watch import CoordinatorWatch
+from ottla.sim.world import World
+
+FIRST, LAST = map(int, os.environ.get("PIPELINED_SEEDS", "0:3").split(":"))
+
+
+class Played(NamedTuple):
+    watch: CoordinatorWatch
+    error: Exception | None
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@functools.cache
+def played(seed: int) -> Played:
+    """Run a seed, once for all tests."""
+    world = World(seed)
+    scenario = PipelinedScenario(world)
+    try:
+        world.run(scenario.run)
+    except Exception as caught:
+        return Played(scenario.watch, caught)
+    return Played(scenario.watch, None)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, LAST))
+def test_pipelined_transactions_are_appended_once_and_in_order(seed: int) -> None:
+    if (error := played(seed).error) is not None:
+        message = f"pipelined: make sim SEED={seed}"
+        raise AssertionError(message) from error
+
+
+def test_pipelined_simulations_commit_abort_and_retry() -> None:
+    watches = [played(seed).watch for seed in range(FIRST, LAST)]
+    assert sum(watch.committed for watch in watches) > 60
+    assert sum(watch.aborted for watch in watches) > 15
+    assert sum(watch.refused for watch in watches) > 30

@@ -1,0 +1,26 @@
+"""Bits that flip in stored segments, in seeded simulations of whole nodes."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.sim.cluster_rot import BitRot
+from ottla.sim.world import World
+
+FIRST, LAST = map(int, os.environ.get("ROT_SEEDS", "0:6").split(":"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Every damage is an error line, and here they are wanted."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, LAST))
+def test_damaged_replicas_are_found_and_repaired(seed: int) -> None:
+    world = World(seed)
+    world.run(BitRot(world).run)
