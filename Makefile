@@ -6,7 +6,7 @@ PLAIN  := build/plain
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: setup java run test test-compiled test-plain check fmt gen sim nemesis fuzz crash mutants bench conformance docs clean
+.PHONY: setup java run test test-compiled test-plain check fmt gen sim nemesis fuzz crash mutants bench conformance differential docs clean
 
 setup: $(STAMP)
 
@@ -74,9 +74,13 @@ conformance: setup ## every client, and Apache Kafka's tools; skips with a reaso
 	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance
 	$(BIN)/python -m tools.compatibility
 
+differential: setup ## the same requests to a node and to Apache Kafka, answers compared; ONLY="fetch topics" MATCH=text LIST=1
+	$(BIN)/python -m tests.differential $(if $(ONLY),--only $(ONLY)) $(if $(MATCH),--match $(MATCH)) $(if $(LIST),--list)
+
 docs: setup ## generated pages and the tree in ARCHITECTURE.md
 	$(BIN)/python -m tools.draw_tree
 	$(BIN)/python -m ottla.config.generate --docs docs/config.md
+	$(BIN)/python -m tests.differential --write-docs
 
 clean:
 	rm -rf build dist $(VENV) src/*.egg-info

@@ -34,7 +34,8 @@ INTRODUCTION = """# Compatibility
 
 Written by `make conformance` from a run of `tests/clients`: one set of scenarios for every client,
 against one node, with a tap on the wire. The same scenarios pass against Apache Kafka 4.2
-(`OTTLA_CLIENTS_BOOTSTRAP=host:port`).
+(`OTTLA_CLIENTS_BOOTSTRAP=host:port`). Where our answers differ from Kafka's on purpose is in
+[differences.md](differences.md).
 
 """
 

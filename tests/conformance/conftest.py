@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.free_ports import free_ports
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -133,14 +134,6 @@ group.initial.rebalance.delay.ms=0
             self.process.send_signal(sig)
             self.process.wait(SECONDS_MAX)
             self.process = None
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.free_ports import free_ports
 
-from conftest import CLUSTER_ID, SECONDS_MAX, Kafka, free_ports
+from conftest import CLUSTER_ID, SECONDS_MAX, Kafka
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
 
@@ -179,3 +180,32 @@ log.dirs={tmp_path / "joiner"}
     finally:
         process.kill()
         process.wait()
+
+
+def test_broker_loggers_are_described_and_changed(kafka: Kafka, ottla: Ottla) -> None:
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    change = (CONFIGS, *ottla.brokers, "--alter", *loggers)
+    altered = kafka.run(*change, "--add-config", "ottla.server=DEBUG,root=WARN")
+    assert "Completed updating config for broker-logger 1." in altered
+    told = kafka.run(CONFIGS, *ottla.brokers, "--describe", *loggers)
+    assert re.search(r"^  root=WARN ", told, re.MULTILINE)
+    assert re.search(r"^  ottla.server=DEBUG ", told, re.MULTILINE)
+    kafka.run(*change, "--delete-config", "ottla.server")
+    told = kafka.run(CONFIGS, *ottla.brokers, "--describe", *loggers)
+    assert re.search(r"^  ottla.server=WARN ", told, re.MULTILINE)
+
+
+def test_broker_and_client_metrics_configs_are_changed(kafka: Kafka, ottla: Ottla) -> None:
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    with pytest.raises(AssertionError, match="double"):
+        kafka.run(
+            *(CONFIGS, *ottla.brokers, "--alter", *broker),
+            *("--add-config", "log.cleaner.threads=5"),
+        )
+    metrics = ("--entity-type", "client-metrics", "--entity-name", "basic")
+    kafka.run(
+        *(CONFIGS, *ottla.brokers, "--alter", *metrics),
+        *("--add-config", "metrics=org.apache.kafka.producer.,interval.ms=15000"),
+    )
+    told = kafka.run(CONFIGS, *ottla.brokers, "--describe", *metrics)
+    assert "interval.ms=15000 sensitive=false synonyms={DYNAMIC_CLIENT_METRICS_CONFIG" in told

@@ -5,7 +5,9 @@ and the like are a server error in Kafka and INVALID_RECORD with us; offset delt
 0, 1, 2 .. are refused; and a negative timestamp survives recompression.
 """
 
+import importlib
 import random
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,3 +170,20 @@ def test_every_batch_is_judged_as_kafka_does(kafka, seed: int) -> None:
     assert sum(each.startswith("OK") for each in told) > CASES / 10, "not all is wrong"
     assert len(differ) <= CASES * (1 - AGREED_MIN), differ[:5]
     assert not [each for each in differ if each[0][0].startswith("OK")], "taken, and not alike"
+
+
+def test_every_frame_that_is_taken_is_one_that_kafka_takes(kafka) -> None:
+    """And frames that Kafka takes alone are those listed: not every client could read them."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+    frames = importlib.import_module("codec_frames").all_frames()
+    cases = [
+        Case(13, "producer", False, "CreateTime", INT64_MAX, INT64_MAX, bytes(each.batch()))
+        for each in frames
+    ]
+    source = str(Path(__file__).with_name("RecordJudge.java"))
+    told = kafka.run(source, stdin="\n".join(each.line() for each in cases)).splitlines()
+    found = {
+        each.name: (judged(case)[0].startswith("OK"), theirs.startswith("OK"))
+        for each, case, theirs in zip(frames, cases, told, strict=True)
+    }
+    assert found == {each.name: (each.is_taken, each.by_kafka) for each in frames}

@@ -12,9 +12,10 @@ from ottla.metadata.image import EMPTY
 from ottla.metadata.replay import replay_all
 from ottla.metadata.snapshot import snapshot_records
 from ottla.protocol.internal.framing import Versioned, encode_framed
-from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
+from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord, NoOpRecord
 from ottla.protocol.internal.metadata_records import decode_metadata_record
 from ottla.protocol.schema import Message
+from ottla.protocol.types import Uuid
 
 pytestmark = pytest.mark.jvm
 
@@ -91,3 +92,11 @@ def test_kafka_makes_the_same_image_of_a_log(kafka) -> None:
         assert replay_all(EMPTY, [decode_metadata_record(v).message for v in theirs]) == ours
         mine = [encode_framed(record) for record in snapshot_records(ours)]
         assert unordered(mine) == unordered(theirs)
+
+
+def test_kafka_skips_the_ids_of_forwarded_requests(kafka) -> None:
+    noted = NoOpRecord(Uuid(b"id of a request!"), request_api_key=19, reply=b"reply")
+    sent = "\n".join(line for log in ([*FIRST, noted], FIRST) for line in lines(log))
+    answer = kafka.run(str(REPLAY), stdin=sent + "\n").strip().removesuffix("end").split("end")
+    with_note, without = (text.split() for text in answer)
+    assert with_note == without != []

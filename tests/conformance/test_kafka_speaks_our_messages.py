@@ -7,8 +7,10 @@ import pytest
 from tests.fuzz.samples import sample
 
 from ottla.protocol.api_keys import APIS, ApiKey
-from ottla.protocol.codec import encode
+from ottla.protocol.codec import decode, encode
+from ottla.protocol.forwarding import IdentifiedEnvelope
 from ottla.protocol.messages import request_class, response_class
+from ottla.protocol.types import Uuid
 
 pytestmark = pytest.mark.jvm
 
@@ -43,3 +45,12 @@ def test_kafka_reads_what_we_write_and_writes_the_same(kafka) -> None:
         else:
             assert answer == body, f"{ApiKey(int(key)).title} {role} v{version}"
     assert unknown == NEWER
+
+
+def test_kafka_reads_an_envelope_that_has_an_id(kafka) -> None:
+    request_id = Uuid(b"id of a request!")
+    sent = IdentifiedEnvelope(b"request", b"principal", bytes(4), request_id, is_resent=True)
+    line = f"{ApiKey.ENVELOPE} request 0 {encode(sent, 0).hex()}"
+    (answer,) = kafka.run(str(ECHO), stdin=line + "\n").splitlines()
+    # Kafka keeps tagged fields that it does not know.
+    assert decode(IdentifiedEnvelope, 0, bytes.fromhex(answer)) == sent
