@@ -23,6 +23,8 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
+from tests.free_ports import free_ports
+
 from benchmarks.broker.brokers import (
     CLUSTER_ID,
     Broker,
@@ -33,7 +35,6 @@ from benchmarks.broker.brokers import (
 )
 from benchmarks.broker.comparison import Figures
 from benchmarks.broker.programs import measure, program
-from benchmarks.nodes import free_ports
 from benchmarks.report import Row, render, spread
 from ottla.client.connection import Connection
 from ottla.protocol.faults import Fault

@@ -89,6 +89,9 @@ class Alone:
         """There is no ISR to change."""
         raise AssertionError
 
+    def suspect(self, partition: object, offset: Offset) -> None:
+        """Check nothing."""
+
     def storage_failed(self, directory: object, reason: str) -> None:
         """The benchmark is worth nothing then."""
         raise AssertionError(reason)

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.nodes import NodeProcess, free_ports
+from tests.free_ports import free_ports
+
+from benchmarks.nodes import NodeProcess
 from benchmarks.report import Row, render
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault

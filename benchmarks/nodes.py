@@ -1,13 +1,14 @@
 """Nodes for benchmarks: real processes over loopback, formatted, started, asked and killed."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.free_ports import free_ports
 
 from ottla.client.connection import Connection
 from ottla.config.settings import load
@@ -135,15 +136,6 @@ async def _describe(node: NodeProcess) -> ResponsePartitionData | None:
 def _is_whole(told: ResponsePartitionData) -> bool:
     ends = [voter.log_end_offset for voter in told.current_voters]
     return told.high_watermark > 0 and min(ends) >= told.high_watermark - 2
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
 
 
 def _node(node_id: int, root: Path, port: int, settings: Sequence[str]) -> NodeProcess:

@@ -76,6 +76,9 @@ class Around:
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         raise AssertionError("alone")
 
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """Check nothing."""
+
     def storage_failed(self, directory: LogDirectory, reason: str) -> None:
         raise AssertionError(reason)
 

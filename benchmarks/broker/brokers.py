@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
-from benchmarks.nodes import free_ports
+from tests.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "build" / "kafka"

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -43,14 +42,6 @@ controller.quorum.election.backoff.max.ms=200
 broker.heartbeat.interval.ms=300
 broker.session.timeout.ms=3000
 """
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
 
 
 @dataclass

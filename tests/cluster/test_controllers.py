@@ -14,9 +14,9 @@ from processes import (
     NodeProcess,
     broker_settings,
     controller_settings,
-    free_ports,
     wait_leader,
 )
+from tests.free_ports import free_ports
 
 from ottla.client.connection import Connection
 from ottla.node.format_plan import Quorum

@@ -113,7 +113,8 @@ class World:
         )
 
         def decide(machine: GroupMachine, now: Any, ticket: Any) -> Decision:
-            joining = Joining(request, version, "client", "/1.2.3.4", fresh_id, ticket)
+            ids = fresh_id, f"uuid-{fresh_id}"
+            joining = Joining(request, version, "client", "/1.2.3.4", *ids, ticket)
             return machine.join_classic(joining, now)
 
         return self.submit(decide)

@@ -34,9 +34,10 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Uuid
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
-from ottla.server.connection import Connection, ConnectionLimits, Serving
+from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.request_memory import RequestMemory
+from ottla.server.serving import ConnectionLimits, Serving
 from ottla.sim.random import SimRandom
 from ottla.storage.log_config import LogConfig
 from ottla.storage.partition_names import TopicPartition

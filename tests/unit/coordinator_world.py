@@ -34,6 +34,7 @@ class FakeLog:
         self.high_watermark = Offset(0)
         self.batch_bytes_max = 1 << 20
         self.log_start = Offset(0)
+        self.damaged_at: list[int] = []
         self._wakes: list[Callable[[], None]] = []
 
     @property
@@ -73,6 +74,10 @@ class FakeLog:
         if not rest:
             return b""
         return b"".join(rest)[: max(bytes_max, len(rest[0]))]
+
+    def damaged(self, offset: Offset, fault: Fault) -> Fault:
+        self.damaged_at.append(int(offset))
+        return fault
 
     def on_advanced(self, wake: Callable[[], None]) -> Callable[[], None]:
         self._wakes.append(wake)

@@ -29,9 +29,10 @@ from ottla.protocol.types import Offset, Uuid
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
-from ottla.server.connection import Connection, ConnectionLimits, Serving
+from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.request_memory import RequestMemory
+from ottla.server.serving import ConnectionLimits, Serving
 from ottla.storage.log_config import LogConfig
 from ottla.storage.partition_names import TopicPartition
 
@@ -52,6 +53,7 @@ class Transport:
     def __init__(self) -> None:
         self.written = bytearray()
         self.is_closed = False
+        self.is_reading = True
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         return default
@@ -74,10 +76,10 @@ class Transport:
     abort = close
 
     def pause_reading(self) -> None:
-        pass
+        self.is_reading = False
 
     def resume_reading(self) -> None:
-        pass
+        self.is_reading = True
 
 
 def hear(connection: Connection, transport: Transport, data: bytes, step: int) -> None:

@@ -126,6 +126,9 @@ class Broker:
     def placed(self, partition: Partition) -> None:
         self.reported.append(f"{partition} {partition.directory.path}")
 
+    def lost(self, partition: Partition) -> None:
+        self.reported.append(f"{partition} lost")
+
     # what the test does
 
     def publish(self, image: Image) -> None:

@@ -60,6 +60,7 @@ class Around:
     failed: list[str] = field(default_factory=list)
     hosted: list[Partition] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
+    suspected: list[tuple[str, int]] = field(default_factory=list)
     events: TopicMeter = field(default_factory=TopicMeter)
 
     def is_alive(self, broker: int) -> bool:
@@ -78,6 +79,9 @@ class Around:
 
     def was_cut(self, partition: Partition) -> None:
         self.cut.append(str(partition))
+
+    def suspect(self, partition: Partition, offset: int) -> None:
+        self.suspected.append((str(partition), int(offset)))
 
     def storage_failed(self, directory: LogDirectory, reason: str) -> None:
         directory.fail(reason)

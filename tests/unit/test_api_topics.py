@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.api.auto_create import IN_FLIGHT_MAX, TopicCreation, creatable_topic
+from ottla.api.auto_create import (
+    IN_FLIGHT_MAX,
+    TOPICS_PER_REQUEST,
+    TopicCreation,
+    creatable_topic,
+)
 from ottla.api.cluster import ClusterHandlers, InvalidRequest
 from ottla.api.describe import DescribeHandlers
 from ottla.api.routes import Caller
@@ -104,6 +109,20 @@ def names(*asked: str) -> list[MetadataRequestTopic]:
 
 
 # -- Metadata --------------------------------------------------------------------
+
+
+def test_metadata_lists_fenced_brokers_while_no_broker_is_unfenced() -> None:
+    """An empty list would make librdkafka forget every broker, and wait for one for ever."""
+    fenced = [broker(1, fenced=True), broker(2, fenced=True), broker(3, listener="OTHER")]
+    unfenced = replay_all(EMPTY, [*fenced, broker(4)])
+    nobody = replay_all(EMPTY, fenced[:2])
+
+    def listed(image: Image) -> list[int]:
+        handlers = ClusterHandlers("C", lambda: image, lambda: 1, create=Wanted())
+        return [each.node_id for each in handlers.on_metadata(ME, MetadataRequest([]), 13).brokers]
+
+    assert listed(unfenced) == [4]
+    assert listed(nobody) == [1, 2]
 
 
 def test_a_topic_asked_for_often_is_told_once_and_wanted_once() -> None:
@@ -301,7 +320,11 @@ def test_topics_on_their_way_are_bounded() -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(creation.run(lambda: None))
             await settle()
-            assert [len(topics) for _, topics in controller.asked] == [IN_FLIGHT_MAX]
+            for gate in controller.gates:
+                gate.set_result(None)
+                await settle()
+            sizes = [len(topics) for _, topics in controller.asked]
+            assert sizes == [TOPICS_PER_REQUEST] * (IN_FLIGHT_MAX // TOPICS_PER_REQUEST)
             running.cancel()
 
     asyncio.run(main())

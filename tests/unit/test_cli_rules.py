@@ -11,7 +11,9 @@ from ottla.cli.doctor import (
     Directory,
     Port,
     State,
+    damaged_replicas,
     judge_advertised,
+    judge_damaged,
     judge_directories,
     judge_java,
     judge_open_files,
@@ -40,6 +42,8 @@ from ottla.cli.rendering import render, render_line
 from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
 from ottla.client.topic_partition import TopicPartition
 from ottla.config.settings import load
+from ottla.node.gauges import ScrubCounts, scrub_families
+from ottla.observability.exposition import Registry
 from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
 from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
@@ -366,12 +370,31 @@ def test_directories_must_belong_together() -> None:
     assert full.state is State.WARNING and "5 MiB" in full.detail
 
 
+def test_doctor_names_brokers_with_damaged_replicas() -> None:
+    found = judge_damaged({3: 1, 1: 0, 2: None, 4: 2})
+    assert [each.state for each in found] == [State.PROBLEM] * 2
+    assert [each.detail[:23] for each in found] == [
+        "broker 3 has 1 replica ",
+        "broker 4 has 2 replicas",
+    ]
+    assert judge_damaged({1: None}) == [], "a broker without a metrics page says nothing"
+
+
+def test_doctor_reads_damaged_replicas_from_the_metrics_page() -> None:
+    page = Registry([lambda: scrub_families(ScrubCounts(damaged_partitions=3))]).render()
+    assert damaged_replicas(page.decode()) == 3
+    assert damaged_replicas("") is None
+    assert damaged_replicas("ottla_damaged_partitions_count many") is None
+
+
 def test_every_trouble_has_a_way_out() -> None:
     judged = [
         judge_port(Port("h:1", False, False)),
         *judge_directories([Directory("/a", False, 0)], None, None),
         *judge_directories([GOOD], "c2", 2),
         *judge_advertised({"h:1": "refused", "h:2": None}),
+        *judge_damaged({1: 2}),
+        *judge_damaged({1: 0}),
         judge_java(None),
         judge_java("/usr/bin/java"),
         judge_open_files(1024, 1 << 20),

@@ -30,6 +30,8 @@ from ottla.storage.log_config import LogConfig
 
 pytestmark = pytest.mark.engine
 
+# Turns of the loop in which a frame is served that is decoded in steps.
+TURNS_OF_A_LARGE_FRAME = 10
 FIRST = commit()  # begins the group, and shows who the client is
 JOIN = frame(
     JoinGroupRequest(
@@ -57,7 +59,8 @@ def told_both(
                     each(broker)
                 else:
                     broker.hear(each, step)
-                await asyncio.sleep(0)
+                for _ in range(TURNS_OF_A_LARGE_FRAME):
+                    await asyncio.sleep(0)
         assert quick.told() == slow.told()
         assert slow.taken == 0
         for broker in (quick, slow):
@@ -309,7 +312,9 @@ def test_more_names_than_are_remembered() -> None:
         broker.hear(FIRST)
         for number in range(NAMES_MAX + 5):
             broker.hear(commit(group_id=f"g{number}"))
+            await asyncio.sleep(0)
         broker.hear(commit())
+        await asyncio.sleep(0)
         assert broker.taken == 1
 
     asyncio.run(story())

@@ -8,6 +8,7 @@ from ottla.config.checks import group_problems, topic_problems
 from ottla.config.describe import (
     Entry,
     Source,
+    Synonym,
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
@@ -77,6 +78,10 @@ def line_of(entry: Entry) -> str:
     return f"{entry.name}|{_null(entry.value)}|{int(entry.source)}|{flags}|{entry.type}|{synonyms}"
 
 
+# Keys that Kafka does not have.
+OWN_KEYS = ("ottla.", "log.scrub.")
+
+
 def _null(text: str | None) -> str:
     return "null" if text is None else text
 
@@ -93,7 +98,7 @@ def _null(text: str | None) -> str:
 )
 def test_entries_are_those_of_kafka(section: str, entries: list[Entry]) -> None:
     expected = golden(section)
-    ours = {entry.name: line_of(entry) for entry in entries if not entry.name.startswith("ottla.")}
+    ours = {entry.name: line_of(entry) for entry in entries if not entry.name.startswith(OWN_KEYS)}
     assert set(ours) == set(expected)
     different = {
         name: (ours[name], expected[name]) for name in expected if ours[name] != expected[name]
@@ -117,9 +122,23 @@ def test_every_listed_key_has_its_doc() -> None:
     assert all(entry.doc for entry in entries)
 
 
-def test_client_metrics_list_what_is_set() -> None:
-    (entry,) = describe_client_metrics({"interval.ms": "5000"})
-    assert (entry.name, entry.value, entry.source) == ("interval.ms", "5000", Source.CLIENT_METRICS)
+def test_client_metrics_list_every_key_and_where_it_comes_from() -> None:
+    interval, match, metrics = describe_client_metrics({"interval.ms": "5000"})
+    assert (interval.name, interval.value) == ("interval.ms", "5000")
+    assert interval.synonyms == (Synonym("interval.ms", "5000", Source.CLIENT_METRICS),)
+    assert [(e.name, e.value, e.source, e.synonyms) for e in (match, metrics)] == [
+        ("match", "", Source.DEFAULT, ()),
+        ("metrics", "", Source.DEFAULT, ()),
+    ]
+
+
+def test_internal_keys_are_listed_where_they_are_set() -> None:
+    def listed(static: dict[str, str]) -> dict[str, Entry]:
+        return {entry.name: entry for entry in describe_broker(Layers(static=static))}
+
+    assert "group.share.enable" not in listed({})
+    entry = listed({"group.share.enable": "true"})["group.share.enable"]
+    assert (entry.value, entry.source, entry.is_read_only) == ("true", Source.STATIC_BROKER, True)
 
 
 def test_a_broker_runs_with_what_was_altered_last() -> None:

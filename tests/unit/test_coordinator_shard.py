@@ -21,7 +21,7 @@ from ottla.coordinators.decision import (
     TimerKey,
 )
 from ottla.coordinators.parked import Settled
-from ottla.coordinators.shard import Shard, ShardSettings, ShardState
+from ottla.coordinators.shard import TIMERS_PER_TURN, Shard, ShardSettings, ShardState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
     CorruptBatch,
@@ -29,6 +29,7 @@ from ottla.protocol.faults import (
     InvalidRecord,
     NotEnoughReplicas,
     NotLeader,
+    OffsetOutOfRange,
     RecordTooLarge,
     StorageFailed,
 )
@@ -39,6 +40,7 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.runtime.trusted_time import Times
 
 
 def put(name: str, number: int | None) -> CoordinatorRecord:
@@ -83,7 +85,7 @@ class Register:
     def on_loaded(self, now: Millis) -> Decision:
         return Decision(timers=[SetTimer(("sweep",), 1000)])
 
-    def on_timer(self, key: TimerKey, now: Millis) -> Decision:
+    def on_timer(self, key: TimerKey, times: Times) -> Decision:
         self.rung.append(key)
         return NOTHING
 
@@ -286,6 +288,22 @@ def test_timers_ring_once_and_can_be_moved() -> None:
     assert bench.machine.rung[2:] == [("sweep",)]
 
 
+def test_many_timers_due_at_once_ring_in_turns() -> None:
+    bench = Bench().load()
+    count = 2 * TIMERS_PER_TURN + 1
+    bench.submit(timers=[SetTimer((f"t{number}",), 10) for number in range(count)])
+    bench.clock.advance(10)
+
+    turns = 0
+    while (due := bench.shard.next_due()) is not None and due <= bench.clock.monotonic():
+        before = len(bench.machine.rung)
+        bench.shard.on_due()
+        turns += 1
+        assert len(bench.machine.rung) - before <= TIMERS_PER_TURN
+
+    assert (turns, len(bench.machine.rung)) == (3, count)
+
+
 def test_while_loading_the_answer_is_that() -> None:
     bench = Bench()
     ticket = bench.submit(put("a", 1))
@@ -322,6 +340,31 @@ def test_a_damaged_log_is_not_half_a_state() -> None:
     with pytest.raises(CorruptBatch):
         again.load()
     assert again.shard.state is ShardState.CLOSED
+    assert bench.log.damaged_at == [0], "the stored batches are checked at once"
+
+
+@pytest.mark.parametrize(("at", "offset"), [(1, 9), (2, 0)])
+def test_load_of_batches_out_of_order_fails(at: int, offset: int) -> None:
+    bench = Bench().load()
+    for number in range(4):
+        bench.submit(put("a", number))
+    damaged = bytearray(bench.log.batches[at])
+    damaged[:8] = offset.to_bytes(8, "big")
+    bench.log.batches[at] = bytes(damaged)
+    again = Bench(bench.log)
+    with pytest.raises(CorruptBatch):
+        again.load()
+    assert bench.log.damaged_at == [0]
+
+
+def test_load_that_cannot_reach_the_log_does_not_suspect_damage() -> None:
+    bench = Bench().load()
+    bench.submit(put("a", 1))
+    bench.log.log_start = Offset(-5)
+    again = Bench(bench.log)
+    with pytest.raises(OffsetOutOfRange):
+        again.load()
+    assert bench.log.damaged_at == []
 
 
 def test_a_record_of_a_later_version_is_stepped_over() -> None:

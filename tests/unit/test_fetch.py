@@ -74,6 +74,11 @@ def test_an_offset_that_is_not_there_is_out_of_range(offset: int) -> None:
     row = only(broker.get(want(part(offset=offset), max_wait_ms=SOON)))
     assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (row.high_watermark, row.log_start_offset, row.records) == (-1, -1, b"")
+    # Kafka has an empty list only where it refuses before it reads.
+    assert row.aborted_transactions is None
+    unknown = only(broker.get(want(part(9), max_wait_ms=SOON)))
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown.aborted_transactions == []
 
 
 def test_a_consumer_sees_nothing_above_the_high_watermark() -> None:
@@ -136,13 +141,39 @@ def test_no_request_gets_more_than_the_broker_allows() -> None:
     assert sizes(broker, part(0), part(1), max_bytes=2**31 - 1)[1:] == [0]
 
 
-@pytest.mark.parametrize("limit", [0, -1, -(2**31)])
-def test_absurd_limits_give_the_first_batch_and_no_more(limit: int) -> None:
+def test_limits_of_0_give_the_first_batch_and_no_more() -> None:
     broker = Broker()
     many(broker)
     one = batch_size(broker)
-    asked = [part(0, bytes_max=limit), part(1, bytes_max=limit)]
-    assert sizes(broker, *asked, max_bytes=limit) == [one, 0]
+    asked = [part(0, bytes_max=0), part(1, bytes_max=0)]
+    assert sizes(broker, *asked, max_bytes=0) == [one, 0]
+
+
+@pytest.mark.parametrize("limit", [-1, -(2**31)])
+@pytest.mark.parametrize("version", [4, 12, 18])
+def test_negative_limit_is_an_error_of_each_partition_with_something_to_read(
+    limit: int, version: int
+) -> None:
+    broker = Broker()
+    append(broker.host(index=0), b"a")
+    append(broker.host(index=1), b"b")
+    broker.host(index=2)
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    of_all = broker.get(want(part(0), part(1), part(2), max_bytes=limit), version)
+    assert of_all.error_code == 0
+    assert [row.error_code for row in rows(of_all)] == [code, code, 0]
+    of_one = broker.get(want(part(0), part(1, bytes_max=limit)), version)
+    assert [row.error_code for row in rows(of_one)] == [0, code]
+    assert rows(of_one)[1].aborted_transactions is None
+
+
+@pytest.mark.parametrize(("version", "codes"), [(4, [-1]), (12, [-1]), (13, []), (18, [])])
+def test_unknown_isolation_level_fails_the_request(version: int, codes: list[int]) -> None:
+    broker = Broker()
+    broker.host()
+    reply = broker.get(want(part(), isolation_level=2), version)
+    assert reply.error_code == (-1 if version >= 7 else 0)
+    assert [row.error_code for topic in reply.responses for row in topic.partitions] == codes
 
 
 # -- transactions ----------------------------------------------------------------
@@ -209,6 +240,15 @@ def test_a_partition_that_is_elsewhere() -> None:
     assert reply.node_endpoints == [fetch.NodeEndpoint(2, "host2", 9092, "b")]
 
 
+def test_a_follower_is_given_the_leader_and_no_address() -> None:
+    broker = Broker()
+    broker.know("orders", 0, registration(leader=2, epoch=4, replicas=(1, 2)))
+    state = fetch.ReplicaState(5, 1)
+    reply = broker.get(want(part(), replica_state=state), 16)
+    assert only(reply).current_leader == fetch.LeaderIdAndEpoch(2, 4)
+    assert reply.node_endpoints == []
+
+
 def test_old_versions_are_not_told_who_leads() -> None:
     broker = Broker()
     broker.know("orders", 0, registration(leader=2, epoch=4, replicas=(1, 2)))
@@ -236,6 +276,14 @@ def test_leader_epochs_are_compared() -> None:
     assert row.current_leader == fetch.LeaderIdAndEpoch(0, 3)
     assert error_of(broker, want(new), 16) is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert error_of(broker, want(part(current_leader_epoch=3))) is ErrorCode.NONE
+
+
+def test_every_negative_epoch_in_a_fetch_means_none() -> None:
+    broker = Broker()
+    broker.host(epoch=3)
+    for epoch in (-1, -2, -(1 << 31)):
+        asked = part(current_leader_epoch=epoch, last_fetched_epoch=epoch)
+        assert error_of(broker, want(asked), 16) is ErrorCode.NONE
 
 
 def test_a_topic_made_anew_is_another() -> None:

@@ -84,6 +84,7 @@ def expected(request: fetch.FetchRequest, version: int) -> tuple:
             for topic in request.forgotten_topics_data
         ],
         request.rack_id,
+        request.isolation_level not in (0, 1),
     )
 
 

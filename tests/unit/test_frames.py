@@ -76,10 +76,11 @@ def test_room_and_need_of_a_frame_under_way() -> None:
     assert splitter.next_frame() is None
     assert splitter.need == 98
     assert not splitter.is_between_frames
+    while splitter.need:
+        room = splitter.room()
+        room[:] = b"y" * len(room)
+        splitter.filled(len(room))
     # Grown to the frame, exactly.
-    assert len(splitter.room()) == 98
-    splitter.room()[:] = b"y" * 98
-    splitter.filled(98)
     assert splitter.need == 0
     assert splitter.next_frame() == b"xx" + b"y" * 98
     assert splitter.next_frame() is None
@@ -120,7 +121,7 @@ def test_a_large_buffer_is_kept_while_large_frames_come() -> None:
 def test_a_buffer_is_never_larger_than_the_largest_frame() -> None:
     splitter = FrameSplitter(300_000, size_start=16, size_kept=200)
     list(splitter.feed(framed(bytes(250_000))))
-    assert len(splitter.room()) == 300_004
+    assert 250_004 <= len(splitter.room()) <= 300_004
 
 
 def test_what_has_come_of_a_frame_may_be_looked_at() -> None:
@@ -300,3 +301,13 @@ def test_a_request_frame_is_read_by_the_other_side() -> None:
         assert isinstance(request, Request)
         assert request[:4] == (ApiKey.HEARTBEAT, version, 9, "me")
         assert decode(HeartbeatRequest, version, request.body) == body
+
+
+def test_a_claimed_length_takes_no_memory() -> None:
+    splitter = FrameSplitter(2**30, size_start=16)
+    assert list(splitter.feed((100 << 20).to_bytes(4, "big"))) == []
+    received = 4
+    for size in (1, 5, 100, 10_000):
+        assert list(splitter.feed(bytes(size))) == []
+        received += size
+        assert len(splitter.room()) <= max(16, received)

@@ -186,6 +186,20 @@ def test_a_new_leader_knows_where_its_log_begins() -> None:
     assert found(listed(broker, LATEST, replica=1))[1] == 1
 
 
+@pytest.mark.parametrize("isolation", [-1, 2, 127])
+def test_an_unknown_isolation_level_is_rejected(isolation: int) -> None:
+    broker, _ = filled()
+    row = listed(broker, LATEST, isolation=isolation)
+    assert (row.error_code, row.offset) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+def test_a_topic_without_partitions_is_left_out_of_the_answer() -> None:
+    broker, _ = filled()
+    request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", [])])
+    handlers = ListOffsetsHandlers(broker.partitions)
+    assert handlers.on_list_offsets(CALLER, request, 11).topics == []
+
+
 def test_b8_refusals_are_never_an_offset() -> None:
     broker, partition = filled()
     broker.know("elsewhere", 0, registration(leader=2, replicas=(2,)))

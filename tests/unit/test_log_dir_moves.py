@@ -14,8 +14,8 @@ from ottla.protocol.faults import (
     CorruptBatch,
     InvalidTopic,
     LogDirNotFound,
-    ReplicaNotAvailable,
     StorageFailed,
+    UnknownTopicOrPartition,
 )
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
@@ -105,11 +105,11 @@ def test_a_path_is_what_the_node_says_it_is() -> None:
 def test_a_partition_that_is_not_here_comes_into_the_directory_that_was_wished_for() -> None:
     made = mover()
     other = TopicPartition("orders", 1)
-    with pytest.raises(ReplicaNotAvailable) as caught:
+    with pytest.raises(UnknownTopicOrPartition) as caught:
         made.moves.alter(other, "/d2")
-    assert caught.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for index in (2, 3, 4):
-        with pytest.raises(ReplicaNotAvailable):
+        with pytest.raises(UnknownTopicOrPartition):
             made.moves.alter(TopicPartition("orders", index), "/d2")
     both = {index: partition_of(1) for index in range(5)}
     made.broker.publish(image_of({"orders": (1, both)}))
@@ -545,6 +545,25 @@ def test_an_error_on_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(move, "_pause", pause)
     made.carry_out()
     assert waited == [50, 100]
+    assert made.here.path == "/d2" and made.values() == numbered(20)
+
+
+def test_move_of_a_damaged_log_has_it_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = mover()
+    made.move()
+    move = made.moves.moves[ORDERS]
+    suspected: list[int] = []
+    monkeypatch.setattr(made.host, "suspect", lambda _, offset: suspected.append(int(offset)))
+    file = made.partition.log.segments[0].file
+    (sound,) = file.pread(1, 80)
+    file.pwrite(bytes([sound ^ 1]), 80)
+
+    async def repair(wait_ms: int) -> None:
+        file.pwrite(bytes([sound]), 80)
+
+    monkeypatch.setattr(move, "_pause", repair)
+    made.carry_out()
+    assert suspected == [0]
     assert made.here.path == "/d2" and made.values() == numbered(20)
 
 

@@ -70,6 +70,7 @@ IMAGE: Image = replay_all(
         partition(2, -1),
         ConfigRecord(2, "t", "retention.ms", "7"),
         ConfigRecord(4, "", "log.retention.ms", "9"),
+        ConfigRecord(16, "sub", "interval.ms", "5000"),
     ],
 )
 
@@ -167,10 +168,52 @@ def test_this_broker_and_the_default_of_all_are_described() -> None:
     ("kind", "name", "code"),
     [
         (2, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (2, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (4, "2", ErrorCode.INVALID_REQUEST),
+        (4, "-1", ErrorCode.INVALID_REQUEST),
+        (4, " 1", ErrorCode.INVALID_REQUEST),
+        (4, "x", ErrorCode.INVALID_REQUEST),
+        (4, "\u0661", ErrorCode.INVALID_REQUEST),
+        (4, "9" * 5000, ErrorCode.INVALID_REQUEST),
+        (8, "", ErrorCode.INVALID_REQUEST),
+        (8, "2", ErrorCode.INVALID_REQUEST),
+        (8, "x", ErrorCode.INVALID_REQUEST),
+        (16, "", ErrorCode.INVALID_REQUEST),
+        (32, "", ErrorCode.INVALID_REQUEST),
+        (0, "x", ErrorCode.INVALID_REQUEST),
+        (3, "x", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
+        (-1, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_described_is_refused(kind: int, name: str, code: ErrorCode) -> None:
     told = describe(kind, name)
     assert told.error_code == code and told.error_message and told.configs == []
+
+
+@pytest.mark.parametrize("name", ["01", "+1", "0000001"])
+def test_broker_id_is_read_as_a_number(name: str) -> None:
+    told = describe(4, name, "num.partitions")
+    assert (told.error_code, told.resource_name) == (ErrorCode.NONE, name)
+    assert [(c.value, c.config_source) for c in told.configs] == [("4", 4)]
+
+
+def test_successful_description_has_the_empty_message_of_kafka() -> None:
+    assert describe(2, "t").error_message == ""
+
+
+def test_client_metrics_are_described_with_defaults_types_and_synonyms() -> None:
+    told = describe(16, "sub")
+    assert [
+        (c.name, c.value, c.config_source, c.config_type, c.read_only, c.is_sensitive)
+        for c in told.configs
+    ] == [
+        ("interval.ms", "5000", 7, 3, False, False),
+        ("match", "", 5, 7, False, False),
+        ("metrics", "", 5, 7, False, False),
+    ]
+    synonyms = [[(s.name, s.value, s.source) for s in c.synonyms] for c in told.configs]
+    assert synonyms == [[("interval.ms", "5000", 7)], [], []]
+    never_altered = describe(16, "other", "interval.ms")
+    assert [(c.value, c.config_source) for c in never_altered.configs] == [("300000", 5)]

@@ -28,6 +28,7 @@ from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address
+from ottla.sim.random import SimRandom
 
 CLIENT = Caller("User:alice", "my-app", Address("192.0.2.7", 55), "PLAINTEXT")
 BROKER = Caller("User:broker", "ottla-node-1", Address("192.0.2.1", 77), "CONTROLLER")
@@ -70,7 +71,9 @@ class Direct:
     error: Exception | None = None
     timeouts: list[int] = field(default_factory=list)
 
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
+    async def ask(
+        self, request: Message, timeout_ms: int, resend: Message | None = None
+    ) -> Message:
         self.timeouts.append(timeout_ms)
         if self.error is not None:
             raise self.error
@@ -89,7 +92,9 @@ def request_of(message: Message, key: ApiKey, version: int, correlation_id: int 
 
 def forward(direct: Direct, message: Message = ASKED, version: int = 7) -> Any:
     request = request_of(message, ApiKey.CREATE_TOPICS, version)
-    result = asyncio.run(Forwarder(direct, 30_000).forward(CLIENT, request, request.body))
+    result = asyncio.run(
+        Forwarder(direct, 30_000, SimRandom(1)).forward(CLIENT, request, request.body)
+    )
     if isinstance(result, list):
         return decode(CreateTopicsResponse, version, result[0])
     return result
@@ -168,6 +173,10 @@ def fetch_data() -> bytes:
         (lambda: {"request_data": envelope().request_data[:-3]}, ErrorCode.INVALID_REQUEST),
         (lambda: {"request_principal": b"\x00"}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
         (lambda: {"request_principal": None}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (
+            lambda: {"request_data": b"\x00", "request_principal": None},
+            ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
+        ),
         (lambda: {"client_host_address": b"\x01\x02\x03"}, ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -178,6 +187,30 @@ def test_a_bad_envelope_gets_its_error_and_nobody_is_called(
     response = asyncio.run(answering.envelopes().handle(BROKER, envelope(**changes()), 0))
     assert response == EnvelopeResponse(None, code)
     assert answering.seen == []
+
+
+def test_envelope_with_bytes_behind_the_inner_request_is_served() -> None:
+    answering = Answering()
+    asked = envelope(request_data=envelope().request_data + b"\x01")
+    response = asyncio.run(answering.envelopes().handle(BROKER, asked, 0))
+    assert response.error_code == ErrorCode.NONE
+    assert answering.seen[0][1] == ASKED
+
+
+def test_forwarder_drops_bytes_behind_the_last_field() -> None:
+    class Recording(Direct):
+        async def ask(
+            self, request: Message, timeout_ms: int, resend: Message | None = None
+        ) -> Message:
+            assert isinstance(request, EnvelopeRequest)
+            self.data = request.request_data
+            return await super().ask(request, timeout_ms, resend)
+
+    request = request_of(ASKED, ApiKey.CREATE_TOPICS, 7)
+    direct = Recording(Answering().envelopes())
+    body = memoryview(bytes(request.body) + b"\x01\x02")
+    asyncio.run(Forwarder(direct, 30_000, SimRandom(1)).forward(CLIENT, request, body))  # type: ignore[arg-type]
+    assert direct.data.endswith(bytes(request.body))
 
 
 def test_whatever_is_forwarded_is_answered_by_the_controller() -> None:

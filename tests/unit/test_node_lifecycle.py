@@ -13,7 +13,7 @@ from ottla.node.broker_lifecycle import (
     Timing,
     Unfencing,
 )
-from ottla.node.incarnation import UnreadableIncarnation, load_incarnation
+from ottla.node.incarnation import load_incarnation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.broker_heartbeat import (
@@ -195,10 +195,14 @@ def test_before_the_first_answer_there_is_no_epoch() -> None:
     assert BrokerHeartbeatRequest().broker_epoch == NOT_REGISTERED
 
 
-def test_the_incarnation_survives_a_restart_and_damage_is_told(tmp_path: Any) -> None:
+def test_incarnation_survives_a_restart_and_is_replaced_where_damaged(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     disk, random = RealDisk(), SystemRandom()
     made = load_incarnation(disk, str(tmp_path), random)
     assert load_incarnation(disk, str(tmp_path), random) == made
     (tmp_path / "incarnation_id").write_text("nonsense\n")
-    with pytest.raises(UnreadableIncarnation, match="incarnation_id"):
-        load_incarnation(disk, str(tmp_path), random)
+    replaced = load_incarnation(disk, str(tmp_path), random)
+    assert replaced != made
+    assert "incarnation_id" in caplog.text
+    assert load_incarnation(disk, str(tmp_path), random) == replaced

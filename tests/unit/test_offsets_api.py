@@ -11,6 +11,7 @@ from ottla.api.find_coordinator import FindCoordinatorHandler
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
+from ottla.api.replies import finish
 from ottla.api.routes import ANONYMOUS, Caller
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
@@ -35,7 +36,11 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -127,6 +132,17 @@ def test_a_failure_is_told_where_the_version_has_a_place(led: bool, code: ErrorC
     assert committed(world.commit()) == {0: code, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
+def test_a_topic_twice_in_a_commit_or_delete_is_answered_twice() -> None:
+    """Kafka joins the partitions of a topic only where it refused some of them itself."""
+    world = World().load()
+    topics = [OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 5)])] * 2
+    reply = world.offsets.on_commit(CALLER, OffsetCommitRequest("g", topics=topics), 9)
+    assert [len(topic.partitions) for topic in reply.topics] == [1, 1]
+    rows = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])] * 2
+    deleted = world.offsets.on_delete(CALLER, OffsetDeleteRequest("g", rows), 0)
+    assert [len(topic.partitions) for topic in deleted.topics] == [1, 1]
+
+
 def test_a_commit_that_fails_later_is_told_the_same_way() -> None:
     async def story() -> None:
         world = World().load()
@@ -190,7 +206,7 @@ def test_while_loading_heartbeats_are_fine_and_lists_are_not() -> None:
     assert world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4).error_code == 0
     listed = world.groups.on_list(CALLER, ListGroupsRequest(), 5)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    (found,) = world.groups.on_describe(CALLER, DescribeGroupsRequest(["g"]), 5).groups
+    (found,) = finish(world.groups.describe_steps(CALLER, DescribeGroupsRequest(["g"]), 5)).groups
     assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -259,7 +275,7 @@ def test_without_the_cluster_one_sees_ones_own_groups() -> None:
     [
         (0, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         (1, "tx", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (2, "g:t:1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (2, "g:AAAAAAAAAAAAAAAAAAAAAQ:1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )
 def test_coordinators_are_found_for_those_who_may(key_type: int, key: str, code: int) -> None:

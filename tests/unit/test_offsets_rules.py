@@ -102,6 +102,18 @@ def test_the_record_is_as_kafka_writes_it() -> None:
     assert record.value.message.expire_timestamp == world.clock.wall + 1000
 
 
+@pytest.mark.parametrize(
+    ("retention_ms", "expires"), [((1 << 63) - 1, (1 << 63) - 1), (-(1 << 63), 0), (-2, None)]
+)
+def test_an_extreme_retention_time_is_kept_within_the_record(
+    retention_ms: int, expires: int | None
+) -> None:
+    world = World()
+    assert world.commit_code(8, retention_time_ms=retention_ms, version=4) == ErrorCode.NONE
+    written = world.records()[-1].value.message.expire_timestamp
+    assert written == (world.clock.wall - 2 if expires is None else expires)
+
+
 def test_metadata_that_is_too_long_fails_its_partition_alone() -> None:
     world = World()
     assert world.commit_code(1, metadata="x" * 11) == ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -7,7 +7,8 @@ import pytest
 from controller_images import image_of
 from replication_world import NOW, TOPIC_ID, Machine, batch_of, registration, values_in
 
-from ottla.api.produce import InTransaction, ProduceHandler
+from ottla.api.produce import ProduceHandler
+from ottla.api.produce_transaction import InTransaction
 from ottla.api.replies import NO_REPLY, Answer
 from ottla.api.routes import Caller
 from ottla.config.generated import TopicConfig
@@ -140,6 +141,36 @@ def test_the_log_start_and_append_time_are_told() -> None:
     assert outcome.log_append_time_ms == NOW
 
 
+def test_acks_1_of_several_partitions_does_not_wait_for_the_followers() -> None:
+    bench = Bench(replicas=(0, 1))
+    reply = bench.ask(produce(batch_of(b"a"), batch_of(b"b"), acks=1))
+    assert codes(read(reply)) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_a_partition_named_twice_is_appended_to_once_with_the_last_copy() -> None:
+    bench = Bench()
+    request = produce(batch_of(b"first"))
+    topic = request.topic_data[0]
+    topic.partition_data.append(PartitionProduceData(0, bytes(batch_of(b"second"))))
+    again = TopicProduceData("orders", TOPIC_ID, [PartitionProduceData(0, bytes(batch_of(b"c")))])
+    request.topic_data.append(again)
+    assert codes(bench.answer(request)) == [ErrorCode.NONE]
+    assert values_in(bench.first.log) == [b"c"]
+
+
+@pytest.mark.parametrize("bad", [b"", bytes(batch_of(b"x")) * 2, bytes(batch_of(b"x"))[:-1]])
+def test_the_last_copy_of_a_partition_named_twice_decides_the_result(bad: bytes) -> None:
+    """Kafka appends the valid copy and still answers with the error of a malformed one."""
+    good = bytes(batch_of(b"good"))
+    for copies, is_good in (((good, bad), False), ((bad, good), True)):
+        bench = Bench()
+        request = produce(copies[0])
+        request.topic_data[0].partition_data.append(PartitionProduceData(0, copies[1]))
+        (code,) = codes(bench.answer(request))
+        assert (code is ErrorCode.NONE) == is_good
+        assert values_in(bench.first.log) == ([b"good"] if is_good else [])
+
+
 def test_acks_0_gets_no_reply_and_a_failure_closes() -> None:
     bench = Bench()
     assert bench.ask(produce(batch_of(b"a"), acks=0)) is NO_REPLY
@@ -168,6 +199,12 @@ def test_a_body_that_is_none_appends_nothing() -> None:
 def test_an_empty_request_has_an_empty_answer() -> None:
     response = Bench().answer(ProduceRequest(None, -1, 1, []))
     assert response.responses == [] and response.throttle_time_ms == 0
+
+
+def test_topic_without_partitions_has_no_row_in_the_answer() -> None:
+    request = produce(batch_of(b"a"))
+    request.topic_data.append(TopicProduceData("empty", partition_data=[]))
+    assert len(Bench().answer(request).responses) == 1
 
 
 # -- what is refused ---------------------------------------------------------

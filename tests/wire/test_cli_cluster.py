@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.free_ports import free_ports
 from typer.testing import CliRunner
-from up_process import COMMAND, Up, free_ports
+from up_process import COMMAND, Up
 
 from ottla.cli.app import app
 
@@ -48,7 +49,7 @@ class Ottla:
 
 @pytest.fixture(scope="module")
 def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
-    up = Up(tmp_path_factory.mktemp("up"), free_ports(1))
+    up = Up(tmp_path_factory.mktemp("up"), free_ports(2)[0])
     try:
         assert up.wait_ready() == f"ready 127.0.0.1:{up.port}\n"
         yield Ottla(f"127.0.0.1:{up.port}")
@@ -191,6 +192,7 @@ def test_the_doctor(ottla: Ottla, tmp_path: Path) -> None:
     rows = ottla.json("doctor", "--data", str(tmp_path))
     by_check = {row["check"]: row["state"] for row in rows}
     assert by_check["port"] == by_check["directory"] == by_check["advertised address"] == "ok"
+    assert by_check["damaged replicas"] == "ok"
 
 
 # -- up ----------------------------------------------------------------------------
@@ -198,7 +200,7 @@ def test_the_doctor(ottla: Ottla, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_three_nodes_keep_records_and_come_back(tmp_path: Path, lines: Path) -> None:
-    port = free_ports(3)
+    port = free_ports(6)[0]
     addresses = ",".join(f"127.0.0.1:{port + n}" for n in range(3))
     ottla = Ottla(addresses)
     first = Up(tmp_path / "data", port, "--nodes", "3")
@@ -222,7 +224,7 @@ def test_three_nodes_keep_records_and_come_back(tmp_path: Path, lines: Path) -> 
 
 
 def test_a_node_that_dies_is_told_with_what_it_said(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", free_ports(1))
+    up = Up(tmp_path / "data", free_ports(2)[0])
     try:
         up.wait_ready()
         (node,) = up.node_pids()
@@ -235,7 +237,7 @@ def test_a_node_that_dies_is_told_with_what_it_said(tmp_path: Path) -> None:
 
 
 def test_nodes_do_not_outlive_who_started_them(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", free_ports(1))
+    up = Up(tmp_path / "data", free_ports(2)[0])
     up.wait_ready()
     (node,) = up.node_pids()
     watched = os.pidfd_open(node)

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from test_share_wire import ACCEPT, Member, Wire
+from tests.free_ports import free_ports
 from typer.testing import CliRunner
-from up_process import free_ports
 
 from ottla.cli.app import app
 from ottla.testing import Cluster, run_node
@@ -47,7 +47,7 @@ def node() -> Iterator[Cluster]:
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "2",
         "group.initial.rebalance.delay.ms": "100",
-        "ottla.metrics.listener": f"127.0.0.1:{free_ports(1)}",
+        "ottla.metrics.listener": f"127.0.0.1:{free_ports(2)[0]}",
     }
     with run_node(config=config) as cluster:
         yield cluster

@@ -154,8 +154,13 @@ def test_a_kind_of_coordinator_that_is_not_there(wire: Wire, key_type: int, vers
     assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-@pytest.mark.parametrize("key", ["g", "g:topic", "g:topic:x", ":topic:1"])
-def test_a_share_key_has_three_parts(wire: Wire, key: str) -> None:
+ID = "AAECAwQFBgcICQoLDA0ODw"
+
+
+@pytest.mark.parametrize(
+    "key", ["g", "g:topic", f"g:{ID}:x", f":{ID}:1", "g:topic:1", f"g:{ID}AAA:1"]
+)
+def test_a_share_key_has_a_group_an_id_and_a_partition(wire: Wire, key: str) -> None:
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
     assert wire.ask(request).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
@@ -180,6 +185,19 @@ def join(wire: Wire, group: str, version: int = 9, **fields: Any) -> Any:
     if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         joined = wire.ask(joining(group, joined.member_id, **fields), version)
     return joined
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
+def test_a_refused_join_has_a_null_protocol_name_where_the_version_allows(
+    wire: Wire, version: int
+) -> None:
+    group = next(NAMES)
+    refused = wire.ask(joining(group, "stranger"), version)
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused.protocol_name == (None if version >= 7 else "")
+    no_group = wire.ask(joining(""), version)
+    assert no_group.error_code == ErrorCode.INVALID_GROUP_ID
+    assert no_group.protocol_name == (None if version >= 7 else "")
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from up_process import Up, free_ports
+from tests.free_ports import free_ports
+from up_process import Up
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.S)
@@ -25,7 +26,7 @@ def blocks() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    up = Up(tmp_path, free_ports(1))
+    up = Up(tmp_path, free_ports(2)[0])
     try:
         yield up.wait_ready().split()[1]
     finally:

@@ -22,10 +22,17 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.types import ZERO_UUID
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits, Refusal
-from ottla.server.connection import ConnectionLimits
 from ottla.server.deadlines import Expiry
 from ottla.server.listener import ServerSettings, Shared
+from ottla.server.memory_release import (
+    CONNECTIONS,
+    LARGE_BYTES,
+    PAUSE_MS,
+    REQUEST_BYTES,
+    MemoryRelease,
+)
 from ottla.server.request_memory import RequestMemory
+from ottla.server.serving import ConnectionLimits
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import run_simulated
@@ -135,6 +142,32 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     play(scenario, shared=Shared(events=events))
 
 
+def test_free_memory_is_released_after_connections_closed_and_after_large_requests() -> None:
+    released: list[float] = []
+
+    async def release_memory() -> None:
+        released.append(asyncio.get_running_loop().time())
+
+    release = MemoryRelease(connections=CONNECTIONS - 1)
+    pause_s = PAUSE_MS / 1000
+
+    async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
+        wire.send(produce(1, bytes(LARGE_BYTES + 1)))
+        assert await wire.correlation_ids(1) == [1]
+        await asyncio.sleep(2 * pause_s)
+        assert not released, "neither is enough yet"
+        assert LARGE_BYTES < release.request_bytes < 2 * LARGE_BYTES
+        release.request_bytes += REQUEST_BYTES - LARGE_BYTES
+        await asyncio.sleep(2 * pause_s)
+        assert len(released) == 1
+        release.connections = CONNECTIONS - 1
+        wire.transport.close()
+        await asyncio.sleep(2 * pause_s)
+        assert len(released) == 2
+
+    play(scenario, shared=Shared(release=release, release_memory=release_memory))
+
+
 def test_traffic_keeps_a_connection_from_being_idle() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         for n in range(10):
@@ -174,9 +207,9 @@ def test_a_large_frame_on_a_slow_line_is_waited_for() -> None:
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         frame = produce(1, body)
-        for start in range(0, len(frame), 20_000):
-            wire.send(frame[start : start + 20_000])
-            await asyncio.sleep(1)
+        for start in range(0, len(frame), 130_000):
+            wire.send(frame[start : start + 130_000])
+            await asyncio.sleep(4)
         assert await wire.correlation_ids(1) == [1]
 
     play(scenario)

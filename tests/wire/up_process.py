@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -10,26 +9,6 @@ from pathlib import Path
 
 SECONDS_MAX = 60
 COMMAND = (sys.executable, "-m", "ottla.cli.main")
-
-
-def free_ports(count: int) -> int:
-    """Return the first of ``2 * count`` ports in a row that were free just now."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = int(probe.getsockname()[1])
-        if first + 2 * count < 65000 and all(map(_is_free, range(first, first + 2 * count))):
-            return first
-    raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 class Up:

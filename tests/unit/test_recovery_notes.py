@@ -1,0 +1,118 @@
+"""What recovery could not keep is told by who else has it: in the log, as a metric, to doctor."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from replicas_world import NODE, Broker, image_of, partition_of
+
+from ottla.cli.doctor import Loss as DoctorLoss
+from ottla.cli.doctor import State, judge_recovery
+from ottla.cli.doctor_command import _damaged_files, _losses
+from ottla.node.gauges import recovery_families
+from ottla.protocol.types import Offset
+from ottla.replication.recovery_notes import FILE_NAME, LossNote
+from ottla.storage.recovery import Loss
+
+KNOWN = Loss(Offset(4), Offset(9), "/data/t-0/0.log", 400, 600, "CRC does not match", ("/kept",))
+TORN = Loss(Offset(9), Offset(9), "/data/t-0/0.log", 900, 30, "half a header")
+
+
+@pytest.mark.parametrize(
+    ("loss", "replicas", "level"),
+    [
+        (KNOWN, (NODE,), logging.ERROR),
+        (KNOWN, (NODE, 2), logging.WARNING),
+        (TORN, (NODE,), logging.WARNING),
+        (TORN, (NODE, 2), logging.WARNING),
+    ],
+)
+def test_loss_is_an_error_where_nobody_else_has_the_records(
+    loss: Loss, replicas: tuple[int, ...], level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = image_of({"t": (1, {0: partition_of(*replicas)})})
+    first = Broker(("/d1",)).start(image)
+    first.stop()
+    broker = Broker(("/d1",), disk=first.disk)
+    broker.publish(image)
+    (directory,) = broker.directories
+    directory.open_all(broker.replicas._log_config)
+    (hosted,) = directory.logs.values()
+    hosted.log.report.losses.append(loss)
+
+    with caplog.at_level(logging.INFO):
+        broker.replicas.start()
+
+    (told,) = [each for each in caplog.records if "recovery" in each.getMessage()]
+    assert told.levelno == level
+    assert "partition=t-0" in told.getMessage()
+    assert f"cause={loss.reason}" in told.getMessage()
+    is_error = level == logging.ERROR
+    assert ("ottla log verify" in told.getMessage()) == is_error
+    counts = (int(is_error), int(not is_error), loss.length)
+    assert broker.host.recovery.counts == counts
+    rows = json.loads(broker.host.ports.disk.read(f"{directory.path}/{FILE_NAME}"))
+    assert [row["severity"] for row in rows] == ["error" if is_error else "warning"]
+
+
+def test_start_without_losses_forgets_those_of_the_start_before() -> None:
+    broker = Broker(("/d1",))
+    path = f"{broker.host.directories[0].path}/{FILE_NAME}"
+    note = LossNote("t-0", "/data/t-0", KNOWN, is_only_replica=True)
+    broker.host.recovery.tell(broker.host.ports.disk, broker.host.directories[0].path, [note])
+    assert broker.host.ports.disk.exists(path)
+    broker.host.recovery.tell(broker.host.ports.disk, broker.host.directories[0].path, [])
+    assert not broker.host.ports.disk.exists(path)
+
+
+def test_error_names_everything_an_operator_needs() -> None:
+    text = LossNote("t-0", "/data/t-0", KNOWN, is_only_replica=True).text()
+    for part in (
+        "partition=t-0",
+        "offsets=4 to 8 at least",
+        "bytes=600",
+        "file=/data/t-0/0.log",
+        "position=400",
+        "CRC does not match",
+        "/kept",
+        "`ottla log verify /data/t-0`",
+    ):
+        assert part in text
+    assert "\n" not in text
+
+
+def test_cuts_are_counted_by_severity() -> None:
+    cuts, cut_bytes = recovery_families(1, 2, 300)
+    assert cuts.name == "ottla_log_recovery_cuts_total"
+    assert [(dict(each.labels)["severity"], each.value) for each in cuts.samples] == [
+        ("error", 1),
+        ("warning", 2),
+    ]
+    assert cut_bytes.samples[0].value == 300
+
+
+def test_doctor_shows_losses_and_damaged_files(tmp_path: Path) -> None:
+    log = tmp_path / "t-0"
+    log.mkdir()
+    (log / "00000000000000000000.log.damaged-1").write_bytes(b"x")
+    (log / "00000000000000000000.log").write_bytes(b"x")
+    note = LossNote("t-0", str(log), KNOWN, is_only_replica=True)
+    (tmp_path / FILE_NAME).write_text(json.dumps([note.row()]))
+
+    loss, files = judge_recovery(str(tmp_path), _losses(tmp_path), _damaged_files(tmp_path))
+
+    assert (loss.state, loss.detail) == (State.PROBLEM, note.text())
+    assert files.state is State.WARNING
+    assert "t-0/00000000000000000000.log.damaged-1" in files.detail
+
+
+@pytest.mark.parametrize("text", ["", "no json", "{}", "[1]", '[{"text": "a"}]'])
+def test_doctor_survives_a_damaged_report(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    assert _losses(tmp_path) == []
+
+
+def test_doctor_calls_a_torn_tail_a_warning() -> None:
+    (found,) = judge_recovery("/data", [DoctorLoss(False, "a torn tail")], [])
+    assert found.state is State.WARNING
