@@ -31,7 +31,7 @@ from ottla.protocol.frames import Request
 from ottla.protocol.messages import fetch
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import Millis, NodeId, Offset, Uuid
+from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.clock import SystemClock
@@ -40,7 +40,6 @@ from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World, format_directory
-from ottla.storage.partition_names import TopicPartition
 
 VERSION = 17
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -28,7 +28,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
@@ -39,7 +39,6 @@ from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World, format_directory
-from ottla.storage.partition_names import TopicPartition
 
 VERSION = 9
 NOW = SystemClock().now()

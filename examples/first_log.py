@@ -11,14 +11,13 @@ from pathlib import Path
 from ottla.protocol.records.batch import Compression, batches
 from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import LeaderEpoch, NodeId, Offset
+from ottla.protocol.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World, format_directory
-from ottla.storage.partition_names import TopicPartition
 
 PARTITION = TopicPartition("greetings", 0)
 WORDS = ("good morning", "good day", "good evening", "good night")

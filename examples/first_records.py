@@ -12,8 +12,8 @@ from ottla.client.consumer import open_reader
 from ottla.client.offset_spec import BEGINNING
 from ottla.client.offsets import resolve
 from ottla.client.producer import open_producer
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address

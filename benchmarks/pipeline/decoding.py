@@ -13,13 +13,12 @@ import pyarrow as pa
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 from benchmarks.report import Row, spread
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.arrow import TYPES, record_batches
 from ottla.pipeline.decode import Chunk
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicPartition
 
 AREA = "pipeline"
 RECORDS = 200_000

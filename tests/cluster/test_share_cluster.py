@@ -19,7 +19,6 @@ from ottla.client.cluster import Cluster as Client
 from ottla.client.cluster import NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.client.coordinators import Coordinated, ask_coordinator
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages import share_acknowledge as acknowledging
@@ -28,7 +27,7 @@ from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 from ottla.testing.cluster import Cluster, run_cluster
 
 pytestmark = pytest.mark.timeout(150)

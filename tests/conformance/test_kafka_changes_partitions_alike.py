@@ -12,8 +12,8 @@ import pytest
 
 from ottla.controller.partitions import Election, Rules, Wanted, plan_change
 from ottla.metadata.metadata_versions import MetadataVersion
-from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration, TopicIdPartition
-from ottla.protocol.types import Uuid
+from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration
+from ottla.protocol.types import TopicIdPartition, Uuid
 
 pytestmark = pytest.mark.jvm
 

@@ -9,7 +9,7 @@ from ottla.protocol.records.batch import Compression, batches
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
-from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
@@ -17,7 +17,6 @@ from ottla.storage import producer_snapshot
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World
-from ottla.storage.partition_names import TopicPartition
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
 

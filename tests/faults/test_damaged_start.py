@@ -19,14 +19,13 @@ from ottla.node.ports import system_ports
 from ottla.node.start_errors import START_FAULTS, start_error
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import File, OpenMode
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import World, open_directories
-from ottla.storage.partition_names import TopicPartition
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 RECORDS = 5

@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.client.cluster import NoBroker, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import requests
 from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient, UnsupportedSecurity, client_for
 from ottla.pipeline.wire import Wire
@@ -18,6 +17,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import response_frame
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import Address
 from ottla.testing import run_cluster, run_node
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from source_world import wait_until
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import checks
 from ottla.pipeline.audit import Account, Problem
 from ottla.pipeline.broker import LATEST, client_for
@@ -19,6 +18,7 @@ from ottla.pipeline.produce import ProduceOptions, RawProducer
 from ottla.protocol.records.batch import MAGIC, MAGIC_AT, batches, patch_offset, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer as BatchProducer
+from ottla.protocol.types import TopicPartition
 
 TRANSACTIONS = (("commit", 3), ("abort", 2), ("commit", 1))
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.arrow import TYPES, BadBatch, record_batches
 from ottla.pipeline.decode import Chunk, next_offset
 from ottla.protocol.records.batch import Compression, batches, patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch, encode_records, seal_batch
+from ottla.protocol.types import TopicPartition
 
 pytestmark = pytest.mark.engine
 

@@ -9,12 +9,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from test_pipeline_broker import create, produce, settings
 
 from ottla.client.cluster import NoBroker, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import fetch
 from ottla.pipeline.arrow import record_batches
 from ottla.pipeline.broker import LATEST, BrokerClient
 from ottla.pipeline.fetch import DataLost, OutOfRange, ReadStalled, TopicRecreated, fetch_batches
 from ottla.pipeline.wire import Wire
+from ottla.protocol.types import TopicPartition
 from ottla.testing import run_cluster, run_node
 
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.cli.pipeline_progress import Lags, lag_of
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.project import BadProject, FlowProgress, Project, Run, write_project
 from ottla.pipeline.runner import FlowEvent, _cause, read_event
+from ottla.protocol.types import TopicPartition
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from source_world import ROWS, read_all
 from test_pipeline_broker import settings
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import tier
 from ottla.pipeline.arrow import BadBatch, record_batches
 from ottla.pipeline.broker import LATEST, BrokerClient
@@ -18,7 +17,7 @@ from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
 from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.source import BatchReader
 from ottla.pipeline.tier import TierMissing, TierReader, layout_of
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicPartition, Uuid
 from ottla.runtime.disk import RealDisk
 from ottla.storage.files import LogFiles
 from ottla.testing import run_node

@@ -9,11 +9,11 @@ from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.client.cluster import Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import LATEST, BrokerClient
 from ottla.pipeline.encode import Cells, Columns, HeaderCells, Region, encode_rows
 from ottla.pipeline.produce import Fenced, ProduceOptions, RawProducer
 from ottla.protocol.records.batch import Compression
+from ottla.protocol.types import TopicPartition
 from ottla.testing import run_cluster, run_node
 
 

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import Ago, AtOffsets, AtTimestamp, AtTimestamps, Edge
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import (
@@ -20,6 +19,7 @@ from ottla.pipeline.options import (
     Tier,
     include_headers,
 )
+from ottla.protocol.types import TopicPartition
 
 BASE = {"kafka.bootstrap.servers": "one:9092, two:9092", "subscribe": "a"}
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import (
     Ago,
     AtOffsets,
@@ -43,6 +42,7 @@ from ottla.pipeline.plan import (
     share_rows,
     trim,
 )
+from ottla.protocol.types import TopicPartition
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
 B0 = TopicPartition("b", 0)

@@ -16,11 +16,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from source_world import Crash, Engine, World, wait_until
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import from_json
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.progress import GroupOffsets, ends_of
 from ottla.pipeline.survey import DataLoss
+from ottla.protocol.types import TopicPartition
 
 STEPS = ["initial", "latest", "logged", "planned", "read", "written", "committed"]
 

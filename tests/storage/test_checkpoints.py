@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.types import LeaderEpoch, NodeId, Offset, Uuid
+from ottla.protocol.types import LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from ottla.protocol.uuids import parse_uuid
 from ottla.runtime.atomic_file import replace_file
 from ottla.sim.disk import SimCrash, SimDisk
@@ -27,13 +27,7 @@ from ottla.storage.checkpoints import (
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
 from ottla.storage.partition_metadata import CorruptPartitionMetadata
-from ottla.storage.partition_names import (
-    DirectoryKind,
-    PartitionDirectory,
-    TopicPartition,
-    format_name,
-    parse_name,
-)
+from ottla.storage.partition_names import DirectoryKind, PartitionDirectory, format_name, parse_name
 
 DIRECTORY_ID = parse_uuid("AAAAAAAAAAEAAAAAAAAAAg")
 

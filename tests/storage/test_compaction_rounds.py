@@ -5,13 +5,12 @@ from compaction_world import CONFIG, FixedClock, World
 from msgspec.structs import replace
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.sim.random import SimRandom
 from ottla.storage.cleaner import OffsetMapTooSmall
 from ottla.storage.log import Log
 from ottla.storage.log_cleaner import CleanerSettings, LogCleaner
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.upkeep import delete_old_segments, keep_up
 
 T0 = TopicPartition("t", 0)

@@ -8,7 +8,7 @@ import pytest
 from ottla.protocol.faults import InconsistentTopicId, StorageFailed
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import OpenMode
 from ottla.sim.disk import SimCrash, SimDisk
@@ -24,7 +24,7 @@ from ottla.storage.log_dir import (
 )
 from ottla.storage.log_dir_checkpoints import GONE_MAX
 from ottla.storage.meta_properties import MetaPropertiesRefused
-from ottla.storage.partition_names import DirectoryKind, TopicPartition
+from ottla.storage.partition_names import DirectoryKind
 
 NODE, CLUSTER = NodeId(1), "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from ottla.client.cluster import ClientOptions, ClientWorld, Cluster
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -41,7 +40,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import BatchHeader, batches, patch_offset
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.schema import Message
-from ottla.protocol.types import LeaderEpoch, Offset, Uuid
+from ottla.protocol.types import LeaderEpoch, Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Address
 from ottla.sim.clock import SimClock
 from ottla.sim.loop import run_simulated
@@ -74,7 +73,7 @@ class FakeCluster:
     log_start: int = 0
 
     def leader(self, partition: TopicPartition) -> int:
-        return self.leaders.get(partition, 1 + partition.number % self.nodes)
+        return self.leaders.get(partition, 1 + partition.partition % self.nodes)
 
     def end(self, partition: TopicPartition) -> int:
         found = list(batches(bytes(self.logs.get(partition, b""))))
@@ -165,7 +164,7 @@ class FakeCluster:
 
     def fetched(self, node: int, partition: TopicPartition, offset: int) -> PartitionData:
         end = self.end(partition)
-        data = PartitionData(partition.number, 0, end, end)
+        data = PartitionData(partition.partition, 0, end, end)
         if self.leader(partition) != node:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif not self.log_start <= offset <= end:

@@ -31,7 +31,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.protocol.types import LeaderEpoch, TopicPartition, Uuid
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
@@ -40,7 +40,6 @@ from ottla.server.request_memory import RequestMemory
 from ottla.server.serving import ConnectionLimits, Serving
 from ottla.sim.random import SimRandom
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 OTHER_ID = Uuid(b"another topic id")

@@ -23,12 +23,11 @@ from ottla.protocol.frames import Request
 from ottla.protocol.messages import fetch
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record, read_records
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicPartition, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 
 CALLER = Caller("User:ANONYMOUS", "test", Address("127.0.0.1", 1), "CLIENT")
 RACKS = {0: "a", 1: "b", 2: "b"}

@@ -25,7 +25,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import Compression, patch_crc
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
@@ -34,7 +34,6 @@ from ottla.server.dispatch import Dispatcher
 from ottla.server.request_memory import RequestMemory
 from ottla.server.serving import ConnectionLimits, Serving
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 
 TOPIC = "orders"
 INTERNAL = TopicPartition("__consumer_offsets", 0)

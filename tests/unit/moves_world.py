@@ -9,13 +9,12 @@ from replication_world import batch_of, values_in
 from ottla.metadata.image import Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.types import Millis, TopicPartition, Uuid
 from ottla.replication.hosting import HostPorts
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Syncable
 from ottla.storage.log_dir import LogDirectory
-from ottla.storage.partition_names import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 NOW = Millis(1_700_000_000_000)

@@ -9,7 +9,7 @@ from ottla.protocol.faults import StorageFailed
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import Millis, NodeId, Offset, Uuid
+from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
 from ottla.sim.disk import SimDisk
@@ -17,7 +17,6 @@ from ottla.sim.random import SimRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World, format_directory
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.read import Slice
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"

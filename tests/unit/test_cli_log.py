@@ -13,13 +13,12 @@ from ottla.protocol.records.batch import patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import Producer, build_batch
-from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World, format_directory
-from ottla.storage.partition_names import TopicPartition
 
 FIRST = "00000000000000000000"
 

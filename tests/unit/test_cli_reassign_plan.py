@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.reassign_plan import BadPlan, Brokers, plan_drain, plan_onto
 from ottla.cli.reassign_throttle import Move, limits, no_limits
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 
 def named(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:

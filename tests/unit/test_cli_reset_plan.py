@@ -23,7 +23,7 @@ from ottla.cli.reset_plan import (
     plan_reset,
     written,
 )
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 HAS = {B: Bounds(5, 20, at_time=8), A: Bounds(0, 10)}

@@ -40,7 +40,6 @@ from ottla.cli.output import Output
 from ottla.cli.progress import human
 from ottla.cli.rendering import render, render_line
 from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
-from ottla.client.topic_partition import TopicPartition
 from ottla.config.settings import load
 from ottla.node.gauges import ScrubCounts, scrub_families
 from ottla.observability.exposition import Registry
@@ -48,7 +47,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
 from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.records.reader import Header, Record
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicPartition
 
 AT = TopicPartition("t", 3)
 

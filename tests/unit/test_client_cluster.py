@@ -13,7 +13,6 @@ from ottla.client.offset_spec import BEGINNING, END, AtOffset, AtTime, BeforeEnd
 from ottla.client.offsets import list_offsets, resolve
 from ottla.client.partitioner import partition_of_key
 from ottla.client.producer import ProducerOptions, open_producer
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -23,7 +22,7 @@ from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.schema import Message
-from ottla.protocol.types import Millis, NodeId, Offset
+from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.client.admin_transactions import OpenTransaction, hanging
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

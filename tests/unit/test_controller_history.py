@@ -13,11 +13,7 @@ from ottla.controller.reassignments import decide_alter_reassignments
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.replica_dirs import decide_assign_replicas
 from ottla.metadata.image import Image
-from ottla.metadata.topics import (
-    LeaderRecoveryState,
-    PartitionRegistration,
-    TopicIdPartition,
-)
+from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration
 from ottla.protocol.internal.metadata_topics import PartitionChangeRecord
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -32,7 +28,7 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
 )
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, TopicIdPartition
 
 BROKERS = 4
 brokers = st.integers(0, BROKERS - 1)

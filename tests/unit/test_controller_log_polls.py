@@ -4,13 +4,12 @@ import asyncio
 
 from ottla.controller.log_polls import LogPolls
 from ottla.controller.unclean_recovery import LogState, Wounded
-from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages import fetch, list_offsets
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import LeaderEpoch, Millis, Offset, Uuid
+from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition, Uuid
 
 ID = Uuid(bytes(range(16)))
 
@@ -72,7 +71,7 @@ class Broker:
 
 def ask(broker: Broker, *partitions: int):
     found = asyncio.run(LogPolls(broker.dial).ask(2, wounded(*partitions)))
-    return None if found is None else {at.partition_id: state for at, state in found.items()}
+    return None if found is None else {at.partition: state for at, state in found.items()}
 
 
 def test_a_log_tells_its_end_and_the_epoch_of_its_last_batch() -> None:

@@ -19,9 +19,8 @@ from ottla.controller.unclean_recovery import (
     recoveries,
     wanting,
 )
-from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.faults import NotController
-from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 

@@ -19,14 +19,13 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.replication import log_dir_moves
 from ottla.replication.follower import Follower
 from ottla.replication.following import Diverging
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.sim.platter import Keep
 from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.upkeep import delete_old_segments
 
 SMALL = {"internal.segment.bytes": "400"}

@@ -21,10 +21,10 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
-from ottla.protocol.types import NodeId, Uuid
+from ottla.protocol.types import NodeId, TopicPartition, Uuid
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, format_directory
-from ottla.storage.partition_names import DirectoryKind, TopicPartition
+from ottla.storage.partition_names import DirectoryKind
 
 ALL = DescribeLogDirsRequest(topics=None)
 ID = Uuid(bytes(range(16)))

@@ -12,7 +12,6 @@ from ottla.metadata.topics import (
     DIRECTORY_UNASSIGNED,
     LeaderRecoveryState,
     PartitionRegistration,
-    TopicIdPartition,
 )
 from ottla.protocol.internal.metadata_cluster import (
     AbortTransactionRecord,
@@ -50,6 +49,7 @@ from ottla.protocol.internal.metadata_topics import (
     TopicRecord,
 )
 from ottla.protocol.schema import Message
+from ottla.protocol.types import TopicIdPartition
 
 ID = bytes(15) + b"\x09"
 DIR_A, DIR_B = b"A" * 16, b"B" * 16
@@ -195,7 +195,7 @@ def test_clearing_eligible_replicas_touches_only_partitions_that_have_some() -> 
     )
     for name in ("orders", ""):
         new, delta = apply(image, [ClearElrRecord(name)])
-        assert [at.partition_id for at, _ in delta.partitions()] == [0, 2]
+        assert [at.partition for at, _ in delta.partitions()] == [0, 2]
         partitions = new.topics.by_id[ID].partitions
         assert [partitions[n].partition_epoch for n in range(3)] == [9, 0, 1]
         assert not any(p.elr or p.last_known_elr for p in partitions.values())

@@ -29,12 +29,11 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 
 CALLER = Caller("User:ANONYMOUS", "c", Address("127.0.0.1", 5), "PLAINTEXT")
 ELSEWHERE = 3

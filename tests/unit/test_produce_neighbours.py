@@ -28,12 +28,11 @@ from ottla.protocol.messages.delete_records import (
 from ottla.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 
 CALLER = Caller("User:ANONYMOUS", "c", Address("127.0.0.1", 5), "PLAINTEXT")
 IMAGE = image_of(

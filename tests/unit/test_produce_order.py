@@ -15,10 +15,9 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Address
 from ottla.sim.loop import run_simulated
-from ottla.storage.partition_names import TopicPartition
 
 OK, BUSY = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
 PIPELINED = 6

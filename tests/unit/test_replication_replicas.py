@@ -8,8 +8,8 @@ from replicas_world import BROKER, TOPIC, Broker, image_of, partition_of, topic_
 from replication_world import append, values_in
 
 from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
+from ottla.protocol.types import TopicPartition
 from ottla.replication.reading import ReadWant
-from ottla.storage.partition_names import TopicPartition
 
 
 def orders(*partitions, number: int = 1, **more):

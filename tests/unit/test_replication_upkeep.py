@@ -8,11 +8,11 @@ from replication_world import append, batch_of, values_in
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import TopicPartition
 from ottla.replication.cleaner_loop import Cleaning
 from ottla.replication.disk_scan import DiskScan
 from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
 from ottla.storage.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
-from ottla.storage.partition_names import TopicPartition
 
 NAME = TopicPartition("orders", 0)
 SMALL = {"internal.segment.bytes": "200"}

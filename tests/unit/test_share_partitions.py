@@ -13,18 +13,16 @@ from ottla.protocol.faults import CoordinatorNotAvailable, CorruptBatch, Fault, 
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicIdPartition, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.sharing import service
 from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
 from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
 from ottla.sharing.service import BURIALS_MAX, Fetched, FetchTerms, SharePartitions, ShareParts
-from ottla.sharing.sessions import Place
 from ottla.sharing.share_partition import start_for
-from ottla.storage.partition_names import TopicPartition
 
-PLACE = Place(TOPIC_ID, 0)
+PLACE = TopicIdPartition(TOPIC_ID, 0)
 KEY = ShareKey("g", PLACE)
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 NONE = ErrorCode.NONE
@@ -191,7 +189,7 @@ def test_one_state_that_does_not_come_keeps_nobody_from_the_others(
         append(world.partition, b"v", b"v")
         append(second, b"w")
         world.persister.hanging.add(0)
-        other = Place(TOPIC_ID, 1)
+        other = TopicIdPartition(TOPIC_ID, 1)
         terms = FetchTerms("g", "m1", 500, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, 0)
 
         found = await world.shares.fetch(terms, [PLACE, other])

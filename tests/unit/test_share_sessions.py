@@ -1,12 +1,12 @@
 """Sessions of ShareFetch and ShareAcknowledge."""
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import Millis, Uuid
-from ottla.sharing.sessions import EPOCH_MAX, Asked, Opened, Place, SessionKey, Sessions, named
+from ottla.protocol.types import Millis, TopicIdPartition, Uuid
+from ottla.sharing.sessions import EPOCH_MAX, Asked, Opened, SessionKey, Sessions, named
 
 TOPIC = Uuid(bytes(range(16)))
 KEY = SessionKey("g", "m1")
-P0, P1, P2 = (Place(TOPIC, index) for index in range(3))
+P0, P1, P2 = (TopicIdPartition(TOPIC, index) for index in range(3))
 NOW = Millis(1000)
 
 
@@ -16,7 +16,7 @@ def opened(sessions: Sessions, asked: Asked, now: Millis = NOW) -> Opened | Erro
     return found if isinstance(found, ErrorCode) else found._replace(session=None)
 
 
-def begun(*places: Place, sessions_max: int = 10) -> Sessions:
+def begun(*places: TopicIdPartition, sessions_max: int = 10) -> Sessions:
     sessions = Sessions(sessions_max, idle_ms=100)
     assert opened(sessions, Asked(KEY, 0, places)) == Opened(places)
     return sessions

@@ -46,9 +46,8 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import LeaderEpoch, ProducerId
+from ottla.protocol.types import LeaderEpoch, ProducerId, TopicPartition
 from ottla.sim.loop import run_simulated
-from ottla.storage.partition_names import TopicPartition
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 NEW = Client(2)

@@ -24,9 +24,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicPartition, Uuid
 from ottla.sim.loop import run_simulated
-from ottla.storage.partition_names import TopicPartition
 
 OTHER = TopicPartition("orders", 1)
 TRANSACTION = InTransaction("x", 7, 0, (ORDERS, OTHER), False)

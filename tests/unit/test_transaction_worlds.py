@@ -11,7 +11,7 @@ from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.transaction import Status
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.end_txn import EndTxnRequest
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 VERSIONS = pytest.mark.parametrize("version", [0, 2])
 

@@ -19,9 +19,9 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import Address
 from ottla.sim.loop import run_simulated
-from ottla.storage.partition_names import TopicPartition
 
 CALLER = Caller("User:ANONYMOUS", "c", Address("127.0.0.1", 5), "PLAINTEXT")
 IMAGE = image_of(

@@ -13,12 +13,12 @@ from ottla.controller.decision import Decision
 from ottla.controller.service import Decide, Moment
 from ottla.controller.unclean_recovery import Recovery
 from ottla.metadata.image import Image
-from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.protocol.schema import Message
+from ottla.protocol.types import TopicIdPartition
 from ottla.raft.core.messages import VoterChangeReply
 from ottla.runtime.late import LateModule
 

@@ -31,10 +31,10 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import Disk
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
-from ottla.storage.partition_names import TopicPartition
 
 VERSIONS: Final = (1, 4)
 _LAG_UNKNOWN: Final = -1

@@ -90,12 +90,11 @@ from ottla.protocol.records.batch import (
     HEADER_BYTES,
     PRODUCER_ID_AT,
 )
-from ottla.protocol.types import Millis, Offset, Uuid
+from ottla.protocol.types import Millis, Offset, TopicPartition, Uuid
 from ottla.replication.partition import ALL, Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Clock, Worker
 from ottla.runtime.worker import InlineWorker
-from ottla.storage.partition_names import TopicPartition
 
 log = logging.getLogger(__name__)
 

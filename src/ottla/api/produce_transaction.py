@@ -14,8 +14,7 @@ from ottla.protocol.records.batch import (
     BatchHeader,
     read_header,
 )
-from ottla.protocol.types import Uuid
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition, Uuid
 
 ADDING_VERSION_FIRST: Final = 12
 """From here on a transactional produce adds its partition to the transaction (KIP-890)."""

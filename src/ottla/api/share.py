@@ -33,19 +33,19 @@ from ottla.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicIdPartition, Uuid
 from ottla.runtime.ports import Address, Clock
 from ottla.sharing.acquisition import Ack, AcquireMode, check_acks
 from ottla.sharing.ports import ShareKey
 from ottla.sharing.service import Fetched, FetchTerms, SharePartitions
-from ottla.sharing.sessions import FINAL, INITIAL, Asked, Opened, Place, SessionKey, Sessions, named
+from ottla.sharing.sessions import FINAL, INITIAL, Asked, Opened, SessionKey, Sessions, named
 
 RENEW_SINCE: Final = 2
 _ACQUIRE_MODES: Final = frozenset(AcquireMode)
 _TELL_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
-Acks: TypeAlias = dict[Place, list[Ack]]
-Codes: TypeAlias = dict[Place, ErrorCode]
+Acks: TypeAlias = dict[TopicIdPartition, list[Ack]]
+Codes: TypeAlias = dict[TopicIdPartition, ErrorCode]
 
 
 class ShareSources(msgspec.Struct, frozen=True):
@@ -162,7 +162,7 @@ class _Share(NamedTuple):
     key: SessionKey
     version: int
 
-    def _refusal(self, image: Image, place: Place) -> ErrorCode:
+    def _refusal(self, image: Image, place: TopicIdPartition) -> ErrorCode:
         """Say what is wrong with a partition before anybody is asked for it."""
         topic = image.topics.by_id.get(place.topic_id)
         if topic is None:
@@ -181,7 +181,7 @@ class _Share(NamedTuple):
         return dict(zip(acks, codes, strict=True))
 
     async def _acknowledge_one(
-        self, place: Place, acks: Sequence[Ack], is_renewal: bool
+        self, place: TopicIdPartition, acks: Sequence[Ack], is_renewal: bool
     ) -> ErrorCode:
         code = self._refusal(self.sources.image(), place)
         if code is ErrorCode.NONE:
@@ -290,7 +290,7 @@ def connection_of(listener: str, peer: Address) -> tuple[str, str, int]:
     return listener, peer.host, peer.port
 
 
-def _leader(image: Image, place: Place) -> tuple[int, int]:
+def _leader(image: Image, place: TopicIdPartition) -> tuple[int, int]:
     topic = image.topics.by_id.get(place.topic_id)
     return current_leader(image, "" if topic is None else topic.name, place.partition)
 
@@ -307,5 +307,7 @@ def _acks_of(
                 for each in partition.acknowledgement_batches
             ]
             if acks:
-                found.setdefault(Place(topic.topic_id, partition.partition_index), []).extend(acks)
+                found.setdefault(
+                    TopicIdPartition(topic.topic_id, partition.partition_index), []
+                ).extend(acks)
     return found

@@ -40,7 +40,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.records.writer import Producer
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 BROKERS_SINCE: Final = 4
 """From this version of AddPartitionsToTxn on it is brokers who ask."""

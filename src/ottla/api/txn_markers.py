@@ -23,7 +23,7 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 
 class TxnMarkersHandler(msgspec.Struct, frozen=True):

@@ -31,8 +31,8 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.protocol.types import TopicPartition
 from ottla.replication.partitions import Partitions
-from ottla.storage.partition_names import TopicPartition
 
 _ADDING_SINCE: Final = 5
 """From this version on the commit itself adds the partition to the transaction (KIP-890)."""

@@ -30,8 +30,8 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import TopicPartition
 from ottla.replication.partitions import Partitions
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.producer_state import ProducerState
 
 ADDED_BY_BROKERS: Final = Client(version=2)

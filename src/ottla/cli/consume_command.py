@@ -28,7 +28,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.consumer import Reader, ReaderOptions, open_reader
 from ottla.client.offset_spec import BadOffset, OffsetSpec, parse_offset
 from ottla.client.offsets import resolve
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.clock import SystemClock
 
 app = typer.Typer(add_completion=False)

@@ -44,8 +44,8 @@ from ottla.client.admin_groups import (
     list_groups,
 )
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import TopicPartition
 
 app = typer.Typer(help="Groups of every kind.", no_args_is_help=True, add_completion=False)
 
@@ -195,7 +195,7 @@ def planned_row(planned: PlannedOffset) -> Row:
     """Return one line of a plan."""
     return {
         "topic": planned.place.topic,
-        "partition": planned.place.number,
+        "partition": planned.place.partition,
         "current": planned.current,
         "new": planned.new,
         "note": planned.note,

@@ -16,7 +16,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.group_members import GroupMember
 from ottla.client.offset_spec import LATEST
 from ottla.client.offsets import list_offsets
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 
 def listed(group: GroupListing) -> Row:
@@ -75,7 +75,7 @@ async def _committed(cluster: Cluster, group: GroupDescription) -> list[Row]:
     return [
         {
             "topic": place.topic,
-            "partition": place.number,
+            "partition": place.partition,
             "committed": committed.get(place),
             "end": ends[place],
             "lag": _lag(committed.get(place), ends[place]),
@@ -102,7 +102,7 @@ async def _shared(cluster: Cluster, group: GroupDescription) -> list[Row]:
     return [
         {
             "topic": place.topic,
-            "partition": place.number,
+            "partition": place.partition,
             "start": each.start,
             "lag": each.lag,
         }

@@ -13,12 +13,12 @@ from ottla.cli.topic_placement import POLL_S, Partitions, Wait, serving_brokers,
 from ottla.client.admin import describe_topics
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.placement import alter_log_dirs, describe_log_dirs
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResult,
 )
+from ottla.protocol.types import TopicPartition
 
 app = typer.Typer(help="Log directories of brokers.", no_args_is_help=True, add_completion=False)
 
@@ -74,7 +74,7 @@ def _partitions(broker: int, found: DescribeLogDirsResult) -> list[Row]:
             "broker": broker,
             "directory": found.log_dir,
             "topic": name.topic,
-            "partition": name.number,
+            "partition": name.partition,
             "size": row.partition_size,
             "lag": row.offset_lag if row.offset_lag >= 0 else None,
             "arriving": row.is_future_key,
@@ -109,7 +109,12 @@ def move(  # noqa: PLR0913 - one per option
         if wait:
             await _wait_moved(cluster, broker, moving)
         rows: dict[TopicPartition, Row] = {
-            name: {"topic": name.topic, "partition": name.number, "broker": broker, "directory": to}
+            name: {
+                "topic": name.topic,
+                "partition": name.partition,
+                "broker": broker,
+                "directory": to,
+            }
             for name in refusals
         }
         return told(refusals, rows)

@@ -16,8 +16,8 @@ from typing import Final
 
 from ottla.cli.escaping import escape, readable
 from ottla.cli.rendering import Plain
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.records.reader import Header, Record
+from ottla.protocol.types import TopicPartition
 
 Printer = Callable[[TopicPartition, Record], bytes]
 Show = Callable[[bytes], bytes]
@@ -79,7 +79,7 @@ def _field(name: str, show: Show) -> Printer:
     fields: dict[str, Printer] = {
         "%": _literal(b"%"),
         "t": lambda at, record: at.topic.encode(),
-        "p": lambda at, record: b"%d" % at.number,
+        "p": lambda at, record: b"%d" % at.partition,
         "o": lambda at, record: b"%d" % record.offset,
         "T": lambda at, record: b"%d" % record.timestamp,
         "k": lambda at, record: show(record.key or b""),
@@ -109,7 +109,7 @@ def envelope(at: TopicPartition, record: Record) -> dict[str, Plain]:
     """Return a record as kcat's JSON; what is no UTF-8 is in base64 under ``<name>_base64``."""
     found: dict[str, Plain] = {
         "topic": at.topic,
-        "partition": at.number,
+        "partition": at.partition,
         "offset": record.offset,
         "ts": record.timestamp,
     }

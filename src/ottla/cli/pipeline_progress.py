@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from ottla.cli.rendering import Row
 from ottla.client.cluster import NoBroker, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import LATEST, client_for
 from ottla.pipeline.options import ClientSettings
 from ottla.pipeline.project import FlowProgress, Project
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import Clock
 
 _PATIENCE_MS = "3000"

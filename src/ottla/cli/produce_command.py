@@ -79,7 +79,7 @@ class _Tally:
             self.error = self.error or (error if isinstance(error, Exception) else None)
             return
         delivered: Delivered = report.result()
-        seen = self.partitions.setdefault(delivered.partition.number, [0, -1, -1])
+        seen = self.partitions.setdefault(delivered.partition.partition, [0, -1, -1])
         seen[0] += 1
         if delivered.offset >= 0:
             seen[1] = delivered.offset if seen[1] < 0 else min(seen[1], delivered.offset)

@@ -7,7 +7,7 @@ new, goes to the broker that has the fewest replicas by then, to a rack without 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
 

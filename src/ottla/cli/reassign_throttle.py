@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.client.admin import Change, ConfigChange, Resource
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 LEADER: Final = "leader.replication.throttled"
 FOLLOWER: Final = "follower.replication.throttled"
@@ -39,8 +39,8 @@ def limits(moves: Mapping[TopicPartition, Move], rate: int) -> list[Changed]:
     brokers: set[int] = set()
     for name, move in sorted(moves.items()):
         leading, following = topics.setdefault(name.topic, ([], []))
-        leading += [f"{name.number}:{broker}" for broker in move.now]
-        following += [f"{name.number}:{b}" for b in move.wanted if b not in move.now]
+        leading += [f"{name.partition}:{broker}" for broker in move.now]
+        following += [f"{name.partition}:{b}" for b in move.wanted if b not in move.now]
         brokers.update(move.now, move.wanted)
     found = [
         Changed(

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.config.rules import duration_ms
+from ottla.protocol.types import TopicPartition
 
 
 class BadReset(ValueError):
@@ -140,7 +140,7 @@ def written(planned: Iterable[PlannedOffset]) -> str:
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     for each in planned:
-        rows.writerow([each.place.topic, each.place.number, each.new])
+        rows.writerow([each.place.topic, each.place.partition, each.new])
     return out.getvalue()
 
 

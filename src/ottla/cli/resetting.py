@@ -9,9 +9,8 @@ from ottla.cli.reset_plan import Bounds, FromFile, PlannedOffset, Target, ToTime
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.offset_spec import EARLIEST, LATEST
 from ottla.client.offsets import list_offsets
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, TopicPartition
 
 
 class Resetting(msgspec.Struct, frozen=True):

@@ -83,7 +83,7 @@ def offsets(
     rows: list[Row] = [
         {
             "topic": place.topic,
-            "partition": place.number,
+            "partition": place.partition,
             "start": each.start,
             "lag": each.lag,
             "leader_epoch": each.leader_epoch,

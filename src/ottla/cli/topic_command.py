@@ -35,10 +35,9 @@ from ottla.client.admin import (
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.offset_spec import EARLIEST, LATEST, AtTime, BadOffset, parse_offset
 from ottla.client.offsets import list_offsets, resolve
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicPartition, Uuid
 from ottla.protocol.uuids import uuid_text
 
 app = typer.Typer(help="Topics and their partitions.", no_args_is_help=True, add_completion=False)
@@ -261,4 +260,4 @@ async def _both_ends(cluster: Cluster, partitions: list[TopicPartition]) -> list
 
 
 def _named(partition: TopicPartition) -> dict[str, str | int]:
-    return {"topic": partition.topic, "partition": partition.number}
+    return {"topic": partition.topic, "partition": partition.partition}

@@ -20,9 +20,9 @@ from ottla.client.placement import (
     elect_leaders,
     list_reassignments,
 )
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
+from ottla.protocol.types import TopicPartition
 
 POLL_S: Final = 0.25
 
@@ -79,7 +79,7 @@ async def let_go(cluster: Cluster, topics: Iterable[str]) -> None:
 def moved(changes: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Row]:
     """Return a row for each partition of a plan."""
     return {
-        name: {"topic": name.topic, "partition": name.number, "replicas": list(replicas)}
+        name: {"topic": name.topic, "partition": name.partition, "replicas": list(replicas)}
         for name, replicas in changes.items()
     }
 
@@ -160,7 +160,7 @@ def _ids(text: str) -> list[int]:
 
 
 def _is_meant(name: TopicPartition, numbers: Sequence[int] | None) -> bool:
-    return not numbers or name.number in numbers
+    return not numbers or name.partition in numbers
 
 
 async def _brokers(
@@ -196,7 +196,7 @@ async def _status(cluster: Cluster, throttle: int | None = None) -> list[Row]:
     return [
         {
             "topic": name.topic,
-            "partition": name.number,
+            "partition": name.partition,
             "replicas": row.replicas,
             "adding": row.adding_replicas,
             "removing": row.removing_replicas,
@@ -242,7 +242,7 @@ def elect(
         refusals = await elect_leaders(cluster, wanted, is_unclean=unclean)
         needed = {name: why for name, why in refusals.items() if not _is_needless(why)}
         rows: dict[TopicPartition, Row] = {
-            name: {"topic": name.topic, "partition": name.number} for name in needed
+            name: {"topic": name.topic, "partition": name.partition} for name in needed
         }
         return told(needed, rows)
 

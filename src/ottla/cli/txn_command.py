@@ -20,8 +20,8 @@ from ottla.client.admin_transactions import (
     open_in,
 )
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import TopicPartition
 
 app = typer.Typer(help="Transactions.", no_args_is_help=True, add_completion=False)
 
@@ -189,7 +189,7 @@ def open_row(each: OpenTransaction) -> Row:
     """Return an open transaction as a line of a table."""
     return {
         "topic": each.place.topic,
-        "partition": each.place.number,
+        "partition": each.place.partition,
         "producer_id": each.producer_id,
         "producer_epoch": each.producer_epoch,
         "start_offset": each.start_offset,

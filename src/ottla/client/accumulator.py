@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.records.batch import HEADER_BYTES, SEQUENCE_MAX
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicPartition
 
 # Lengths, deltas and attributes of a record: never more than this.
 _RECORD_OVERHEAD_BYTES = 21

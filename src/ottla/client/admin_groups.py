@@ -19,7 +19,6 @@ from ottla.client.group_members import (
     share_members,
     streams_members,
 )
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -49,7 +48,7 @@ from ottla.protocol.messages.streams_group_describe import (
     StreamsGroupDescribeResponse,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import ZERO_UUID, NodeId, Offset, Uuid
+from ottla.protocol.types import ZERO_UUID, NodeId, Offset, TopicPartition, Uuid
 
 NO_OFFSET: Final = -1
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
@@ -235,7 +234,7 @@ async def commit_offsets(
     for place, offset in offsets.items():
         topic_id = (await cluster.topic(place.topic)).topic_id
         topic = topics.setdefault(place.topic, OffsetCommitRequestTopic(place.topic, topic_id))
-        topic.partitions.append(OffsetCommitRequestPartition(place.number, offset))
+        topic.partitions.append(OffsetCommitRequestPartition(place.partition, offset))
     request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
     names = {topic.topic_id: name for name, topic in topics.items()}
 

@@ -9,7 +9,6 @@ import msgspec
 
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.coordinators import Coordinated, ask_coordinator
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -27,7 +26,7 @@ from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
 )
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 
 
 class ShareOffset(msgspec.Struct, frozen=True):
@@ -67,7 +66,7 @@ async def alter_share_offsets(
     topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
     for place, start in starts.items():
         topic = topics.setdefault(place.topic, AlterShareGroupOffsetsRequestTopic(place.topic))
-        topic.partitions.append(AlterShareGroupOffsetsRequestPartition(place.number, start))
+        topic.partitions.append(AlterShareGroupOffsetsRequestPartition(place.partition, start))
     request = AlterShareGroupOffsetsRequest(group_id, list(topics.values()))
 
     async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:

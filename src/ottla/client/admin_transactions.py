@@ -17,7 +17,6 @@ import msgspec
 
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.coordinators import PASSING, Coordinated, ask_coordinator
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -44,7 +43,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 
 _LOADS_MAX: Final = 8
 _FENCE_TIMEOUT_MS: Final = 60_000
@@ -151,7 +150,7 @@ async def open_in(
     by_leader: dict[NodeId, dict[str, list[int]]] = {}
     for place in sorted(places):
         leader = await cluster.leader_of(place)
-        by_leader.setdefault(leader.node_id, {}).setdefault(place.topic, []).append(place.number)
+        by_leader.setdefault(leader.node_id, {}).setdefault(place.topic, []).append(place.partition)
     found: list[OpenTransaction] = []
     refused: list[Refused] = []
     for node_id, topics in by_leader.items():
@@ -183,7 +182,7 @@ def _open(place: TopicPartition, producer: ProducerState) -> OpenTransaction:
 
 async def abort_in_partition(cluster: Cluster, open_: OpenTransaction) -> None:
     """Write an abort marker for what a partition has open. Raises `Refused`."""
-    topic = WritableTxnMarkerTopic(open_.place.topic, [open_.place.number])
+    topic = WritableTxnMarkerTopic(open_.place.topic, [open_.place.partition])
     marker = WritableTxnMarker(
         producer_id=open_.producer_id,
         producer_epoch=open_.producer_epoch,

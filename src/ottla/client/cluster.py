@@ -17,7 +17,6 @@ import msgspec
 
 from ottla.client.backoff import Backoff
 from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode, is_retriable, name_of_code
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.metadata import (
@@ -27,7 +26,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import ZERO_UUID, NodeId, Uuid
+from ottla.protocol.types import ZERO_UUID, NodeId, TopicPartition, Uuid
 from ottla.runtime.ports import Address, Clock, Network, Random
 
 Reply = TypeVar("Reply", bound=Message)
@@ -217,11 +216,11 @@ class Cluster:
         """
         for attempt in range(attempts_max):
             topic = await self.topic(partition.topic)
-            leader = topic.leaders.get(partition.number)
+            leader = topic.leaders.get(partition.partition)
             if leader is not None:
                 return leader
             self.forget(partition.topic)
-            if partition.number not in topic.partitions:
+            if partition.partition not in topic.partitions:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
             if attempt + 1 < attempts_max:
                 await self.pause(attempt)

@@ -20,7 +20,6 @@ import msgspec
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.client.fetched import Aborted, Fetched, read_fetched
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.fetch import (
@@ -30,7 +29,7 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.protocol.types import NodeId, Offset
+from ottla.protocol.types import NodeId, Offset, TopicPartition
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -147,7 +146,7 @@ class Reader:
             topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=known.topic_id))
             topic.partitions.append(
                 FetchPartition(
-                    partition=partition.number,
+                    partition=partition.partition,
                     current_leader_epoch=leader.epoch,
                     fetch_offset=offset,
                     partition_max_bytes=options.partition_bytes_max,

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.faults import CorruptBatch, RecordTooLarge
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.control import ControlType, read_control_type
 from ottla.protocol.records.reader import Record, read_records
-from ottla.protocol.types import Buffer, Offset
+from ottla.protocol.types import Buffer, Offset, TopicPartition
 
 
 class Aborted(NamedTuple):

@@ -16,7 +16,6 @@ from ottla.client.offset_spec import (
     OffsetSpec,
     before_end,
 )
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.list_offsets import (
@@ -25,7 +24,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.protocol.types import NodeId, Offset
+from ottla.protocol.types import NodeId, Offset, TopicPartition
 
 _ATTEMPTS_MAX: Final = 10
 _CONSUMER: Final = -1

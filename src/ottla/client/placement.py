@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -40,7 +39,7 @@ from ottla.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 
 Refusals = dict[TopicPartition, Refused | None]
 
@@ -58,7 +57,7 @@ async def alter_reassignments(
             ReassignableTopic(
                 topic,
                 [
-                    ReassignablePartition(each.number, _listed(wanted[each]))
+                    ReassignablePartition(each.partition, _listed(wanted[each]))
                     for each in sorted(partitions)
                 ],
             )
@@ -106,7 +105,7 @@ async def elect_leaders(
     named = None
     if partitions is not None:
         named = [
-            TopicPartitions(topic, [each.number for each in sorted(found)])
+            TopicPartitions(topic, [each.partition for each in sorted(found)])
             for topic, found in _by_topic(partitions)
         ]
     request = ElectLeadersRequest(_UNCLEAN if is_unclean else _PREFERRED, named, TIMEOUT_MS)
@@ -141,7 +140,7 @@ async def alter_log_dirs(
 ) -> Refusals:
     """Have a broker move replicas of its own to a directory; returns once that has begun."""
     topics = [
-        AlterReplicaLogDirTopic(topic, [each.number for each in sorted(found)])
+        AlterReplicaLogDirTopic(topic, [each.partition for each in sorted(found)])
         for topic, found in _by_topic(partitions)
     ]
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, topics)])

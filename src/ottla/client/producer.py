@@ -20,7 +20,6 @@ from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Outc
 from ottla.client.cluster import Cluster, KnownTopic, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.client.partitioner import Sticky, partition_of_key
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -35,7 +34,7 @@ from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Header
 from ottla.protocol.records.writer import Producer as ProducerIdentity
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import Millis, NodeId
+from ottla.protocol.types import Millis, NodeId, TopicPartition
 
 ACKS_ALL: Final = -1
 _PRODUCER_ID_ATTEMPTS_MAX: Final = 20
@@ -222,7 +221,7 @@ class Producer:
                 known = await self._cluster.topic(name)
                 topics[name] = TopicProduceData(name=name, topic_id=known.topic_id)
             topics[name].partition_data.append(
-                PartitionProduceData(batch.partition.number, self._encode(batch))
+                PartitionProduceData(batch.partition.partition, self._encode(batch))
             )
         return ProduceRequest(
             acks=self._options.acks,

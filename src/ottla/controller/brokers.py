@@ -19,7 +19,6 @@ from ottla.controller.settings import DecisionSettings
 from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
-from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import (
@@ -37,7 +36,7 @@ from ottla.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, TopicIdPartition
 from ottla.protocol.uuids import RESERVED_LIMIT, uuid_text
 
 FENCE = 1
@@ -181,7 +180,7 @@ def _restarted(
             topic = image.topics.by_id[at.topic_id]
             isr = tuple(replica for replica in partition.isr if replica != broker_id)
             wanted = Wanted(isr=isr, lost=broker_id)
-            draft.change(topic, at.partition_id, wanted)
+            draft.change(topic, at.partition, wanted)
     return draft.records
 
 
@@ -220,7 +219,7 @@ def unfence_records(
     draft = Draft(image, settings, joining=broker.id)
     for at in leadable:
         topic = image.topics.by_id[at.topic_id]
-        draft.change(topic, at.partition_id, Wanted())
+        draft.change(topic, at.partition, Wanted())
     return [Versioned(_change(broker, fenced=UNFENCE), 0), *draft.records]
 
 

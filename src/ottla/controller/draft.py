@@ -16,10 +16,9 @@ from ottla.metadata.topics import (
     DIRECTORY_UNASSIGNED,
     PartitionRegistration,
     Topic,
-    TopicIdPartition,
 )
 from ottla.protocol.internal.framing import Versioned
-from ottla.protocol.types import NO_LEADER, Uuid
+from ottla.protocol.types import NO_LEADER, TopicIdPartition, Uuid
 
 NOBODY = NO_LEADER
 
@@ -112,10 +111,10 @@ def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPart
     """Take a broker that is leaving out of ISRs, and give what it leads to others."""
     for at in partitions:
         topic = draft.image.topics.by_id[at.topic_id]
-        partition = draft.partition(topic, at.partition_id)
+        partition = draft.partition(topic, at.partition)
         assert partition is not None
         isr = tuple(replica for replica in partition.isr if replica != broker_id)
-        draft.change(topic, at.partition_id, Wanted(isr=isr))
+        draft.change(topic, at.partition, Wanted(isr=isr))
 
 
 def in_isr(image: Image, broker_id: int) -> list[TopicIdPartition]:

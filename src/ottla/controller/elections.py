@@ -13,7 +13,7 @@ from ottla.controller.partitions import Election, Wanted
 from ottla.controller.settings import DecisionSettings
 from ottla.controller.unclean_recovery import Recovery, recover
 from ottla.metadata.image import Image
-from ottla.metadata.topics import Topic, TopicIdPartition
+from ottla.metadata.topics import Topic
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -21,6 +21,7 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.protocol.types import TopicIdPartition
 
 # One round of the controller's own elections; what is left waits for the next.
 ELECTIONS_MAX = 1000

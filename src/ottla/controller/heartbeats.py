@@ -132,7 +132,7 @@ def _transition(
         leadable = [
             at
             for at in sorted(state.index.leaderless)
-            if image.topics.by_id[at.topic_id].partitions[at.partition_id].directory(broker.id)
+            if image.topics.by_id[at.topic_id].partitions[at.partition].directory(broker.id)
             not in (None, *request.offline_log_dirs)
         ]
         return unfence_records(image, broker, leadable, settings)

@@ -11,7 +11,8 @@ from immutables import Map
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
-from ottla.metadata.topics import PartitionRegistration, TopicIdPartition
+from ottla.metadata.topics import PartitionRegistration
+from ottla.protocol.types import TopicIdPartition
 
 
 class PartitionIndex(msgspec.Struct, frozen=True, gc=False):

@@ -16,7 +16,6 @@ import msgspec
 
 from ottla.client.connection import Connection
 from ottla.controller.unclean_recovery import LogState, Wounded
-from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -27,7 +26,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.records.batch import read_header
-from ottla.protocol.types import NO_EPOCH
+from ottla.protocol.types import NO_EPOCH, TopicIdPartition
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ class LogPolls(msgspec.Struct, frozen=True):
     async def _ends(self, connection: Connection, wounded: Sequence[Wounded]) -> Ends:
         asked: dict[str, list[ListOffsetsPartition]] = {}
         for each in wounded:
-            wanted = ListOffsetsPartition(each.at.partition_id, NO_EPOCH, _LATEST)
+            wanted = ListOffsetsPartition(each.at.partition, NO_EPOCH, _LATEST)
             asked.setdefault(each.topic, []).append(wanted)
         topics = [ListOffsetsTopic(name, partitions) for name, partitions in asked.items()]
         request = ListOffsetsRequest(replica_id=_DEBUGGER, topics=topics)
@@ -90,7 +89,7 @@ class LogPolls(msgspec.Struct, frozen=True):
     async def _last_epoch(self, connection: Connection, wounded: Wounded, end: int) -> int:
         """Return the leader epoch of the batch that holds the last offset; -1 if it is gone."""
         asked = FetchPartition(
-            partition=wounded.at.partition_id, fetch_offset=end - 1, partition_max_bytes=1
+            partition=wounded.at.partition, fetch_offset=end - 1, partition_max_bytes=1
         )
         request = FetchRequest(
             replica_id=_DEBUGGER,
@@ -109,7 +108,7 @@ class LogPolls(msgspec.Struct, frozen=True):
 
 
 def _ends_in(response: ListOffsetsResponse, wounded: Iterable[Wounded]) -> Ends:
-    known = {(each.topic, each.at.partition_id): each.at for each in wounded}
+    known = {(each.topic, each.at.partition): each.at for each in wounded}
     return {
         at: partition.offset
         for topic in response.topics

@@ -21,9 +21,9 @@ import msgspec
 
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay_topics import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
-from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration, TopicIdPartition
+from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration
 from ottla.protocol.internal.metadata_topics import PartitionChangeRecord
-from ottla.protocol.types import NO_LEADER, Uuid
+from ottla.protocol.types import NO_LEADER, TopicIdPartition, Uuid
 
 Replicas = tuple[int, ...]
 
@@ -93,7 +93,7 @@ def plan_change(
         removing=_or(wanted.removing, old.removing_replicas),
         elr=old.elr,
     )
-    record = PartitionChangeRecord(partition_id=at.partition_id, topic_id=at.topic_id)
+    record = PartitionChangeRecord(partition_id=at.partition, topic_id=at.topic_id)
     _complete_reassignment(target)
     _keep_up_elr(target, old, wanted, rules)
     elected = _elect(target, old, wanted, rules)

@@ -142,7 +142,7 @@ def list_reassignments(
     asked: dict[str, list[int]] = {}
     if request.topics is None:
         for at in sorted(state.index.reassigning):
-            asked.setdefault(topics.by_id[at.topic_id].name, []).append(at.partition_id)
+            asked.setdefault(topics.by_id[at.topic_id].name, []).append(at.partition)
     else:
         for named in request.topics:
             asked.setdefault(named.name, []).extend(named.partition_indexes)

@@ -14,7 +14,7 @@ from ottla.controller.elections import ELECTIONS_MAX
 from ottla.controller.partitions import Election, Wanted
 from ottla.controller.settings import DecisionSettings
 from ottla.metadata.image import Image
-from ottla.metadata.topics import TopicIdPartition
+from ottla.protocol.types import TopicIdPartition
 
 
 def decide_rebalance(
@@ -26,7 +26,7 @@ def decide_rebalance(
         if len(draft.records) >= ELECTIONS_MAX:
             break
         topic = state.image.topics.by_id[at.topic_id]
-        draft.change(topic, at.partition_id, Wanted(election=Election.PREFERRED))
+        draft.change(topic, at.partition, Wanted(election=Election.PREFERRED))
     return Decision(draft.records, None)
 
 
@@ -42,7 +42,7 @@ def _imbalanced(state: ControllerState, percent_max: int) -> list[TopicIdPartiti
 
 
 def _first(image: Image, at: TopicIdPartition) -> int:
-    return image.topics.by_id[at.topic_id].partitions[at.partition_id].preferred_leader()
+    return image.topics.by_id[at.topic_id].partitions[at.partition].preferred_leader()
 
 
 def _preferred_count(image: Image, broker_id: int) -> int:

@@ -29,10 +29,11 @@ from ottla.controller.unclean_recovery import (
 )
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
-from ottla.metadata.topics import LeaderRecoveryState, TopicIdPartition
+from ottla.metadata.topics import LeaderRecoveryState
 from ottla.protocol.faults import NotController, RequestTimedOut
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_topics import PartitionChangeRecord
+from ottla.protocol.types import TopicIdPartition
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from ottla.controller.partitions import Wanted
 from ottla.controller.settings import DecisionSettings
 from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
-from ottla.metadata.topics import TopicIdPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import BrokerRegistrationChangeRecord
@@ -20,7 +19,7 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicIdPartition, Uuid
 
 
 def decide_assign_replicas(
@@ -44,7 +43,7 @@ def decide_assign_replicas(
             for partition in topic.partitions:
                 at = TopicIdPartition(topic.topic_id, partition.partition_index)
                 code = _assign(draft, request.broker_id, directory.id, at)
-                told.partitions.append(ResponsePartitionData(at.partition_id, int(code)))
+                told.partitions.append(ResponsePartitionData(at.partition, int(code)))
     return Decision(draft.records, reply)
 
 
@@ -52,7 +51,7 @@ def _assign(draft: Draft, broker_id: int, directory: Uuid, at: TopicIdPartition)
     topic = draft.image.topics.by_id.get(at.topic_id)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    partition = draft.partition(topic, at.partition_id)
+    partition = draft.partition(topic, at.partition)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if broker_id not in partition.replicas:
@@ -61,7 +60,7 @@ def _assign(draft: Draft, broker_id: int, directory: Uuid, at: TopicIdPartition)
     if not draft.image.cluster.brokers[broker_id].is_online(directory):
         isr = tuple(replica for replica in isr if replica != broker_id)
     wanted = Wanted(isr=isr, directories={broker_id: directory})
-    draft.change(topic, at.partition_id, wanted)
+    draft.change(topic, at.partition, wanted)
     return ErrorCode.NONE
 
 

@@ -26,7 +26,7 @@ from ottla.controller.settings import DecisionSettings
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.metadata.snapshot import partition_record
-from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration, TopicIdPartition
+from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_topics import ConfigRecord, TopicRecord
@@ -37,7 +37,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicIdPartition, Uuid
 from ottla.runtime.ports import Random
 from ottla.storage.partition_names import is_topic_name
 

@@ -18,8 +18,7 @@ from ottla.controller.draft import Draft
 from ottla.controller.partitions import Election, Wanted
 from ottla.controller.settings import DecisionSettings
 from ottla.metadata.image import Image
-from ottla.metadata.topics import TopicIdPartition
-from ottla.protocol.types import NO_EPOCH, NO_LEADER
+from ottla.protocol.types import NO_EPOCH, NO_LEADER, TopicIdPartition
 
 ASKED_MAX: Final = 100
 """Partitions that replicas are asked about at once: each answer has a batch in it."""
@@ -80,7 +79,7 @@ def wounded_among(
 
 def _wounded(draft: Draft, at: TopicIdPartition) -> Wounded | None:
     topic = draft.image.topics.by_id.get(at.topic_id)
-    partition = None if topic is None else topic.partitions.get(at.partition_id)
+    partition = None if topic is None else topic.partitions.get(at.partition)
     if topic is None or partition is None or partition.has_leader():
         return None
     brokers = draft.image.cluster.brokers
@@ -148,7 +147,7 @@ def decide_recoveries(
 def recover(draft: Draft, at: TopicIdPartition, recovery: Recovery) -> bool:
     """Let one lead; say whether it does. Not after any change of the partition since."""
     topic = draft.image.topics.by_id.get(at.topic_id)
-    partition = None if topic is None else draft.partition(topic, at.partition_id)
+    partition = None if topic is None else draft.partition(topic, at.partition)
     if topic is None or partition is None or partition.has_leader():
         return False
     if partition.partition_epoch != recovery.partition_epoch:
@@ -156,4 +155,4 @@ def recover(draft: Draft, at: TopicIdPartition, recovery: Recovery) -> bool:
     if draft.image.cluster.broker_epoch(recovery.leader) != recovery.broker_epoch:
         return False
     wanted = Wanted(election=Election.UNCLEAN, most_complete=recovery.leader)
-    return draft.change(topic, at.partition_id, wanted) is not None
+    return draft.change(topic, at.partition, wanted) is not None

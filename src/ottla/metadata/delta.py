@@ -15,9 +15,9 @@ from ottla.metadata.cluster import BrokerRegistration, ControllerRegistration
 from ottla.metadata.configs import ConfigResource, QuotaEntity
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
-from ottla.metadata.topics import PartitionRegistration, Topic, TopicIdPartition
+from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.metadata.touched import Touched
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicIdPartition, Uuid
 
 K = TypeVar("K")
 T = TypeVar("T")

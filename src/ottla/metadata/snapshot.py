@@ -20,7 +20,7 @@ from ottla.metadata.cluster import BrokerRegistration, ControllerRegistration
 from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
 from ottla.metadata.replay import replay_all
-from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration, TopicIdPartition
+from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration
 from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_cluster import (
     BrokerEndpoint,
@@ -46,6 +46,7 @@ from ottla.protocol.internal.metadata_topics import (
     TopicRecord,
 )
 from ottla.protocol.schema import Message
+from ottla.protocol.types import TopicIdPartition
 
 # Making and writing so many takes a few milliseconds. Python's collector looks at all young
 # objects after 700 more were made than let go; with a whole batch alive it must not come to that,
@@ -225,7 +226,7 @@ def partition_record(
     the record has no room they are left out without a word, as in Kafka.
     """
     record = PartitionRecord(
-        partition_id=at.partition_id,
+        partition_id=at.partition,
         topic_id=at.topic_id,
         replicas=list(partition.replicas),
         isr=list(partition.isr),

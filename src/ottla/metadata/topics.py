@@ -9,13 +9,12 @@ reach a log or a reply iterates with the methods here that sort, not over a map.
 
 import enum
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
-from ottla.protocol.types import NO_LEADER, Uuid
+from ottla.protocol.types import NO_LEADER, TopicIdPartition, Uuid
 
 # Directory ids that stand for no directory (KIP-858); ids up to 99 are reserved.
 DIRECTORY_MIGRATING = Uuid(bytes(16))
@@ -28,13 +27,6 @@ class LeaderRecoveryState(enum.IntEnum):
 
     RECOVERED = 0
     RECOVERING = 1
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition, named so that a topic of the same name created later is another one."""
-
-    topic_id: Uuid
-    partition_id: int
 
 
 class PartitionRegistration(msgspec.Struct, frozen=True, gc=False):

@@ -23,10 +23,9 @@ from ottla.node.hosting import Hosting
 from ottla.observability.http import Page
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import LeaderEpoch
+from ottla.protocol.types import LeaderEpoch, TopicPartition
 from ottla.runtime.late import Late, LateModule
 from ottla.runtime.supervisor import supervise
-from ottla.storage.partition_names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.api import find_coordinator, producer_ids

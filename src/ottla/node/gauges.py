@@ -13,9 +13,8 @@ import msgspec
 from ottla.metadata.image import Image
 from ottla.observability.exposition import Family, Kind, Labels, Sample, counter, gauge
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import NO_LEADER, NodeId
+from ottla.protocol.types import NO_LEADER, NodeId, TopicPartition
 from ottla.raft.core.view import QuorumView
-from ottla.storage.partition_names import TopicPartition
 
 
 class HostedLog(Protocol):

@@ -36,11 +36,10 @@ from ottla.observability.loop_watch import LoopWatch
 from ottla.observability.process_metrics import ProcessMetrics
 from ottla.observability.request_meter import RequestMeter
 from ottla.observability.topic_events import TopicMeter
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 from ottla.raft.core.effects import RoleChanged
 from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
-from ottla.storage.partition_names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground

@@ -37,13 +37,12 @@ from ottla.node.partition_ends import LeadersEnds
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.share_state_records import decode_share_state_record
 from ottla.protocol.records.batch import Compression
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.runtime.supervisor import Service
 from ottla.sharing.acquisition import Limits, StateBatch, Write
 from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
 from ottla.sharing.service import SharePartitions, ShareParts
 from ottla.sharing.sessions import Sessions
-from ottla.storage.partition_names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground

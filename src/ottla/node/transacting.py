@@ -35,8 +35,8 @@ from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.transaction_records import decode_transaction_record
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.supervisor import Service
-from ottla.storage.partition_names import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.node.build import Ground

@@ -12,10 +12,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.decode import BytesColumn, Chunk, Columns, HeadersColumn, Piece, shown
 from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
 from ottla.protocol.records.walker import Spans
+from ottla.protocol.types import TopicPartition
 
 ROWS: Final = 10_000
 # Offsets into a column's bytes are int32; and so many are held at once at the most, or one batch.
@@ -131,7 +131,7 @@ class _Making:
     def _repeated(self, name: str, rows: int) -> pa.Array:
         made = self._same.get(name)
         if made is None or len(made) < rows:
-            value = self._partition.topic if name == "topic" else self._partition.number
+            value = self._partition.topic if name == "topic" else self._partition.partition
             made = self._same[name] = pa.repeat(pa.scalar(value, TYPES[name]), rows)
         return made.slice(0, rows)
 

@@ -27,14 +27,13 @@ from typing import Final
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.decode import Chunk, rows_between
 from ottla.protocol.faults import CorruptBatch, InvalidRecord, UnsupportedMagic
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.control import ControlType, read_control_type
 from ottla.protocol.records.reader import unpack_region
 from ottla.protocol.records.walker import walk_spans
-from ottla.protocol.types import Buffer
+from ottla.protocol.types import Buffer, TopicPartition
 
 FINDINGS_MAX: Final = 100
 """Of one partition: a log that is wrong everywhere need not be told batch by batch."""

@@ -23,7 +23,6 @@ import msgspec
 from ottla.client.backoff import Backoff
 from ottla.client.cluster import Leader, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
-from ottla.client.topic_partition import TopicPartition
 from ottla.config.addresses import parse_host_port
 from ottla.pipeline import requests
 from ottla.pipeline.wire import Wire
@@ -31,7 +30,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.protocol.schema import Message
-from ottla.protocol.types import NodeId, Uuid
+from ottla.protocol.types import NodeId, TopicPartition, Uuid
 from ottla.runtime.blocking import pause
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Address
@@ -213,11 +212,11 @@ class BrokerClient:
         """
         for _ in self.attempts():
             topic = self._topic(partition.topic)
-            leader = topic.leaders.get(partition.number)
+            leader = topic.leaders.get(partition.partition)
             if leader is not None:
                 return leader
             self.forget(partition.topic)
-            if partition.number >= topic.info.partitions:
+            if partition.partition >= topic.info.partitions:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
         raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
 
@@ -440,7 +439,7 @@ class BrokerClient:
         for node in sorted(nodes):
             reply = self.call(requests.describe_log_dirs(partitions), node=node)
             for partition, size in requests.read_sizes(reply):
-                leader = leaders[partition.topic].get(partition.number)
+                leader = leaders[partition.topic].get(partition.partition)
                 if leader is not None and leader.node_id == node:
                     found[partition] = size
         return found

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import plan, requests
 from ottla.pipeline.audit import (
     FINDINGS_MAX,
@@ -38,6 +37,7 @@ from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.survey import Survey
 from ottla.pipeline.tier import batch_reader
 from ottla.protocol.faults import CorruptBatch, RecordTooLarge, UnsupportedMagic
+from ottla.protocol.types import TopicPartition
 from ottla.protocol.uuids import parse_uuid
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.client.cluster import NoBroker, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import requests
 from ottla.pipeline.broker import EARLIEST, LATEST, MOVED, BrokerClient
 from ottla.pipeline.decode import Chunk, next_offset
@@ -23,7 +22,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RecordTooLarge, RequestTimedOut
 from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.protocol.schema import Message
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicPartition, Uuid
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 
@@ -232,6 +231,6 @@ def _partition_of(reply: Message, partition: TopicPartition) -> PartitionData | 
         raise Refused(reply.error_code, str(partition))
     for topic in reply.responses:
         for each in topic.partitions:
-            if each.partition_index == partition.number:
+            if each.partition_index == partition.partition:
                 return each
     return None

@@ -21,7 +21,6 @@ import msgspec
 
 from ottla.client.cluster import Refused
 from ottla.client.partitioner import partition_of_key
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.arrow import record_batches
 from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient
 from ottla.pipeline.encode import Cells, Columns, HeaderCells, Numbers, Region, encode_rows
@@ -33,7 +32,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicPartition, Uuid
 
 PARTITIONS: Final = 8
 """Of the topic, when it is made here: a task reads one of them, so more are read faster."""

@@ -26,7 +26,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 VERSION: Final = 1
 LATEST: Final = -1

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import Partition
+from ottla.protocol.types import TopicPartition
 
 _UNIT_MS: Final = {
     "ms": 1,

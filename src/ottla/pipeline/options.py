@@ -17,7 +17,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import kafka_names
 from ottla.pipeline.offsets import (
     EARLIEST,
@@ -31,6 +30,7 @@ from ottla.pipeline.offsets import (
     Partition,
 )
 from ottla.pipeline.option_values import Given, OptionError, duration_ms
+from ottla.protocol.types import TopicPartition
 
 DEFAULT_CLIENT_ID: Final = "ottla-spark"
 DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60_000  # Spark's maxTriggerDelay

@@ -21,7 +21,6 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import (
     EARLIEST,
     LATEST,
@@ -43,6 +42,7 @@ from ottla.pipeline.options import (
     Splitting,
     Subscribe,
 )
+from ottla.protocol.types import TopicPartition
 
 _LOSSES_SHOWN_MAX: Final = 8
 
@@ -107,7 +107,7 @@ def missing(choice: Choice, found: Mapping[str, Topic]) -> list[str]:
 
 def _is_there(partition: TopicPartition, found: Mapping[str, Topic]) -> bool:
     topic = found.get(partition.topic)
-    return topic is not None and partition.number < topic.partitions
+    return topic is not None and partition.partition < topic.partitions
 
 
 # -- from where --------------------------------------------------------------

@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from ottla.client.cluster import NoBroker, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import BrokerClient
 from ottla.pipeline.encode import Region
 from ottla.pipeline.requests import by_topic, error_codes
@@ -49,7 +48,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.compression import compress
 from ottla.protocol.records.writer import seal_batch
 from ottla.protocol.schema import Message
-from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, NodeId, Offset
+from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 
 _Reply = TypeVar("_Reply", bound=Message)

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.offsets import BadStreamOffset, from_json
+from ottla.protocol.types import TopicPartition
 
 SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
 BOOTSTRAP_SETTING: Final = "ottla.bootstrap"

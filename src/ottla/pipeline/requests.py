@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.client.cluster import Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -46,7 +45,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import ZERO_UUID, Uuid
+from ottla.protocol.types import ZERO_UUID, TopicPartition, Uuid
 
 _CONSUMER: Final = -1
 _TOPIC: Final = 2  # a kind of resource
@@ -140,7 +139,7 @@ def fetch(
 ) -> FetchRequest:
     """Ask for the batches of one partition from ``offset`` on, without a fetch session."""
     one = FetchPartition(
-        partition=partition.number, fetch_offset=offset, partition_max_bytes=bytes_max
+        partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max
     )
     return FetchRequest(
         max_wait_ms=_FETCH_WAIT_MS,

@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.encode import (
     Cells,
     Columns,
@@ -21,6 +20,7 @@ from ottla.pipeline.encode import (
     partitions_of_keys,
     rows_by_number,
 )
+from ottla.protocol.types import TopicPartition
 
 PartitionCount = Callable[[str], int]
 """Tells how many partitions a topic has; raises where there is no such topic."""

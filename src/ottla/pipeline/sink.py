@@ -27,7 +27,6 @@ import msgspec
 import pyarrow as pa
 
 from ottla.client.cluster import NoBroker, Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import BrokerClient, client_for
 from ottla.pipeline.encode import Region, encode_rows
 from ottla.pipeline.markers import Marker, Markers, marker_key, marker_record
@@ -38,7 +37,7 @@ from ottla.pipeline.rows import SinkRows, sink_rows
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.records.batch import Compression
-from ottla.protocol.types import ZERO_UUID
+from ottla.protocol.types import ZERO_UUID, TopicPartition
 
 BATCH_BYTES: Final = 512 << 10
 """How large a batch grows before compression, unless ``kafka.batch.size`` says otherwise."""

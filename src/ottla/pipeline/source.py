@@ -29,7 +29,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import plan
 from ottla.pipeline.arrow import record_batches
 from ottla.pipeline.broker import client_for
@@ -41,6 +40,7 @@ from ottla.pipeline.options import Limits, SourceOptions
 from ottla.pipeline.plan import Cause, Loss, Range, View
 from ottla.pipeline.survey import Survey, report
 from ottla.pipeline.tier import batch_reader
+from ottla.protocol.types import TopicPartition
 from ottla.protocol.uuids import parse_uuid
 from ottla.runtime.clock import SystemClock
 

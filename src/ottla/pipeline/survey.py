@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ottla.client.cluster import Refused
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline import plan
 from ottla.pipeline.broker import BrokerClient, client_for
 from ottla.pipeline.offsets import EARLIEST, LATEST, Boundary, Edge, Positions
@@ -18,6 +17,7 @@ from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Assign, Pattern, SourceOptions, Subscribe
 from ottla.pipeline.plan import Cause, Loss, Topic, View
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import TopicPartition
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.blocking import pause
 from ottla.runtime.clock import SystemClock

@@ -19,14 +19,13 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.broker import EARLIEST, BrokerClient
 from ottla.pipeline.decode import Chunk
 from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
 from ottla.pipeline.options import SourceOptions, Tier
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, batches, read_header
-from ottla.protocol.types import Offset, Uuid
+from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, File, OpenMode
 from ottla.storage.files import Kind, LogFiles, State, parse_name

@@ -31,11 +31,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ottla.client.topic_partition import TopicPartition
 from ottla.pipeline.encode import Region
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Delivery, SinkOptions
 from ottla.pipeline.sink import Regions, SinkTask, Task, forget, prepare, write_gathered
+from ottla.protocol.types import TopicPartition
 from ottla.runtime.randomness import SystemRandom, draw_uuid
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -59,7 +59,7 @@ class Written(WriterCommitMessage):
     def gathered(cls, task: Task, regions: Regions) -> "Written":
         """Take encoded rows along."""
         rows = [
-            (partition.topic, partition.number, region.count, bytes(region.data))
+            (partition.topic, partition.partition, region.count, bytes(region.data))
             for partition, theirs in regions.items()
             for region in theirs
         ]

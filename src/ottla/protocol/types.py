@@ -3,7 +3,7 @@
 They cost nothing at run time; they keep an offset from being taken for an epoch.
 """
 
-from typing import NewType, TypeAlias
+from typing import NamedTuple, NewType, TypeAlias
 
 # What may be read as bytes without copying. ``memoryview`` is what frames are sliced into.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -31,3 +31,20 @@ NO_PRODUCER_ID = ProducerId(-1)
 NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 NO_SEQUENCE = Sequence(-1)
 NO_TIMESTAMP = Millis(-1)
+
+
+class TopicPartition(NamedTuple):
+    """A partition by the name of its topic. Sorts by name, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by the id of its topic: a topic created later under the same name differs."""
+
+    topic_id: Uuid
+    partition: int

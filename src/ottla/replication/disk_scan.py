@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
+from ottla.protocol.types import TopicPartition
 from ottla.replication.hosting import Host
 from ottla.storage.log_dir import LogDirectory
-from ottla.storage.partition_names import TopicPartition
 
 # A look at one log is some system calls; others get a turn between.
 LOGS_PER_TURN: Final = 20

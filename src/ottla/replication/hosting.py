@@ -15,7 +15,7 @@ from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import EMPTY, Image
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import NodeId, Offset, Uuid
+from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
@@ -25,7 +25,6 @@ from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable, Worker
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import InlineWorker
 from ottla.storage.log_dir import LogDirectory
-from ottla.storage.partition_names import TopicPartition
 
 log = logging.getLogger(__name__)
 

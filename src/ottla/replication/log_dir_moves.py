@@ -30,7 +30,7 @@ from ottla.protocol.faults import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, TopicPartition
 from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.following import Diverging, decide_cut
 from ottla.replication.hosting import Host
@@ -40,7 +40,7 @@ from ottla.storage.flushing import by_path
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
-from ottla.storage.partition_names import TopicPartition, has_room_for_future
+from ottla.storage.partition_names import has_room_for_future
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,16 @@ from ottla.protocol.faults import (
     UnknownLeaderEpoch,
     UnsupportedMagic,
 )
-from ottla.protocol.types import NO_EPOCH, NO_LEADER, LeaderEpoch, Millis, NodeId, Offset, Uuid
+from ottla.protocol.types import (
+    NO_EPOCH,
+    NO_LEADER,
+    LeaderEpoch,
+    Millis,
+    NodeId,
+    Offset,
+    TopicPartition,
+    Uuid,
+)
 from ottla.replication.appending import ALL as ALL
 from ottla.replication.appending import AppendingPartition
 from ottla.replication.follower_progress import FollowerProgress
@@ -47,7 +56,6 @@ from ottla.storage.append import Appended
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.read import CorruptStoredBatch, Slice, TimestampedOffset
 
 HIGH_WATERMARK_OFFSET: Final = Offset(-1)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 
 from ottla.metadata.image import Image
 from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
-from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.protocol.types import LeaderEpoch, TopicPartition, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
-from ottla.storage.partition_names import TopicPartition
 
 Led = Callable[[str, int, LeaderEpoch], None]
 Unled = Callable[[str, int, LeaderEpoch | None], None]

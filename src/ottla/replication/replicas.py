@@ -25,7 +25,7 @@ from ottla.metadata.topics import (
     Topic,
 )
 from ottla.protocol.faults import InconsistentTopicId, StorageFailed
-from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.types import Millis, TopicPartition, Uuid
 from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.hosting import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
@@ -33,7 +33,6 @@ from ottla.replication.partition import Partition
 from ottla.replication.recovery_notes import LossNote
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
-from ottla.storage.partition_names import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,10 @@ from typing import Final
 import msgspec
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed, UnsupportedMagic
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.replication.hosting import Host
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.scrub import Cursor, Damage, Part, Window, scrub_step
 from ottla.storage.scrub_plan import ScrubPlan
 from ottla.storage.scrub_spans import spans

@@ -7,15 +7,15 @@ import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.reader import Record
+from ottla.protocol.types import TopicIdPartition
 from ottla.sharing.acquisition import StateBatch, Write
-from ottla.sharing.sessions import Place
 
 
 class ShareKey(NamedTuple):
     """A partition as one group shares it."""
 
     group_id: str
-    place: Place
+    place: TopicIdPartition
 
 
 class Persisted(NamedTuple):

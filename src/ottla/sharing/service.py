@@ -16,14 +16,13 @@ import msgspec
 
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import Fault, NotLeader, UnknownTopicOrPartition
-from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
 from ottla.replication.partition import Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Clock
 from ottla.sharing.acquisition import Ack, Acquire, Acquired, AcquireMode, Acquisition, Limits
 from ottla.sharing.dead_letters import Origin, dead_letters
 from ottla.sharing.ports import DeadLetters, Persister, ShareKey, Terms
-from ottla.sharing.sessions import Place
 from ottla.sharing.share_partition import SharePartition, start_for
 
 log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ class FetchTerms(NamedTuple):
 class Fetched(NamedTuple):
     """What one partition came to."""
 
-    place: Place
+    place: TopicIdPartition
     code: ErrorCode = ErrorCode.NONE
     records: bytes = b""
     acquired: Sequence[Acquired] = ()
@@ -175,7 +174,7 @@ class SharePartitions:
         """Return for how long a member may hold a record."""
         return self._parts.terms_of(group_id).lock_ms
 
-    def _partition(self, place: Place) -> Partition:
+    def _partition(self, place: TopicIdPartition) -> Partition:
         partition = self._parts.partitions.by_id(*place)
         if partition is None:
             raise NotLeader(f"partition {place.partition} is not hosted here")
@@ -297,7 +296,7 @@ class SharePartitions:
 
     # -- fetch -----------------------------------------------------------------
 
-    async def fetch(self, terms: FetchTerms, places: Sequence[Place]) -> list[Fetched]:
+    async def fetch(self, terms: FetchTerms, places: Sequence[TopicIdPartition]) -> list[Fetched]:
         """Acquire records for a member; wait for some if there are none and nothing is wrong."""
         until = self._parts.clock.monotonic() + terms.wait_ms_max
         cells, refused = await self._load(terms.group_id, places)
@@ -318,16 +317,16 @@ class SharePartitions:
                 unsubscribe()
 
     async def _load(
-        self, group_id: str, places: Sequence[Place]
+        self, group_id: str, places: Sequence[TopicIdPartition]
     ) -> tuple[list[_Cell], list[Fetched]]:
         """Return the windows, loaded, and what is wrong with others.
 
         All are loaded at once and for `LOAD_MS` at most: a client gives up on a fetch that is not
         answered for long, and would never get any. What takes longer is left for its next one.
         """
-        found: dict[Place, _Cell | Fetched] = {}
+        found: dict[TopicIdPartition, _Cell | Fetched] = {}
 
-        async def load(place: Place) -> None:
+        async def load(place: TopicIdPartition) -> None:
             found[place] = await self._cell_or_refusal(ShareKey(group_id, place))
 
         for place in places:

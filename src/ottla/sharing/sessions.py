@@ -15,18 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.types import Millis, TopicIdPartition, Uuid
 
 INITIAL: Final = 0
 FINAL: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
-
-
-class Place(NamedTuple):
-    """A partition by the id of its topic."""
-
-    topic_id: Uuid
-    partition: int
 
 
 class SessionKey(NamedTuple):
@@ -43,13 +36,13 @@ class Session(msgspec.Struct):
     new to the session, and those that had an error in the reply before.
     """
 
-    followed: dict[Place, None]
+    followed: dict[TopicIdPartition, None]
     epoch: int
     used_at: Millis
     connection: Hashable = None
-    unlisted: dict[Place, None] = msgspec.field(default_factory=dict)
+    unlisted: dict[TopicIdPartition, None] = msgspec.field(default_factory=dict)
 
-    def take_unlisted(self, errors: Iterable[Place]) -> tuple[Place, ...]:
+    def take_unlisted(self, errors: Iterable[TopicIdPartition]) -> tuple[TopicIdPartition, ...]:
         """Return what this reply names besides what it has; ``errors`` are named again next."""
         unlisted = tuple(self.unlisted)
         self.unlisted = dict.fromkeys(errors)
@@ -61,8 +54,8 @@ class Asked(NamedTuple):
 
     key: SessionKey
     epoch: int
-    added: tuple[Place, ...]
-    forgotten: tuple[Place, ...] = ()
+    added: tuple[TopicIdPartition, ...]
+    forgotten: tuple[TopicIdPartition, ...] = ()
     has_acks: bool = False
     connection: Hashable = None
 
@@ -73,7 +66,7 @@ class Opened(NamedTuple):
     ``session`` is the one this fetch belongs to; see `Sessions.is_open`.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[TopicIdPartition, ...]
     is_final: bool = False
     session: Session | None = None
 
@@ -193,7 +186,7 @@ class Sessions:
         return True
 
 
-def _rotated(places: tuple[Place, ...], epoch: int) -> tuple[Place, ...]:
+def _rotated(places: tuple[TopicIdPartition, ...], epoch: int) -> tuple[TopicIdPartition, ...]:
     """Let each turn begin with the next partition, so that none is starved."""
     if not places:
         return ()
@@ -201,8 +194,10 @@ def _rotated(places: tuple[Place, ...], epoch: int) -> tuple[Place, ...]:
     return places[turn:] + places[:turn]
 
 
-def named(places: Iterable[tuple[Uuid, Iterable[int]]]) -> tuple[Place, ...]:
+def named(places: Iterable[tuple[Uuid, Iterable[int]]]) -> tuple[TopicIdPartition, ...]:
     """Return partitions of topics, in order and each once."""
     return tuple(
-        dict.fromkeys(Place(topic_id, number) for topic_id, numbers in places for number in numbers)
+        dict.fromkeys(
+            TopicIdPartition(topic_id, number) for topic_id, numbers in places for number in numbers
+        )
     )

@@ -25,7 +25,6 @@ from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
 from ottla.metadata.snapshot_policy import SnapshotLimits
-from ottla.metadata.topics import TopicIdPartition
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.quorum import NodeQuorum
 from ottla.node.snapshotter import Snapshotter
@@ -33,6 +32,7 @@ from ottla.protocol.api_keys import Listener
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import RegisterBrokerRecord
+from ottla.protocol.types import TopicIdPartition
 from ottla.raft.applier import CommittedBatch
 from ottla.raft.core.effects import RoleChanged
 from ottla.raft.driver import RaftDriver, RaftParts

@@ -8,13 +8,12 @@ from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.protocol.types import LeaderEpoch, Offset, TopicPartition
 from ottla.runtime.ports import Committer
 from ottla.sim.world import Ports
 from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.partition_names import TopicPartition
 from ottla.storage.recovery import Remembered
 
 DIRECTORY = "/data"

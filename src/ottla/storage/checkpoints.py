@@ -12,11 +12,11 @@ the last one too. An empty file counts as an empty table: Kafka makes one before
 import re
 from collections.abc import Iterable, Mapping
 
-from ottla.protocol.types import Buffer, LeaderEpoch, Offset
+from ottla.protocol.types import Buffer, LeaderEpoch, Offset, TopicPartition
 from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.ports import Disk
 from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.partition_names import PARTITION_MAX, TopicPartition, is_topic_name
+from ottla.storage.partition_names import PARTITION_MAX, is_topic_name
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import msgspec
 
 from ottla.protocol.faults import Fault, StorageFailed
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.runtime.ports import Disk, Random
 from ottla.storage.checkpoints import CLEANER, CorruptCheckpoint, read_offsets, write_offsets
 from ottla.storage.cleaner import Cleaning, CleanResult, Memory, OffsetMapTooSmall, dirty_part
 from ottla.storage.compaction import Candidate, Dirty, choose_filthiest
 from ottla.storage.log import Log
 from ottla.storage.offset_map import SECRET_BYTES
-from ottla.storage.partition_names import TopicPartition
 
 
 class CleanerSettings(NamedTuple):

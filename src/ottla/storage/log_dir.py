@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from ottla.protocol.faults import Fault, InconsistentTopicId, InvalidTopic, StorageFailed
-from ottla.protocol.types import NodeId, Offset, Uuid
+from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
 from ottla.storage import clean_shutdown, meta_properties
 from ottla.storage.checkpoints import RECOVERY_POINT, write_epochs
@@ -42,7 +42,6 @@ from ottla.storage.partition_metadata import (
 from ottla.storage.partition_names import (
     DirectoryKind,
     PartitionDirectory,
-    TopicPartition,
     format_name,
     has_room_for_future,
     parse_name,

@@ -17,7 +17,7 @@ import itertools
 import threading
 from typing import Final, NamedTuple
 
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, TopicPartition
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Disk
 from ottla.storage.checkpoints import (
@@ -28,7 +28,6 @@ from ottla.storage.checkpoints import (
     encode_offsets,
     read_offsets,
 )
-from ottla.storage.partition_names import TopicPartition
 
 GONE_MAX: Final = 256
 """Names of logs that went, remembered until a checkpoint without them is written."""

@@ -13,23 +13,13 @@ import enum
 import re
 from typing import NamedTuple
 
-from ottla.protocol.types import ZERO_UUID, Uuid
+from ottla.protocol.types import ZERO_UUID, TopicPartition, Uuid
 
 NAME_BYTES_MAX = 255
 PARTITION_MAX = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-
-
-class TopicPartition(NamedTuple):
-    """A partition by topic name; how directories and checkpoint files call it."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class DirectoryKind(enum.Enum):

@@ -8,8 +8,7 @@ never scrubbed come first, in the order given, which the caller shuffles.
 from collections import deque
 from collections.abc import Iterable
 
-from ottla.protocol.types import Millis
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import Millis, TopicPartition
 
 
 class ScrubPlan:

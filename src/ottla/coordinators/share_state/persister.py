@@ -33,7 +33,7 @@ from ottla.protocol.messages.read_share_group_state_summary import (
 )
 from ottla.protocol.messages.write_share_group_state import WriteShareGroupStateResponse
 from ottla.protocol.schema import Message
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 Reply = TypeVar("Reply")
 Each_co = TypeVar("Each_co", covariant=True)

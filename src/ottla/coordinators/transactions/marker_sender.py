@@ -16,7 +16,7 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 MARKERS_MAX: Final = 500
 """Markers in one request: it stays small against what a broker lets in."""

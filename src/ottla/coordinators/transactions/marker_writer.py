@@ -21,11 +21,10 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, TopicPartition
 from ottla.replication.partition import ALL, Partition
 from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Clock
-from ottla.storage.partition_names import TopicPartition
 
 Codes: TypeAlias = dict[TopicPartition, ErrorCode]
 

@@ -27,7 +27,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import TopicPartition
 
 log = logging.getLogger(__name__)
 

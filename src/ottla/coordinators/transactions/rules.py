@@ -28,8 +28,8 @@ from ottla.protocol.types import (
     Millis,
     ProducerEpoch,
     ProducerId,
+    TopicPartition,
 )
-from ottla.storage.partition_names import TopicPartition
 
 
 class NeedsProducerId:

@@ -30,8 +30,7 @@ from ottla.protocol.faults import Fault
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import Millis, ProducerId
-from ottla.storage.partition_names import TopicPartition
+from ottla.protocol.types import Millis, ProducerId, TopicPartition
 
 
 class FreshProducerIds(Protocol):

@@ -36,8 +36,8 @@ from ottla.protocol.types import (
     Millis,
     ProducerEpoch,
     ProducerId,
+    TopicPartition,
 )
-from ottla.storage.partition_names import TopicPartition
 
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_BUMPING_VERSION: Final = 2
