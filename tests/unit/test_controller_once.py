@@ -6,7 +6,7 @@ import pytest
 from controller_world import CLUSTER, World
 
 from ottla.api.controller_handlers import ControllerHandlers
-from ottla.api.controller_table import DECISIONS, Ask, Desk, TokenSettings
+from ottla.api.controller_table import DECISIONS, Ask, ControllerContext, TokenSettings
 from ottla.api.routes import Caller
 from ottla.config.values import Password
 from ottla.controller.decision import Decision
@@ -66,7 +66,7 @@ class Controlling:
     def __init__(self) -> None:
         self.world = World(brokers=3)
         self.world.create("t")
-        desk = Desk(
+        context = ControllerContext(
             cluster_id=CLUSTER,
             settings=self.world.settings,
             voter_ids=lambda: (100,),
@@ -76,8 +76,8 @@ class Controlling:
             has_authorizer=True,
         )
         nobody: Any = None
-        self.handlers = ControllerHandlers(nobody, nobody, desk, nobody, DECISIONS)
-        self.desk = desk
+        self.handlers = ControllerHandlers(nobody, nobody, context, nobody, DECISIONS)
+        self.context = context
 
     def decide(
         self, key: ApiKey, request: Message, identity: RequestIdentity | None
@@ -98,7 +98,7 @@ class Controlling:
             next_offset=Offset(self.world.offset),
             epoch=LeaderEpoch(1),
         )
-        ask = Ask(self.desk, caller, request, 1, moment)
+        ask = Ask(self.context, caller, request, 1, moment)
         return self.handlers._once(key, ask, DECISIONS[key])
 
     def send(self, key: ApiKey, request: Message, identity: RequestIdentity | None) -> Any:

@@ -39,9 +39,9 @@ def dialled(settings: str, *listeners: str) -> list[str]:
     broker = SimpleNamespace(listeners=endpoints)
     image = SimpleNamespace(cluster=SimpleNamespace(brokers={2: broker}))
     network = Network()
-    ground = SimpleNamespace(loaded=load(settings), ports=SimpleNamespace(network=network))
+    context = SimpleNamespace(loaded=load(settings), ports=SimpleNamespace(network=network))
     with pytest.raises(ConnectionRefusedError):
-        asyncio.run(broker_dial(ground, lambda: image, "test")(2))
+        asyncio.run(broker_dial(context, lambda: image, "test")(2))
     return network.dialled
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ottla.api.controller_table import DECISIONS, Ask, Decider, Desk, restore_reply
+from ottla.api.controller_table import DECISIONS, Ask, ControllerContext, Decider, restore_reply
 from ottla.api.routes import Caller, Route
 from ottla.controller import elections
 from ottla.controller.decision import Decision
@@ -20,15 +20,15 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLead
 from ottla.protocol.schema import Message
 from ottla.protocol.types import TopicIdPartition
 from ottla.raft.core.messages import VoterChangeReply
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ottla.controller import features, once
     from ottla.protocol.messages import update_features
 else:
-    features = LateModule("ottla.controller.features")
-    once = LateModule("ottla.controller.once")
-    update_features = LateModule("ottla.protocol.messages.update_features")
+    features = LazyModule("ottla.controller.features")
+    once = LazyModule("ottla.controller.once")
+    update_features = LazyModule("ottla.protocol.messages.update_features")
 
 
 class ActiveController(Protocol):
@@ -77,7 +77,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
     controller: ActiveController
     quorum: KRaftVersion
-    desk: Desk
+    context: ControllerContext
     recoveries: Recoveries
     table: Mapping[ApiKey, Any]
 
@@ -94,7 +94,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
         async def handle(caller: Caller, request: Message, version: int) -> Message:
             def decide(moment: Moment) -> Decision[Message]:
-                return self._once(key, Ask(self.desk, caller, request, version, moment), decider)
+                return self._once(key, Ask(self.context, caller, request, version, moment), decider)
 
             reply: Message = await self.controller.submit(decide)
             return reply
@@ -122,7 +122,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
             return decision
 
         def decide(moment: Moment) -> Decision[Message]:
-            ask = Ask(self.desk, caller, request, version, moment)
+            ask = Ask(self.context, caller, request, version, moment)
             return self._once(ApiKey.ELECT_LEADERS, ask, decide_election)
 
         response: ElectLeadersResponse = await self.controller.submit(decide)
@@ -135,7 +135,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         asked: list[int] = []
 
         def decide(moment: Moment) -> "features.FeaturesDecision":
-            context = features.FeatureContext(self.desk.configs(), self.quorum.kraft_version())
+            context = features.FeatureContext(self.context.configs(), self.quorum.kraft_version())
             found = features.decide_update_features(moment.image, request, version, context)
             if found.kraft_version is not None:
                 asked.append(found.kraft_version)
@@ -156,7 +156,10 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
 
 def controller_handlers(
-    controller: ActiveController, quorum: KRaftVersion, desk: Desk, recoveries: Recoveries
+    controller: ActiveController,
+    quorum: KRaftVersion,
+    context: ControllerContext,
+    recoveries: Recoveries,
 ) -> ControllerHandlers:
     """Return the handlers of the whole table."""
-    return ControllerHandlers(controller, quorum, desk, recoveries, DECISIONS)
+    return ControllerHandlers(controller, quorum, context, recoveries, DECISIONS)

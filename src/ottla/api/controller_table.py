@@ -25,7 +25,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
 
 # Brokers and controllers register at every start; all else is asked for later, if ever.
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
         topics,
     )
 else:
-    acls = LateModule("ottla.controller.acls")
-    configs = LateModule("ottla.controller.configs")
-    isr = LateModule("ottla.controller.isr")
-    producer_ids = LateModule("ottla.controller.producer_ids")
-    quotas = LateModule("ottla.controller.quotas")
-    reassignments = LateModule("ottla.controller.reassignments")
-    replica_dirs = LateModule("ottla.controller.replica_dirs")
-    scram = LateModule("ottla.controller.scram")
-    tokens = LateModule("ottla.controller.tokens")
-    topic_changes = LateModule("ottla.controller.topic_changes")
-    topics = LateModule("ottla.controller.topics")
+    acls = LazyModule("ottla.controller.acls")
+    configs = LazyModule("ottla.controller.configs")
+    isr = LazyModule("ottla.controller.isr")
+    producer_ids = LazyModule("ottla.controller.producer_ids")
+    quotas = LazyModule("ottla.controller.quotas")
+    reassignments = LazyModule("ottla.controller.reassignments")
+    replica_dirs = LazyModule("ottla.controller.replica_dirs")
+    scram = LazyModule("ottla.controller.scram")
+    tokens = LazyModule("ottla.controller.tokens")
+    topic_changes = LazyModule("ottla.controller.topic_changes")
+    topics = LazyModule("ottla.controller.topics")
 
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -68,7 +68,7 @@ class TokenSettings(msgspec.Struct, frozen=True):
     renewal_ms: int = 86_400_000
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the active controller knows beside the image. Voters come and go, so they are asked."""
 
     cluster_id: str
@@ -90,7 +90,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 class Ask(msgspec.Struct, frozen=True):
     """One request in its turn. ``request`` is of the class that its row is for."""
 
-    desk: Desk
+    context: ControllerContext
     caller: Caller
     # Each row names its own request class, which no annotation of the table can say.
     request: Any
@@ -110,23 +110,23 @@ class Ask(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> DecisionSettings:
         """The controller's own configuration."""
-        return self.desk.settings
+        return self.context.settings
 
     @property
     def configs(self) -> ConfigContext:
         """What decisions about configurations are made upon."""
-        return self.desk.configs()
+        return self.context.configs()
 
     @property
     def topics(self) -> "topics.TopicContext":
         """What decisions about topics are made upon."""
-        desk = self.desk
-        return topics.TopicContext(desk.settings, desk.random, desk.quota(self.caller))
+        context = self.context
+        return topics.TopicContext(context.settings, context.random, context.quota(self.caller))
 
     @property
     def tokens(self) -> "tokens.TokenContext":
         """What decisions about delegation tokens are made upon."""
-        held = self.desk.tokens
+        held = self.context.tokens
         return tokens.TokenContext(
             tokens.parse_principal(self.caller.principal),
             self.moment.wall,
@@ -137,25 +137,27 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 def _register_broker(ask: Ask) -> Decision[Message]:
-    request, moment, live = ask.request, ask.moment, ask.desk.liveness
+    request, moment, live = ask.request, ask.moment, ask.context.liveness
     known = moment.image.cluster.brokers.get(request.broker_id)
     has_session = known is not None and live.has_session(known.id, known.epoch, moment.now)
-    context = brokers.RegistrationContext(ask.desk.cluster_id, moment.next_offset, has_session)
-    decision = brokers.decide_broker_registration(moment.image, request, context, ask.desk.settings)
+    context = brokers.RegistrationContext(ask.context.cluster_id, moment.next_offset, has_session)
+    decision = brokers.decide_broker_registration(
+        moment.image, request, context, ask.context.settings
+    )
     if decision.reply.error_code == ErrorCode.NONE:
         live.register(request.broker_id, decision.reply.broker_epoch, moment.now)
     return decision
 
 
 def _heartbeat(ask: Ask) -> Decision[Message]:
-    request, moment, live = ask.request, ask.moment, ask.desk.liveness
+    request, moment, live = ask.request, ask.moment, ask.context.liveness
     broker_id = request.broker_id
     if brokers.refuse_broker(moment.image, broker_id, request.broker_epoch) is None:
         read = Offset(request.current_metadata_offset)
         live.touch(broker_id, request.broker_epoch, read, moment.now)
     standing = live.standing(broker_id, moment.image)
     decision = heartbeats.decide_broker_heartbeat(
-        moment.state, request, standing, ask.desk.settings
+        moment.state, request, standing, ask.context.settings
     )
     reply = decision.reply
     if reply.error_code == ErrorCode.NONE:
@@ -168,20 +170,20 @@ def _heartbeat(ask: Ask) -> Decision[Message]:
 
 
 def _unregister_broker(ask: Ask) -> Decision[Message]:
-    decision = brokers.decide_unregister_broker(ask.moment.image, ask.request, ask.desk.settings)
+    decision = brokers.decide_unregister_broker(ask.moment.image, ask.request, ask.context.settings)
     if decision.reply.error_code == ErrorCode.NONE:
-        ask.desk.liveness.forget(ask.request.broker_id)
+        ask.context.liveness.forget(ask.request.broker_id)
     return decision
 
 
 def _create_acls(ask: Ask) -> Decision[Message]:
-    if not ask.desk.has_authorizer:
+    if not ask.context.has_authorizer:
         return acls.refuse_create_acls(ask.request)
-    return acls.decide_create_acls(ask.image, ask.request, ask.desk.random)
+    return acls.decide_create_acls(ask.image, ask.request, ask.context.random)
 
 
 def _delete_acls(ask: Ask) -> Decision[Message]:
-    if not ask.desk.has_authorizer:
+    if not ask.context.has_authorizer:
         return acls.refuse_delete_acls(ask.request)
     return acls.decide_delete_acls(ask.image, ask.request)
 
@@ -194,7 +196,7 @@ def _create_token(ask: Ask) -> Decision[Message]:
     if not ask.caller.is_forwarded:
         requester = tokens.parse_principal(ask.caller.principal)
         return Decision([], tokens.refuse_create(ask.request, requester, _NOT_ALLOWED))
-    token_id = ask.desk.random.uuid()
+    token_id = ask.context.random.uuid()
     return tokens.decide_create_delegation_token(ask.image, ask.request, token_id, ask.tokens)
 
 

@@ -15,13 +15,13 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import Field, Kind, Message, covers
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ottla.protocol.messages import alter_replica_log_dirs, alter_user_scram_credentials
 else:
-    alter_replica_log_dirs = LateModule("ottla.protocol.messages.alter_replica_log_dirs")
-    alter_user_scram_credentials = LateModule(
+    alter_replica_log_dirs = LazyModule("ottla.protocol.messages.alter_replica_log_dirs")
+    alter_user_scram_credentials = LazyModule(
         "ottla.protocol.messages.alter_user_scram_credentials"
     )
 

@@ -14,7 +14,7 @@ from ottla.api.replies import Handled
 from ottla.api.routes import Quick, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.schema import Versions
-from ottla.runtime.late import Late
+from ottla.runtime.lazy import Lazy
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ def late_routes(
         ValueError: on the first call, where ``make`` does not keep what was promised.
     """
     promises = tuple(p if isinstance(p, Promise) else Promise(p) for p in promised)
-    handlers = Late(lambda: _kept(promises, tuple(make())))
+    handlers = Lazy(lambda: _kept(promises, tuple(make())))
     return tuple(
         Route(
             promise.api_key,
@@ -53,7 +53,7 @@ def late_routes(
 Handlers = dict[ApiKey, Route]
 
 
-def _handler(handlers: Late[Handlers], key: ApiKey) -> Callable[..., Handled]:
+def _handler(handlers: Lazy[Handlers], key: ApiKey) -> Callable[..., Handled]:
     # The request is of the class that its key has, which no annotation here can say.
     def handle(caller: Any, request: Any, version: Any) -> Handled:  # noqa: ANN401
         return handlers.get()[key].handle(caller, request, version)
@@ -61,7 +61,7 @@ def _handler(handlers: Late[Handlers], key: ApiKey) -> Callable[..., Handled]:
     return handle
 
 
-def _quick(handlers: Late[Handlers], key: ApiKey) -> Quick:
+def _quick(handlers: Lazy[Handlers], key: ApiKey) -> Quick:
     """Return a quick way that there is once the handlers are: the first request makes them."""
 
     def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:

@@ -38,7 +38,7 @@ from ottla.protocol.internal.metadata_cluster import (
     FeatureLevelRecord,
 )
 from ottla.protocol.internal.metadata_security import UserScramCredentialRecord
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
 
 # Needed where a cluster is formatted with users or ACLs, not where a node starts.
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ottla.controller import acls as acl_rules
     from ottla.controller import scram as scram_rules
 else:
-    acl_rules = LateModule("ottla.controller.acls")
-    scram_rules = LateModule("ottla.controller.scram")
+    acl_rules = LazyModule("ottla.controller.acls")
+    scram_rules = LazyModule("ottla.controller.scram")
 
 SALT_BYTES = 24
 TRANSACTION_NAME = "Bootstrap records"

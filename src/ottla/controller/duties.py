@@ -14,13 +14,13 @@ from ottla.controller.liveness import Liveness
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.service import Moment
 from ottla.controller.settings import DecisionSettings
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ottla.controller import tokens
 else:
     # First swept an hour after the start.
-    tokens = LateModule("ottla.controller.tokens")
+    tokens = LazyModule("ottla.controller.tokens")
 
 # Kafka looks as often for the next session to end.
 TICK_MS: Final = 1_000

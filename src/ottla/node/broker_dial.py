@@ -8,11 +8,11 @@ from ottla.metadata.image import Image
 from ottla.runtime.ports import Address
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 
 def broker_dial(
-    ground: "Ground", image: Callable[[], Image], client_id: str
+    context: "NodeContext", image: Callable[[], Image], client_id: str
 ) -> Callable[[int], Awaitable[Connection]]:
     """Return what opens a connection to a broker of the image at hand.
 
@@ -20,7 +20,7 @@ def broker_dial(
     that is no broker has no such listener itself: it goes by what its settings call so, else to
     the broker's first by name.
     """
-    config, own = ground.loaded.broker, ground.loaded.listeners.inter_broker
+    config, own = context.loaded.broker, context.loaded.listeners.inter_broker
     listener = own or (config.inter_broker_listener_name or config.security_inter_broker_protocol)
 
     async def dial(broker_id: int) -> Connection:
@@ -32,6 +32,6 @@ def broker_dial(
         if endpoint is None:
             raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
         address = Address(endpoint.host, endpoint.port)
-        return await Connection.open(ground.ports.network, address, client_id=client_id)
+        return await Connection.open(context.ports.network, address, client_id=client_id)
 
     return dial

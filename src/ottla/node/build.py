@@ -15,7 +15,7 @@ import msgspec
 from ottla.api.auto_create import TopicCreation, creatable_topic
 from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers, create_nothing
 from ottla.api.controller_handlers import controller_handlers
-from ottla.api.controller_table import Desk, TokenSettings
+from ottla.api.controller_table import ControllerContext, TokenSettings
 from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
@@ -51,7 +51,7 @@ from ottla.node.connection_limits import (
 )
 from ottla.node.controller_channel import ControllerChannel, leader_address
 from ottla.node.controller_registration import ControllerRegistering
-from ottla.node.coordinators import Coordinators, CoordinatorWays
+from ottla.node.coordinators import CoordinatorDependencies, Coordinators
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.dynamic_listeners import DynamicListeners
@@ -76,7 +76,7 @@ from ottla.protocol.types import NodeId, Uuid
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.raft.snapshots import CorruptSnapshot, read_bootstrap
 from ottla.replication.partition import Partition
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Committer
 from ottla.server.admission import Admission
 from ottla.server.departures import Departures
@@ -91,10 +91,10 @@ if TYPE_CHECKING:
     from ottla.node.sharing import Sharing
     from ottla.raft.auto_join import AutoJoin
 else:
-    config_changes = LateModule("ottla.api.config_changes")
-    describe = LateModule("ottla.api.describe")
-    raft = LateModule("ottla.api.raft")
-    topic_partitions = LateModule("ottla.api.topic_partitions")
+    config_changes = LazyModule("ottla.api.config_changes")
+    describe = LazyModule("ottla.api.describe")
+    raft = LazyModule("ottla.api.raft")
+    topic_partitions = LazyModule("ottla.api.topic_partitions")
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ DESCRIBED: Final = (
 ALTERED: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a node stands on: its settings, its world, its directories, its bound sockets.
 
     ``directories`` begins with that of the metadata log.
@@ -198,34 +198,34 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.coordinators is None else self.coordinators.get().sharing
 
 
-def build_node(ground: Ground) -> NodeParts:
+def build_node(context: NodeContext) -> NodeParts:
     """Put a node together.
 
     Raises:
         UnreadableQuorumState, CorruptSnapshot, UnusableMetadataLog: the
             disk holds what a node must not start with. StorageFailed, OSError: it failed.
     """
-    loader, watch, meters = ImageLoader(), ImageWatch(), ground.meters
-    quorum = build_quorum(ground, loader)
-    snapshotter = _snapshotter(ground, quorum, loader)
-    channel = _channel(ground, quorum, watch)
-    liveness = Liveness(ground.loaded.broker.broker_session_timeout_ms)
-    is_controller, is_broker = ground.has_role("controller"), ground.has_role("broker")
-    controller = _controller(ground, quorum, loader, liveness) if is_controller else None
-    recovery = None if controller is None else _recovery(ground, quorum, watch, controller)
+    loader, watch, meters = ImageLoader(), ImageWatch(), context.meters
+    quorum = build_quorum(context, loader)
+    snapshotter = _snapshotter(context, quorum, loader)
+    channel = _channel(context, quorum, watch)
+    liveness = Liveness(context.loaded.broker.broker_session_timeout_ms)
+    is_controller, is_broker = context.has_role("controller"), context.has_role("broker")
+    controller = _controller(context, quorum, loader, liveness) if is_controller else None
+    recovery = None if controller is None else _recovery(context, quorum, watch, controller)
     on_role = [meters.on_role] if controller is None else [controller.on_role, meters.on_role]
     on_applied = [] if controller is None else [controller.on_applied]
-    lifecycle = _lifecycle(ground, channel, watch) if is_broker else None
-    keeping = None if lifecycle is None else _keeping(ground, watch, channel, lifecycle)
+    lifecycle = _lifecycle(context, channel, watch) if is_broker else None
+    keeping = None if lifecycle is None else _keeping(context, watch, channel, lifecycle)
     hosting = None if keeping is None else keeping.hosting
-    shared = _shared(ground, meters)
-    limiting = ConnectionLimits(ground.loaded, shared.admission)
+    shared = _shared(context, meters)
+    limiting = ConnectionLimits(context.loaded, shared.admission)
     kept = () if keeping is None else keeping.publishers()
-    publishers: list[Publisher] = [watch, meters, limiting, ground.dynamic, *kept]
+    publishers: list[Publisher] = [watch, meters, limiting, context.dynamic, *kept]
     if recovery is not None:
         publishers.append(recovery)
     loader.follow_with(Followers(publishers, on_role, on_applied, snapshotter))
-    view = _view(ground, quorum, watch, (controller, recovery), lifecycle, hosting)
+    view = _view(context, quorum, watch, (controller, recovery), lifecycle, hosting)
     return NodeParts(
         quorum=quorum,
         watch=watch,
@@ -237,39 +237,39 @@ def build_node(ground: Ground) -> NodeParts:
             None
             if controller is None or recovery is None
             else _server(
-                ground,
-                _controller_specs(ground, quorum, watch, controller, (liveness, recovery)),
+                context,
+                _controller_specs(context, quorum, watch, controller, (liveness, recovery)),
                 shared,
             )
         ),
-        controller_registration=(_registering(ground, channel, watch) if is_controller else None),
-        auto_join=build_auto_join(ground, quorum),
+        controller_registration=(_registering(context, channel, watch) if is_controller else None),
+        auto_join=build_auto_join(context, quorum),
         lifecycle=lifecycle,
         hosting=hosting,
         coordinators=None if keeping is None else keeping.coordinators,
         client_listener=(
             None
             if keeping is None
-            else _client_server(ground, quorum, watch, (channel, keeping), shared)
+            else _client_server(context, quorum, watch, (channel, keeping), shared)
         ),
         topic_creation=None if keeping is None else keeping.creation,
         meters=meters,
-        metrics=_metrics(ground, keeping, view),
+        metrics=_metrics(context, keeping, view),
     )
 
 
-def _snapshotter(ground: Ground, quorum: NodeQuorum, loader: ImageLoader) -> Snapshotter:
-    config = ground.loaded.broker
+def _snapshotter(context: NodeContext, quorum: NodeQuorum, loader: ImageLoader) -> Snapshotter:
+    config = context.loaded.broker
     limits = SnapshotLimits(
         config.metadata_log_max_record_bytes_between_snapshots,
         config.metadata_log_max_snapshot_interval_ms,
         config.ottla_metadata_snapshot_interval_records,
     )
-    return Snapshotter(quorum.driver, lambda: loader.settled, limits, ground.ports.clock)
+    return Snapshotter(quorum.driver, lambda: loader.settled, limits, context.ports.clock)
 
 
 def _view(
-    ground: Ground,
+    context: NodeContext,
     quorum: NodeQuorum,
     watch: ImageWatch,
     deciding: tuple[Controller | None, UncleanRecovery | None],
@@ -279,13 +279,13 @@ def _view(
     """Return where the gauges look."""
     controller, recovery = deciding
     return NodeView(
-        node_id=ground.node_id,
+        node_id=context.node_id,
         image=lambda: watch.image,
         quorum=quorum.driver.describe,
         is_active_controller=None if controller is None else lambda: controller.is_active,
         hosted=None if hosting is None else lambda: _logs(hosting),
         is_unfenced=None if lifecycle is None else lambda: not lifecycle.is_fenced,
-        has_failed_disk=lambda: ground.metadata_directory.is_failed,
+        has_failed_disk=lambda: context.metadata_directory.is_failed,
         isr_changes=lambda: (0, 0) if hosting is None else hosting.isr.changes,
         disk_sizes=lambda: {} if hosting is None else hosting.disk_scan.sizes,
         scrubbed=lambda: scrub_counts(hosting),
@@ -295,25 +295,25 @@ def _view(
 
 
 def _recovery(
-    ground: Ground, quorum: NodeQuorum, watch: ImageWatch, controller: Controller
+    context: NodeContext, quorum: NodeQuorum, watch: ImageWatch, controller: Controller
 ) -> UncleanRecovery:
-    return build_recovery(ground, watch, controller, _config_context(ground, quorum))
+    return build_recovery(context, watch, controller, _config_context(context, quorum))
 
 
-def _metrics(ground: Ground, keeping: "Keeping | None", view: NodeView) -> HttpService | None:
+def _metrics(context: NodeContext, keeping: "Keeping | None", view: NodeView) -> HttpService | None:
     """Return what serves the node's pages, those about groups where it is a broker."""
     group_page = None if keeping is None else keeping.coordinators.group_page
-    return build_metrics(ground, ground.meters, view, group_page)
+    return build_metrics(context, context.meters, view, group_page)
 
 
-def _shared(ground: Ground, meters: Meters) -> Shared:
+def _shared(context: NodeContext, meters: Meters) -> Shared:
     """Return what the servers of the node share, bound as configured."""
     return Shared(
-        admission=Admission(limits_of(ground.loaded)),
-        memory=RequestMemory(request_memory_max(ground.loaded)),
+        admission=Admission(limits_of(context.loaded)),
+        memory=RequestMemory(request_memory_max(context.loaded)),
         events=meters.requests,
-        departures=ground.departures,
-        release_memory=ground.ports.release_memory,
+        departures=context.departures,
+        release_memory=context.ports.release_memory,
     )
 
 
@@ -321,7 +321,7 @@ def _logs(hosting: Hosting) -> list[tuple[Partition, Log]]:
     return [(partition, partition.log) for partition in hosting.partitions]
 
 
-def _channel(ground: Ground, quorum: NodeQuorum, watch: ImageWatch) -> ControllerChannel:
+def _channel(context: NodeContext, quorum: NodeQuorum, watch: ImageWatch) -> ControllerChannel:
     listener = quorum.listener
 
     def leader() -> Address | None:
@@ -329,26 +329,26 @@ def _channel(ground: Ground, quorum: NodeQuorum, watch: ImageWatch) -> Controlle
             quorum.driver.describe(),
             watch.image,
             listener,
-            lambda node_id: voter_address(ground.loaded, node_id),
+            lambda node_id: voter_address(context.loaded, node_id),
         )
 
-    return ControllerChannel(ground.ports.network, leader, CLIENT_ID.format(ground.node_id))
+    return ControllerChannel(context.ports.network, leader, CLIENT_ID.format(context.node_id))
 
 
 # -- controller --------------------------------------------------------------------
 
 
 def _controller(
-    ground: Ground, quorum: NodeQuorum, loader: ImageLoader, liveness: Liveness
+    context: NodeContext, quorum: NodeQuorum, loader: ImageLoader, liveness: Liveness
 ) -> Controller:
-    config = ground.loaded.broker
-    settings = settings_of(_config_context(ground, quorum))
+    config = context.loaded.broker
+    settings = settings_of(_config_context(context, quorum))
     return Controller(
         ControllerParts(
             quorum=quorum,
             committed=loader,
-            clock=ground.ports.clock,
-            bootstrap=_first_records(ground, quorum),
+            clock=context.ports.clock,
+            bootstrap=_first_records(context, quorum),
             duties=_duties(config, settings, liveness),
             settings=ControllerSettings(idle_ms=config.metadata_max_idle_interval_ms),
         )
@@ -375,19 +375,19 @@ def _duties(
     )
 
 
-def _config_context(ground: Ground, quorum: NodeQuorum) -> ConfigContext:
-    return ConfigContext(ground.node_id, ground.loaded.static, frozenset(quorum.voter_ids()))
+def _config_context(context: NodeContext, quorum: NodeQuorum) -> ConfigContext:
+    return ConfigContext(context.node_id, context.loaded.static, frozenset(quorum.voter_ids()))
 
 
-def _first_records(ground: Ground, quorum: NodeQuorum) -> list[Versioned]:
+def _first_records(context: NodeContext, quorum: NodeQuorum) -> list[Versioned]:
     """Return what a log without records begins with: what formatting left, else the defaults.
 
     Raises:
         CorruptSnapshot: what formatting left is damaged, and this log has nothing else.
     """
-    random, written = ground.ports.random, None
+    random, written = context.ports.random, None
     try:
-        written = read_bootstrap(ground.ports.disk, ground.metadata_directory.path)
+        written = read_bootstrap(context.ports.disk, context.metadata_directory.path)
     except CorruptSnapshot as error:
         if quorum.log.end().offset == 0:
             raise CorruptSnapshot(
@@ -397,31 +397,33 @@ def _first_records(ground: Ground, quorum: NodeQuorum) -> list[Versioned]:
         log.warning("damaged and not needed any more, remove it: %s", error)
     if written is None:
         written = bootstrap_records(feature_levels(LATEST_PRODUCTION, {}), random=random)
-    return records_for_empty_log(written, ground.loaded.broker.min_insync_replicas, False)
+    return records_for_empty_log(written, context.loaded.broker.min_insync_replicas, False)
 
 
 def _controller_specs(
-    ground: Ground,
+    context: NodeContext,
     quorum: NodeQuorum,
     watch: ImageWatch,
     controller: Controller,
     known: tuple[Liveness, UncleanRecovery],
 ) -> list[ListenerSpec]:
-    config = ground.loaded.broker
+    config = context.loaded.broker
     liveness, recovery = known
-    desk = Desk(
-        cluster_id=ground.cluster_id,
-        settings=settings_of(_config_context(ground, quorum)),
+    decisions = ControllerContext(
+        cluster_id=context.cluster_id,
+        settings=settings_of(_config_context(context, quorum)),
         voter_ids=quorum.voter_ids,
         liveness=liveness,
-        random=ground.ports.random,
+        random=context.ports.random,
         tokens=TokenSettings(
             config.delegation_token_secret_key,
             config.delegation_token_max_lifetime_ms,
             config.delegation_token_expiry_time_ms,
         ),
     )
-    cluster = ClusterHandlers(ground.cluster_id, lambda: watch.image, quorum.leader_id, CONTROLLERS)
+    cluster = ClusterHandlers(
+        context.cluster_id, lambda: watch.image, quorum.leader_id, CONTROLLERS
+    )
     found: list[Routes] = []
     found.append(
         Routes(
@@ -431,7 +433,9 @@ def _controller_specs(
                     lambda: raft.RaftHandlers(quorum.driver, quorum.listener).routes(), *QUORUM
                 ),
                 *with_config_routes(
-                    ground, watch, controller_handlers(controller, quorum, desk, recovery).routes()
+                    context,
+                    watch,
+                    controller_handlers(controller, quorum, decisions, recovery).routes(),
                 ),
                 Route(ApiKey.DESCRIBE_CLUSTER, cluster.on_describe_cluster),
                 EnvelopeHandler(lambda: found[0]).route(),
@@ -439,30 +443,32 @@ def _controller_specs(
             ),
         )
     )
-    spec_of = spec_maker(ground.bound, found[0], node_features(watch, quorum))
-    return listener_specs(ground.loaded, spec_of, is_controller=True)
+    spec_of = spec_maker(context.bound, found[0], node_features(watch, quorum))
+    return listener_specs(context.loaded, spec_of, is_controller=True)
 
 
 def _registering(
-    ground: Ground, channel: ControllerChannel, watch: ImageWatch
+    context: NodeContext, channel: ControllerChannel, watch: ImageWatch
 ) -> ControllerRegistering:
-    request = controller_registration(ground.loaded, ground.bound, ground.ports.random.uuid())
+    request = controller_registration(context.loaded, context.bound, context.ports.random.uuid())
     return ControllerRegistering(channel, watch, request)
 
 
 # -- broker ------------------------------------------------------------------------
 
 
-def _lifecycle(ground: Ground, channel: ControllerChannel, watch: ImageWatch) -> BrokerLifecycle:
-    config, ports = ground.loaded.broker, ground.ports
-    incarnation = load_incarnation(ports.disk, ground.metadata_directory.path, ports.random)
+def _lifecycle(
+    context: NodeContext, channel: ControllerChannel, watch: ImageWatch
+) -> BrokerLifecycle:
+    config, ports = context.loaded.broker, context.ports
+    incarnation = load_incarnation(ports.disk, context.metadata_directory.path, ports.random)
     registration = broker_registration(
-        ground.loaded, ground.bound, ground.cluster_id, incarnation, ground.log_directories
+        context.loaded, context.bound, context.cluster_id, incarnation, context.log_directories
     )
     timing = Timing(config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms // 2)
 
     def offline() -> list[Uuid]:
-        return [each.directory_id for each in ground.log_directories if each.is_failed]
+        return [each.directory_id for each in context.log_directories if each.is_failed]
 
     return BrokerLifecycle(
         channel, registration, lambda: watch.image.provenance.offset, offline, timing
@@ -470,7 +476,7 @@ def _lifecycle(ground: Ground, channel: ControllerChannel, watch: ImageWatch) ->
 
 
 def _client_server(
-    ground: Ground,
+    context: NodeContext,
     quorum: NodeQuorum,
     watch: ImageWatch,
     served: tuple[ControllerChannel, "Keeping"],
@@ -478,36 +484,36 @@ def _client_server(
 ) -> Server:
     """Return the server of clients; it and all that is kept follow the dynamic settings."""
     channel, keeping = served
-    listeners = DynamicListeners(ground.loaded, ground.ports)
-    routes = _client_routes(ground, watch, channel, keeping, listeners)
-    spec_of = spec_maker(ground.bound, routes, node_features(watch, quorum))
-    specs = listener_specs(ground.loaded, spec_of, is_controller=False)
-    server = _server(ground, specs, shared)
+    listeners = DynamicListeners(context.loaded, context.ports)
+    routes = _client_routes(context, watch, channel, keeping, listeners)
+    spec_of = spec_maker(context.bound, routes, node_features(watch, quorum))
+    specs = listener_specs(context.loaded, spec_of, is_controller=False)
+    server = _server(context, specs, shared)
     listeners.attach(server, spec_of)
-    ground.dynamic.follow(listeners.apply)
-    ground.dynamic.follow(keeping.hosting.configure)
+    context.dynamic.follow(listeners.apply)
+    context.dynamic.follow(keeping.hosting.configure)
     return server
 
 
 def _client_routes(
-    ground: Ground,
+    context: NodeContext,
     watch: ImageWatch,
     channel: ControllerChannel,
     keeping: "Keeping",
     listeners: DynamicListeners,
 ) -> Routes:
-    config = ground.loaded.broker
+    config = context.loaded.broker
     creation, may_create = keeping.creation, config.auto_create_topics_enable
     cluster = ClusterHandlers(
-        ground.cluster_id,
+        context.cluster_id,
         lambda: watch.image,
-        lambda: int(ground.node_id),
+        lambda: int(context.node_id),
         BROKERS,
         creation.want if may_create else create_nothing,
     )
     pages_max = config.max_request_partition_size_limit
-    forwarder = Forwarder(channel, config.request_timeout_ms, ground.ports.random)
-    gate = StartGate(lambda: watch.image, int(ground.node_id))
+    forwarder = Forwarder(channel, config.request_timeout_ms, context.ports.random)
+    gate = StartGate(lambda: watch.image, int(context.node_id))
     return Routes(
         Listener.BROKER,
         (
@@ -522,23 +528,23 @@ def _client_routes(
             ),
             *late_routes(
                 lambda: describe.DescribeHandlers(
-                    ground.node_id, lambda: watch.image, ground.loaded.static
+                    context.node_id, lambda: watch.image, context.loaded.static
                 ).routes(),
                 *DESCRIBED,
             ),
             *late_routes(
                 lambda: config_changes.ConfigChangeHandlers(
-                    ground.node_id,
+                    context.node_id,
                     lambda: watch.image,
-                    ground.loaded.static,
+                    context.loaded.static,
                     forwarder,
                     listeners,
                 ).routes(),
                 *ALTERED,
             ),
             *forwarder.routes(),
-            *unconfigured_routes(ground),
-            *gate.hold(partition_routes(ground, watch, keeping)),
+            *unconfigured_routes(context),
+            *gate.hold(partition_routes(context, watch, keeping)),
         ),
         hidden_at(lambda: watch.image),
     )
@@ -558,39 +564,41 @@ class Keeping(msgspec.Struct, frozen=True):
 
 
 def _keeping(
-    ground: Ground, watch: ImageWatch, channel: ControllerChannel, lifecycle: BrokerLifecycle
+    context: NodeContext, watch: ImageWatch, channel: ControllerChannel, lifecycle: BrokerLifecycle
 ) -> Keeping:
-    hosting = build_hosting(ground, lifecycle, channel)
-    creation = _topic_creation(ground, channel)
-    itself = _itself(ground)
-    ways = CoordinatorWays(
+    hosting = build_hosting(context, lifecycle, channel)
+    creation = _topic_creation(context, channel)
+    itself = _itself(context)
+    ways = CoordinatorDependencies(
         watch, channel, hosting, create=lambda topic: creation.want(itself, [topic])
     )
-    return Keeping(hosting, Coordinators(ground, ways), creation)
+    return Keeping(hosting, Coordinators(context, ways), creation)
 
 
-def _itself(ground: Ground) -> Caller:
+def _itself(context: NodeContext) -> Caller:
     """Return who makes the topics that coordinators need, whoever asked first."""
-    return Caller(ANONYMOUS, CLIENT_ID.format(ground.node_id), Address("localhost", 0), "")
+    return Caller(ANONYMOUS, CLIENT_ID.format(context.node_id), Address("localhost", 0), "")
 
 
-def partition_routes(ground: Ground, watch: ImageWatch, keeping: Keeping) -> tuple[Route, ...]:
+def partition_routes(
+    context: NodeContext, watch: ImageWatch, keeping: Keeping
+) -> tuple[Route, ...]:
     """Return the routes of what is kept in partitions: records, offsets, groups."""
     return (
-        *read_routes(ground, watch, keeping.hosting),
-        *write_routes(ground, watch, keeping.hosting, keeping.coordinators),
+        *read_routes(context, watch, keeping.hosting),
+        *write_routes(context, watch, keeping.hosting, keeping.coordinators),
         *keeping.coordinators.routes(),
     )
 
 
-def _topic_creation(ground: Ground, channel: ControllerChannel) -> TopicCreation:
-    config = ground.loaded.broker
-    forwarder = Forwarder(channel, config.request_timeout_ms, ground.ports.random)
+def _topic_creation(context: NodeContext, channel: ControllerChannel) -> TopicCreation:
+    config = context.loaded.broker
+    forwarder = Forwarder(channel, config.request_timeout_ms, context.ports.random)
     return TopicCreation(
         forwarder, lambda name: creatable_topic(name, config), config.request_timeout_ms
     )
 
 
-def _server(ground: Ground, specs: list[ListenerSpec], shared: Shared) -> Server:
-    ports = ground.ports
-    return Server(ports.network, ports.clock, specs, shared, server_settings(ground.loaded))
+def _server(context: NodeContext, specs: list[ListenerSpec], shared: Shared) -> Server:
+    ports = context.ports
+    return Server(ports.network, ports.clock, specs, shared, server_settings(context.loaded))

@@ -12,15 +12,15 @@ from ottla.api.late_routes import late_routes
 from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
 from ottla.protocol.api_keys import ApiKey
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ottla.api import config_changes, describe, unconfigured
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 else:
-    config_changes = LateModule("ottla.api.config_changes")
-    describe = LateModule("ottla.api.describe")
-    unconfigured = LateModule("ottla.api.unconfigured")
+    config_changes = LazyModule("ottla.api.config_changes")
+    describe = LazyModule("ottla.api.describe")
+    unconfigured = LazyModule("ottla.api.unconfigured")
 
 DESCRIBED: Final = (
     ApiKey.DESCRIBE_CONFIGS,
@@ -30,7 +30,7 @@ DESCRIBED: Final = (
 
 
 def with_config_routes(
-    ground: "Ground", watch: ImageWatch, decided: Iterable[Route]
+    context: "NodeContext", watch: ImageWatch, decided: Iterable[Route]
 ) -> tuple[Route, ...]:
     """Return a controller's routes, with those that this node answers itself or in part."""
     routes = {route.api_key: route for route in decided}
@@ -38,7 +38,7 @@ def with_config_routes(
 
     def described() -> Iterable[Route]:
         handlers = describe.DescribeHandlers(
-            ground.node_id, lambda: watch.image, ground.loaded.static
+            context.node_id, lambda: watch.image, context.loaded.static
         )
         return [
             Route(ApiKey.DESCRIBE_CONFIGS, handlers.on_describe_configs),
@@ -50,7 +50,7 @@ def with_config_routes(
         return [Route(ApiKey.DESCRIBE_DELEGATION_TOKEN, unconfigured.TokenHandlers().on_describe)]
 
     def changed() -> Iterable[Route]:
-        return config_changes.ControllerConfigChanges(ground.node_id, changes.handle).routes()
+        return config_changes.ControllerConfigChanges(context.node_id, changes.handle).routes()
 
     return (
         *routes.values(),

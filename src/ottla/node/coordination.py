@@ -50,7 +50,7 @@ from ottla.runtime.ports import Clock
 from ottla.runtime.supervisor import Service
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 
 class Coordination(msgspec.Struct, frozen=True):
@@ -75,10 +75,10 @@ class Coordination(msgspec.Struct, frozen=True):
 
 
 def build_coordination(
-    ground: "Ground", watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
+    context: "NodeContext", watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
 ) -> Coordination:
     """Put it together; nothing is loaded before a partition is led here."""
-    config, ports, partitions = ground.loaded.broker, ground.ports, hosting.partitions
+    config, ports, partitions = context.loaded.broker, context.ports, hosting.partitions
     settings = group_settings(config)
     runtime = CoordinatorRuntime[GroupMachine](
         RuntimeParts(
@@ -96,7 +96,7 @@ def build_coordination(
         return config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
-    transacting = build_transacting(ground, watch, channel, hosting, groups)
+    transacting = build_transacting(context, watch, channel, hosting, groups)
     forwarder = Forwarder(channel, config.request_timeout_ms, ports.random)
     topics = StreamsTopicCreation(forwarder, ports.clock, config.request_timeout_ms)
     return Coordination(

@@ -24,19 +24,19 @@ from ottla.observability.http import Page
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, TopicPartition
-from ottla.runtime.late import Late, LateModule
+from ottla.runtime.lazy import Lazy, LazyModule
 from ottla.runtime.supervisor import supervise
 
 if TYPE_CHECKING:
     from ottla.api import find_coordinator, producer_ids
     from ottla.node import coordination, group_pages, sharing
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 else:
-    coordination = LateModule("ottla.node.coordination")
-    group_pages = LateModule("ottla.node.group_pages")
-    sharing = LateModule("ottla.node.sharing")
-    find_coordinator = LateModule("ottla.api.find_coordinator")
-    producer_ids = LateModule("ottla.api.producer_ids")
+    coordination = LazyModule("ottla.node.coordination")
+    group_pages = LazyModule("ottla.node.group_pages")
+    sharing = LazyModule("ottla.node.sharing")
+    find_coordinator = LazyModule("ottla.api.find_coordinator")
+    producer_ids = LazyModule("ottla.api.producer_ids")
 
 TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 
@@ -89,7 +89,7 @@ class Built(msgspec.Struct, frozen=True):
     sharing: "sharing.Sharing"
 
 
-class CoordinatorWays(msgspec.Struct, frozen=True):
+class CoordinatorDependencies(msgspec.Struct, frozen=True):
     """What coordinators reach of the rest of the node; ``create`` has an internal topic made."""
 
     watch: ImageWatch
@@ -107,10 +107,10 @@ class Coordinators:
 
     name = "group-coordinator"
 
-    def __init__(self, ground: "Ground", ways: CoordinatorWays) -> None:
-        self._ground = ground
+    def __init__(self, context: "NodeContext", ways: CoordinatorDependencies) -> None:
+        self._context = context
         self._ways = ways
-        self._built = Late(self._build)
+        self._built = Lazy(self._build)
         self._wanted = asyncio.Event()
         ways.hosting.partitions.on_led(self._on_led)
 
@@ -119,10 +119,10 @@ class Coordinators:
         return self._built.get()
 
     def _build(self) -> Built:
-        ground, ways = self._ground, self._ways
-        made = coordination.build_coordination(ground, ways.watch, ways.channel, ways.hosting)
-        share_ways = sharing.ShareWays(made.groups, made.transacting.links, ways.create)
-        shared = sharing.build_sharing(ground, ways.watch, ways.hosting, share_ways)
+        context, ways = self._context, self._ways
+        made = coordination.build_coordination(context, ways.watch, ways.channel, ways.hosting)
+        share_ways = sharing.ShareDependencies(made.groups, made.transacting.links, ways.create)
+        shared = sharing.build_sharing(context, ways.watch, ways.hosting, share_ways)
         self._wanted.set()
         return Built(made, shared)
 
@@ -155,7 +155,7 @@ class Coordinators:
 
     def group_page(self, rest: str) -> Page:
         """Return a page below /groups/."""
-        now = self._ground.ports.clock.now()
+        now = self._context.ports.clock.now()
         return group_pages.group_page(self.get().coordination.groups, self._ways.image, now, rest)
 
     # -- routes ----------------------------------------------------------------

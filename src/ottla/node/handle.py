@@ -20,7 +20,7 @@ from ottla.config.listeners import Listener
 from ottla.config.settings import Loaded, load
 from ottla.metadata.cluster import Endpoint
 from ottla.metadata.image import Image
-from ottla.node.build import Ground, NodeParts, build_node
+from ottla.node.build import NodeContext, NodeParts, build_node
 from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.directories import all_directories
 from ottla.node.dynamic_config import DynamicConfig
@@ -93,8 +93,8 @@ class Node:
         ports = system_ports(tcp_settings(loaded), given)
         return await start_node(loaded, ports)
 
-    def __init__(self, ground: Ground, parts: NodeParts, running: Running) -> None:
-        self._ground = ground
+    def __init__(self, context: NodeContext, parts: NodeParts, running: Running) -> None:
+        self._context = context
         self._parts = parts
         self._running = running
         self._closing: asyncio.Lock = asyncio.Lock()
@@ -105,15 +105,15 @@ class Node:
     @property
     def node_id(self) -> NodeId:
         """This node's id."""
-        return self._ground.node_id
+        return self._context.node_id
 
     @property
     def listen_addr(self) -> Address | None:
         """Where clients reach it: the inter-broker listener, else the first; None if no broker."""
-        clients = [each for each in self._ground.loaded.listeners.all if not each.is_controller]
-        wanted = self._ground.loaded.listeners.inter_broker
+        clients = [each for each in self._context.loaded.listeners.all if not each.is_controller]
+        wanted = self._context.loaded.listeners.inter_broker
         chosen = next((each for each in clients if each.name == wanted), next(iter(clients), None))
-        return None if chosen is None else self._ground.bound.address(chosen)
+        return None if chosen is None else self._context.bound.address(chosen)
 
     @property
     def controller_addr(self) -> Address | None:
@@ -121,8 +121,8 @@ class Node:
         return self._first_address(lambda listener: listener.is_controller)
 
     def _first_address(self, wanted: Callable[[Listener], bool]) -> Address | None:
-        found = next(filter(wanted, self._ground.loaded.listeners.all), None)
-        return None if found is None else self._ground.bound.address(found)
+        found = next(filter(wanted, self._context.loaded.listeners.all), None)
+        return None if found is None else self._context.bound.address(found)
 
     @property
     def metrics_addr(self) -> Address | None:
@@ -209,7 +209,7 @@ class Node:
             NotLeader: this node does not lead the quorum. MembershipRefused: by its leader.
         """
         have = self.describe_quorum().voters
-        cluster_id = self._ground.cluster_id
+        cluster_id = self._context.cluster_id
         changes: list[AddVoterRequest | RemoveVoterRequest] = [
             AddVoterRequest(cluster_id, voter.key, voter.endpoints)
             for voter in wanted
@@ -303,7 +303,7 @@ class Node:
                 await self._running.stop()
             finally:
                 epoch = -1 if self._parts.lifecycle is None else self._parts.lifecycle.epoch
-                await _close(self._ground, self._parts, epoch)
+                await _close(self._context, self._parts, epoch)
 
     async def wait_stopped(self) -> None:
         """Return when the node has stopped; raise what it failed of."""
@@ -333,10 +333,10 @@ async def start_node(
     ports = ports or system_ports(tcp_settings(loaded))
     # Made here once: all that expires on this node goes by the same trusted time.
     ports = msgspec.structs.replace(ports, clock=TrustedClock.of(ports.clock))
-    ground = await _prepare(loaded, ports, repair)
+    context = await _prepare(loaded, ports, repair)
     parts: NodeParts | None = None
     try:
-        parts = build_node(ground)
+        parts = build_node(context)
         try:
             async with asyncio.timeout(start_s_max) as limit:
                 running = await start(services_of(parts))
@@ -347,13 +347,13 @@ async def start_node(
             reason = "no leader elected" if leader is None else f"node {leader} leads"
             raise StartFailed(f"not up within {start_s_max} s: {reason}") from None
     except BaseException:
-        await _close(ground, parts, -1)
+        await _close(context, parts, -1)
         raise
-    log.info("node started node_id=%d cluster_id=%s", ground.node_id, ground.cluster_id)
-    return Node(ground, parts, running)
+    log.info("node started node_id=%d cluster_id=%s", context.node_id, context.cluster_id)
+    return Node(context, parts, running)
 
 
-async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> Ground:
+async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> NodeContext:
     """Lock the directories and bind the listeners; on failure neither is held."""
     world = World(ports.disk, ports.clock, ports.random)
     paths = all_directories(loaded.broker)
@@ -372,7 +372,7 @@ async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> Ground:
     except BaseException:
         _close_directories(opened.online, -1)
         raise
-    return Ground(
+    return NodeContext(
         loaded=loaded,
         ports=ports,
         directories=opened.online,
@@ -384,26 +384,26 @@ async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> Ground:
     )
 
 
-async def _close(ground: Ground, parts: NodeParts | None, broker_epoch: int) -> None:
+async def _close(context: NodeContext, parts: NodeParts | None, broker_epoch: int) -> None:
     if parts is not None:
         await parts.channel.close()
-        _close_quorum(ground, parts)
+        _close_quorum(context, parts)
         if parts.hosting is not None:
             await parts.hosting.host.close()
-    ground.bound.close()
-    close_committer = getattr(ground.committer, "close", None)
+    context.bound.close()
+    close_committer = getattr(context.committer, "close", None)
     if close_committer is not None:
         await close_committer()
-    _close_directories(ground.directories, broker_epoch)
+    _close_directories(context.directories, broker_epoch)
 
 
-def _close_quorum(ground: Ground, parts: NodeParts) -> None:
+def _close_quorum(context: NodeContext, parts: NodeParts) -> None:
     """Close the metadata log; if it failed so has its directory, which then is not called clean."""
     try:
         parts.quorum.log.close()
     except StorageFailed as error:
         log.warning("metadata log not closed cleanly: %s", error)
-        ground.metadata_directory.fail(error.reason)
+        context.metadata_directory.fail(error.reason)
 
 
 def _close_directories(directories: list[LogDirectory], broker_epoch: int) -> None:

@@ -29,7 +29,7 @@ from ottla.runtime.ports import Committer
 from ottla.runtime.supervisor import Service
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 FETCHER_ID: Final = "broker-{}-fetcher"
 
@@ -62,21 +62,21 @@ class Hosting(msgspec.Struct, frozen=True):
 
 
 def build_hosting(
-    ground: "Ground", lifecycle: BrokerLifecycle, channel: ControllerChannel
+    context: "NodeContext", lifecycle: BrokerLifecycle, channel: ControllerChannel
 ) -> Hosting:
     """Put it together; nothing is opened yet."""
-    config = ground.loaded.broker
+    config = context.loaded.broker
     settings = HostSettings(
-        node_id=ground.node_id,
-        static=ground.loaded.static,
+        node_id=context.node_id,
+        static=context.loaded.static,
         lag_ms_max=config.replica_lag_time_max_ms,
-        has_offline_directories=bool(ground.offline_paths),
+        has_offline_directories=bool(context.offline_paths),
     )
-    host = Host(settings, ground.log_directories, _ports(ground), lambda: lifecycle.epoch)
+    host = Host(settings, context.log_directories, _ports(context), lambda: lifecycle.epoch)
     host.on_failure(lambda _: lifecycle.report_soon())
     isr, reports = IsrChanges(host, channel), DirectoryReports(host, channel)
-    host.isr, host.reports, host.events = isr, reports, ground.meters.topics
-    dial = broker_dial(ground, lambda: host.image, FETCHER_ID.format(ground.node_id))
+    host.isr, host.reports, host.events = isr, reports, context.meters.topics
+    dial = broker_dial(context, lambda: host.image, FETCHER_ID.format(context.node_id))
     fetchers = Fetchers(host, dial, _fetch_settings(config))
     replicas = Replicas(host, fetchers)
     upkeep = Upkeep(host, replicas)
@@ -155,12 +155,14 @@ def _fetch_settings(config: BrokerConfig) -> FetchSettings:
     )
 
 
-def _ports(ground: "Ground") -> HostPorts:
-    ports = ground.ports
+def _ports(context: "NodeContext") -> HostPorts:
+    ports = context.ports
 
     def committer(path: str) -> Committer:
         # One thread per directory: the metadata log may share one with partitions.
-        return ground.committer if path == ground.metadata_directory.path else ports.committer(path)
+        return (
+            context.committer if path == context.metadata_directory.path else ports.committer(path)
+        )
 
     return HostPorts(ports.clock, ports.disk, ports.random, committer, ports.worker)
 

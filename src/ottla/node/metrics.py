@@ -42,7 +42,7 @@ from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 # Kafka's BrokerState, as far as it is told apart here.
 _STARTING: Final = 1
@@ -174,7 +174,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
 
 
 def build_metrics(
-    ground: "Ground",
+    context: "NodeContext",
     meters: Meters,
     view: NodeView,
     group_page: Callable[[str], Page] | None,
@@ -183,10 +183,10 @@ def build_metrics(
 
     ``group_page`` is what is below /groups/, None of a node that is no broker.
     """
-    text = ground.loaded.broker.ottla_metrics_listener
+    text = context.loaded.broker.ottla_metrics_listener
     if text is None:
         return None
     at = parse_host_port(text)
     pages = NodeMetrics(meters, view).pages()
     trees = {} if group_page is None else {"/groups/": group_page}
-    return HttpService(ground.ports.network, Address(at.host, at.port), pages, trees=trees)
+    return HttpService(context.ports.network, Address(at.host, at.port), pages, trees=trees)

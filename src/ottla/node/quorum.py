@@ -20,14 +20,14 @@ from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
 from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.repair import RejoinMark, repair_log
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
     from ottla.raft import auto_join
 else:
-    auto_join = LateModule("ottla.raft.auto_join")
+    auto_join = LazyModule("ottla.raft.auto_join")
 
 
 class NodeQuorum(msgspec.Struct, frozen=True):
@@ -74,13 +74,13 @@ class NodeQuorum(msgspec.Struct, frozen=True):
         return self.driver.describe().voters.ids
 
 
-def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
+def build_quorum(context: "NodeContext", listener: MetadataListener) -> NodeQuorum:
     """Open the log and make the replica. Raises as `build_node`."""
-    config, ports = ground.loaded.broker, ground.ports
-    directory = ground.metadata_directory
-    own = ReplicaKey(ground.node_id, directory.directory_id)
+    config, ports = context.loaded.broker, context.ports
+    directory = context.metadata_directory
+    own = ReplicaKey(context.node_id, directory.directory_id)
     static, mark = static_voters(config, own), RejoinMark(ports.disk, directory.path)
-    repair_log(ports.disk, directory.path, ground.repair, static, ground.node_id)
+    repair_log(ports.disk, directory.path, context.repair, static, context.node_id)
     log = MetadataLog.open(
         ports.disk,
         directory.path,
@@ -90,11 +90,11 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
     )
     settings = raft_settings(
         config,
-        ground.cluster_id,
+        context.cluster_id,
         directory.directory_id,
         tuple(
             Endpoint(at.name, at.host, at.port)
-            for at in endpoints_of(ground.loaded, ground.bound, is_controller=True)
+            for at in endpoints_of(context.loaded, context.bound, is_controller=True)
         ),
     )
     settings = msgspec.structs.replace(settings, is_rejoining=mark.is_set)
@@ -102,11 +102,11 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
         RaftParts(
             settings=settings,
             log=log,
-            state=QuorumStateFile(ports.disk, _log_path(ground), settings.key),
-            committer=ground.committer,
+            state=QuorumStateFile(ports.disk, _log_path(context), settings.key),
+            committer=context.committer,
             peers=WirePeers(
                 ports.network,
-                f"ottla-quorum-{ground.node_id}",
+                f"ottla-quorum-{context.node_id}",
                 config.controller_quorum_request_timeout_ms,
             ),
             clock=ports.clock,
@@ -120,23 +120,23 @@ def build_quorum(ground: "Ground", listener: MetadataListener) -> NodeQuorum:
     return NodeQuorum(driver, log, settings)
 
 
-def build_auto_join(ground: "Ground", quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
+def build_auto_join(context: "NodeContext", quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
     """Return who adds this controller to the voters; None where it is not to add itself."""
-    config = ground.loaded.broker
-    if not config.controller_quorum_auto_join_enable or not ground.has_role("controller"):
+    config = context.loaded.broker
+    if not config.controller_quorum_auto_join_enable or not context.has_role("controller"):
         return None
     servers = map(parse_host_port, config.controller_quorum_bootstrap_servers)
     return auto_join.AutoJoin(
         quorum.settings,
         quorum.driver,
-        auto_join.JoinMark(ground.ports.disk, _log_path(ground), quorum.settings),
-        ground.ports.network,
+        auto_join.JoinMark(context.ports.disk, _log_path(context), quorum.settings),
+        context.ports.network,
         [Address(server.host, server.port) for server in servers],
     )
 
 
-def _log_path(ground: "Ground") -> str:
-    return f"{ground.metadata_directory.path}/{DIRECTORY_NAME}"
+def _log_path(context: "NodeContext") -> str:
+    return f"{context.metadata_directory.path}/{DIRECTORY_NAME}"
 
 
 def voter_address(loaded: Loaded, node_id: int) -> Address | None:

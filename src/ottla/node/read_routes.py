@@ -12,22 +12,22 @@ from ottla.metadata.watch import ImageWatch
 from ottla.node.directories import log_directories
 from ottla.node.hosting import Hosting
 from ottla.protocol.api_keys import ApiKey
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ottla.api import list_offsets, log_dirs, offset_for_leader_epoch
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 else:
-    list_offsets = LateModule("ottla.api.list_offsets")
-    log_dirs = LateModule("ottla.api.log_dirs")
-    offset_for_leader_epoch = LateModule("ottla.api.offset_for_leader_epoch")
+    list_offsets = LazyModule("ottla.api.list_offsets")
+    log_dirs = LazyModule("ottla.api.log_dirs")
+    offset_for_leader_epoch = LazyModule("ottla.api.offset_for_leader_epoch")
 
 DESCRIBE_LOG_DIRS: Final = Promise(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
 
 
-def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[Route, ...]:
+def read_routes(context: "NodeContext", watch: ImageWatch, hosting: Hosting) -> tuple[Route, ...]:
     """Return their routes. All listeners of a broker share the fetch sessions."""
-    config, ports = ground.loaded.broker, ground.ports
+    config, ports = context.loaded.broker, context.ports
     partitions = hosting.partitions
     sources = ReadSources(
         partitions,
@@ -41,7 +41,7 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
     )
     return (
         *FetchHandlers(
-            sources, sessions, ports.clock, config.fetch_max_bytes, ground.meters.topics
+            sources, sessions, ports.clock, config.fetch_max_bytes, context.meters.topics
         ).routes(),
         *late_routes(
             lambda: list_offsets.ListOffsetsHandlers(partitions).routes(), ApiKey.LIST_OFFSETS
@@ -52,7 +52,7 @@ def read_routes(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> tuple[
         ),
         *late_routes(
             lambda: log_dirs.LogDirsHandler(
-                log_directories(config), ground.log_directories, ports.disk
+                log_directories(config), context.log_directories, ports.disk
             ).routes(),
             DESCRIBE_LOG_DIRS,
         ),

@@ -11,19 +11,19 @@ from ottla.metadata.watch import ImageWatch
 from ottla.node.broker_dial import broker_dial
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 CLIENT_ID: Final = "controller-{}-recovery"
 
 
 def build_recovery(
-    ground: "Ground", watch: ImageWatch, controller: Controller, configs: ConfigContext
+    context: "NodeContext", watch: ImageWatch, controller: Controller, configs: ConfigContext
 ) -> UncleanRecovery:
     """Return what finds leaders for partitions that lost all complete replicas."""
-    dial = broker_dial(ground, lambda: watch.image, CLIENT_ID.format(ground.node_id))
+    dial = broker_dial(context, lambda: watch.image, CLIENT_ID.format(context.node_id))
     return UncleanRecovery(
         controller,
         LogPolls(dial).ask,
         settings_of(configs),
-        ground.loaded.broker.unclean_leader_election_interval_ms,
+        context.loaded.broker.unclean_leader_election_interval_ms,
     )

@@ -45,7 +45,7 @@ from ottla.sharing.service import SharePartitions, ShareParts
 from ottla.sharing.sessions import Sessions
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 NOBODY = -1
 
@@ -70,7 +70,7 @@ class Sharing(msgspec.Struct, frozen=True):
         )
 
 
-class ShareWays(msgspec.Struct, frozen=True):
+class ShareDependencies(msgspec.Struct, frozen=True):
     """What share groups need of the other coordinators."""
 
     groups: GroupCoordinator
@@ -79,13 +79,13 @@ class ShareWays(msgspec.Struct, frozen=True):
 
 
 def build_sharing(
-    ground: "Ground", watch: ImageWatch, hosting: Hosting, ways: ShareWays
+    context: "NodeContext", watch: ImageWatch, hosting: Hosting, ways: ShareDependencies
 ) -> Sharing:
     """Put it together; nothing is loaded before a partition is led here."""
-    config, partitions, clock = ground.loaded.broker, hosting.partitions, ground.ports.clock
-    coordinator = _coordinator(ground, watch, hosting)
+    config, partitions, clock = context.loaded.broker, hosting.partitions, context.ports.clock
+    coordinator = _coordinator(context, watch, hosting)
     persister = SharePersister(
-        int(ground.node_id), coordinator, ways.links, _leader_of(watch), ways.create
+        int(context.node_id), coordinator, ways.links, _leader_of(watch), ways.create
     )
     led = SharePartitions(
         ShareParts(
@@ -113,7 +113,7 @@ def build_sharing(
     handlers = ShareHandlers(
         ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
     )
-    ground.departures.tell(handlers.on_gone)
+    context.departures.tell(handlers.on_gone)
     ways.groups.before_delete.append(shares.delete_state)
     return Sharing(
         handlers,
@@ -121,7 +121,7 @@ def build_sharing(
         ShareStateHandlers(coordinator),
         ShareOffsetHandlers(
             shares,
-            LeadersEnds(int(ground.node_id), partitions, ways.links),
+            LeadersEnds(int(context.node_id), partitions, ways.links),
             lambda: watch.image,
         ),
         (coordinator.runtime, led, _pruning(config, hosting, coordinator)),
@@ -150,8 +150,8 @@ def share_settings(config: BrokerConfig) -> ShareSettings:
     )
 
 
-def _coordinator(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> ShareCoordinator:
-    config, partitions = ground.loaded.broker, hosting.partitions
+def _coordinator(context: "NodeContext", watch: ImageWatch, hosting: Hosting) -> ShareCoordinator:
+    config, partitions = context.loaded.broker, hosting.partitions
 
     def is_known(topic_id: Uuid, index: int) -> bool:
         topic = watch.image.topics.by_id.get(topic_id)
@@ -169,7 +169,7 @@ def _coordinator(ground: "Ground", watch: ImageWatch, hosting: Hosting) -> Share
             log_opener(partitions, SHARE_GROUP_STATE),
             lambda index: ShareStateMachine(settings),
             ShardSettings(
-                ground.ports.clock,
+                context.ports.clock,
                 decode_share_state_record,
                 write_timeout_ms=config.share_coordinator_write_timeout_ms,
                 compression=Compression(config.share_coordinator_state_topic_compression_codec),

@@ -39,7 +39,7 @@ from ottla.protocol.types import TopicPartition
 from ottla.runtime.supervisor import Service
 
 if TYPE_CHECKING:
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 
 CLIENT_ID: Final = "broker-{}-txn"
 
@@ -80,17 +80,17 @@ class Waker:
 
 
 def build_transacting(
-    ground: "Ground",
+    context: "NodeContext",
     watch: ImageWatch,
     channel: ControllerChannel,
     hosting: Hosting,
     groups: GroupCoordinator,
 ) -> Transacting:
     """Put it together; nothing is loaded before a partition is led here."""
-    config, partitions = ground.loaded.broker, hosting.partitions
-    ids = ProducerIds(channel, ground.node_id, lambda: hosting.host.broker_epoch)
+    config, partitions = context.loaded.broker, hosting.partitions
+    ids = ProducerIds(channel, context.node_id, lambda: hosting.host.broker_epoch)
     waker = Waker()
-    runtime = _runtime(ground, watch, hosting, waker)
+    runtime = _runtime(context, watch, hosting, waker)
     follow_leaderships(partitions, runtime)
 
     def partition_count() -> int:
@@ -100,7 +100,7 @@ def build_transacting(
         )
 
     coordinator = TransactionCoordinator(runtime, ids, partition_count)
-    dial = broker_dial(ground, lambda: watch.image, CLIENT_ID.format(ground.node_id))
+    dial = broker_dial(context, lambda: watch.image, CLIENT_ID.format(context.node_id))
     links = BrokerLinks(dial, config.request_timeout_ms)
 
     def end_group_transaction(index: int, ending: Ending) -> Written:
@@ -108,20 +108,20 @@ def build_transacting(
         return done if isinstance(done, asyncio.Future) else None
 
     writer = MarkerWriter(
-        partitions, ground.ports.clock, end_group_transaction, config.request_timeout_ms
+        partitions, context.ports.clock, end_group_transaction, config.request_timeout_ms
     )
-    markers = Markers(runtime, _leader_of(watch), MarkerSender(int(ground.node_id), writer, links))
+    markers = Markers(runtime, _leader_of(watch), MarkerSender(int(context.node_id), writer, links))
     waker.wake = markers.wake
     verification = Verification(
-        _verification_settings(ground), coordinator, links, partitions, lambda: watch.image
+        _verification_settings(context), coordinator, links, partitions, lambda: watch.image
     )
     return Transacting(ids, coordinator, verification, writer, links, (links, markers, runtime))
 
 
 def _runtime(
-    ground: "Ground", watch: ImageWatch, hosting: Hosting, waker: Waker
+    context: "NodeContext", watch: ImageWatch, hosting: Hosting, waker: Waker
 ) -> CoordinatorRuntime[TransactionMachine]:
-    config = ground.loaded.broker
+    config = context.loaded.broker
 
     def server_version() -> int:
         return finalized_version(watch.image)
@@ -141,7 +141,7 @@ def _runtime(
             log_opener(hosting.partitions, TRANSACTION_STATE),
             lambda index: TransactionMachine(settings, waker, late_ends),
             ShardSettings(
-                ground.ports.clock,
+                context.ports.clock,
                 decode_transaction_record,
                 write_timeout_ms=config.request_timeout_ms,
             ),
@@ -154,8 +154,8 @@ def finalized_version(image: Image) -> int:
     return image.features.level(TRANSACTION_VERSION)
 
 
-def _verification_settings(ground: "Ground") -> VerificationSettings:
-    config, dynamic = ground.loaded.broker, ground.dynamic
+def _verification_settings(context: "NodeContext") -> VerificationSettings:
+    config, dynamic = context.loaded.broker, context.dynamic
     return VerificationSettings(
         config.node_id,
         lambda: dynamic.current.transaction_partition_verification_enable,

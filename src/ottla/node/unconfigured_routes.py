@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import Route
 from ottla.protocol.api_keys import ApiKey
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ottla.api import unconfigured
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 else:
-    unconfigured = LateModule("ottla.api.unconfigured")
+    unconfigured = LazyModule("ottla.api.unconfigured")
 
 
 def sasl_routes() -> tuple[Route, ...]:
@@ -23,7 +23,7 @@ def sasl_routes() -> tuple[Route, ...]:
     )
 
 
-def unconfigured_routes(ground: "Ground") -> tuple[Route, ...]:
+def unconfigured_routes(context: "NodeContext") -> tuple[Route, ...]:
     """Return the routes of all of them, for a client listener."""
     return (
         *sasl_routes(),
@@ -36,7 +36,7 @@ def unconfigured_routes(ground: "Ground") -> tuple[Route, ...]:
         ),
         *late_routes(
             lambda: unconfigured.TelemetryHandlers(
-                ground.ports.random, ground.loaded.broker.telemetry_max_bytes
+                context.ports.random, context.loaded.broker.telemetry_max_bytes
             ).routes(),
             Promise(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, is_advertised=False),
             Promise(ApiKey.PUSH_TELEMETRY, is_advertised=False),

@@ -9,19 +9,19 @@ from ottla.api.routes import Route
 from ottla.metadata.watch import ImageWatch
 from ottla.node.hosting import Hosting
 from ottla.protocol.api_keys import ApiKey
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.worker import ThreadWorker
 
 if TYPE_CHECKING:
     from ottla.api import delete_records, describe_producers
-    from ottla.node.build import Ground
+    from ottla.node.build import NodeContext
 else:
-    delete_records = LateModule("ottla.api.delete_records")
-    describe_producers = LateModule("ottla.api.describe_producers")
+    delete_records = LazyModule("ottla.api.delete_records")
+    describe_producers = LazyModule("ottla.api.describe_producers")
 
 
 def write_routes(
-    ground: "Ground", watch: ImageWatch, hosting: Hosting, verifier: TransactionVerifier
+    context: "NodeContext", watch: ImageWatch, hosting: Hosting, verifier: TransactionVerifier
 ) -> tuple[Route, ...]:
     """Return their routes."""
     partitions = hosting.partitions
@@ -29,9 +29,9 @@ def write_routes(
         *ProduceHandler(
             partitions,
             lambda: watch.image,
-            ground.ports.clock,
+            context.ports.clock,
             verifier=verifier,
-            events=ground.meters.topics,
+            events=context.meters.topics,
             worker=ThreadWorker("produce"),
         ).routes(),
         *late_routes(

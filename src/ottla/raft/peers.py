@@ -19,14 +19,14 @@ from ottla.protocol.faults import Fault
 from ottla.protocol.schema import Message
 from ottla.raft.core.messages import Reply, Request
 from ottla.raft.core.voters import Endpoint
-from ottla.runtime.late import LateModule
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Network
 
 if TYPE_CHECKING:
     from ottla.raft import wire
 else:
     # The only voter of a quorum speaks to nobody.
-    wire = LateModule("ottla.raft.wire")
+    wire = LazyModule("ottla.raft.wire")
 
 log = logging.getLogger(__name__)
 

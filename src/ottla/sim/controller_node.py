@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.api.controller_handlers import controller_handlers
-from ottla.api.controller_table import Desk
+from ottla.api.controller_table import ControllerContext
 from ottla.api.envelope import EnvelopeHandler
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
@@ -170,14 +170,14 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
                 [images, recovery], [controller.on_role], [controller.on_applied], snapshotter
             )
         )
-        desk = Desk(
+        decisions = ControllerContext(
             cluster_id=CLUSTER,
             settings=settings,
             voter_ids=quorum.voter_ids,
             liveness=liveness,
             random=ports.random,
         )
-        server = make_server(ports, machine, quorum, desk, (controller, recovery))
+        server = make_server(ports, machine, quorum, decisions, (controller, recovery))
         services: list[Service] = [quorum.driver, controller, recovery, snapshotter, server]
         await supervise(services, asyncio.Event())
     except (OSError, StorageFailed):
@@ -197,7 +197,7 @@ def make_server(
     ports: Ports,
     machine: Machine,
     quorum: NodeQuorum,
-    desk: Desk,
+    decisions: ControllerContext,
     deciding: tuple[Controller, UncleanRecovery],
 ) -> Server:
     """Return the controller listener, with the handlers of the quorum and of the controller."""
@@ -205,7 +205,7 @@ def make_server(
     found: list[Routes] = []
     routes = (
         *RaftHandlers(quorum.driver, CONTROLLER).routes(),
-        *controller_handlers(controller, quorum, desk, recovery).routes(),
+        *controller_handlers(controller, quorum, decisions, recovery).routes(),
         EnvelopeHandler(lambda: found[0]).route(),
     )
     found.append(Routes(Listener.CONTROLLER, routes))

@@ -18,7 +18,7 @@ from ottla.node.formatting import format_node
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
-from ottla.runtime.late import Late, LateModule
+from ottla.runtime.lazy import Lazy, LazyModule
 from ottla.runtime.randomness import SystemRandom
 
 SRC = Path(__file__).parents[2] / "src" / "ottla"
@@ -29,7 +29,7 @@ SRC = Path(__file__).parents[2] / "src" / "ottla"
 def test_a_late_module_is_loaded_by_its_first_use() -> None:
     name = "ottla.cli.escaping"
     sys.modules.pop(name, None)
-    late = LateModule(name)
+    late = LazyModule(name)
     assert name not in sys.modules
     assert late.escape("a\x1b") != "a\x1b"
     assert late.escape is sys.modules[name].escape
@@ -44,7 +44,7 @@ def _late_names(tree: ast.AST) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id == "LateModule"
+        and node.func.id == "LazyModule"
         and isinstance(node.args[0], ast.Constant)
     }
 
@@ -86,7 +86,7 @@ def test_every_late_module_exists_is_typed_and_is_warmed_up(path: Path) -> None:
 
 def test_a_late_value_is_made_once() -> None:
     made: list[int] = []
-    late = Late(lambda: made.append(1) or len(made))
+    late = Lazy(lambda: made.append(1) or len(made))
     assert not late.is_made
     assert [late.get(), late.get()] == [1, 1]
     assert late.is_made and made == [1]
@@ -101,7 +101,7 @@ def test_a_late_value_that_fails_is_not_made() -> None:
             raise answer
         return answer
 
-    late = Late(make)
+    late = Lazy(make)
     with pytest.raises(ValueError, match="no"):
         late.get()
     assert not late.is_made

@@ -7,7 +7,7 @@ it were imported:
     if TYPE_CHECKING:
         from ottla.controller import acls
     else:
-        acls = LateModule("ottla.controller.acls")
+        acls = LazyModule("ottla.controller.acls")
 
 Whatever is late takes its time on first use. A process that serves loads it before that, in
 slices, once it is up (`ottla.cli.warming`).
@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 Made = TypeVar("Made")
 
 
-class LateModule:
+class LazyModule:
     """Stands for a module, and loads it when something of it is asked for."""
 
     def __init__(self, name: str) -> None:
@@ -33,7 +33,7 @@ class LateModule:
         return found
 
 
-class Late(Generic[Made]):
+class Lazy(Generic[Made]):
     """A value that is made when it is first asked for, once."""
 
     def __init__(self, make: Callable[[], Made]) -> None:

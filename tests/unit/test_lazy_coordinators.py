@@ -14,7 +14,7 @@ from ottla.api.routes import Route
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
 from ottla.node import coordinators
-from ottla.node.coordinators import Coordinators, CoordinatorWays
+from ottla.node.coordinators import CoordinatorDependencies, Coordinators
 from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.api_keys import ApiKey
 
@@ -79,11 +79,11 @@ class World:
         hosting: Any = SimpleNamespace(partitions=self.broker.partitions)
         watch: Any = SimpleNamespace(image=EMPTY)
         channel: Any = None
-        ground: Any = None
-        ways = CoordinatorWays(watch, channel, hosting, create=lambda topic: None)
-        self.late = Coordinators(ground, ways)
+        context: Any = None
+        ways = CoordinatorDependencies(watch, channel, hosting, create=lambda topic: None)
+        self.late = Coordinators(context, ways)
 
-    ShareWays = staticmethod(lambda *parts: parts)
+    ShareDependencies = staticmethod(lambda *parts: parts)
 
     def build_coordination(self, *parts: object) -> object:
         self.journal.append("made")
