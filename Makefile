@@ -53,7 +53,7 @@ gen: setup ## write the generated modules anew
 	$(BIN)/ruff format -q src
 
 sim: setup ## make sim SEED=n replays one world; without SEED, many
-	$(BIN)/python -m ottla.sim $(if $(SEED),--seed $(SEED),)
+	$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),)
 
 nemesis: setup ## real processes killed, paused and cut off under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b
 	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))

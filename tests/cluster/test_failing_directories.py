@@ -49,8 +49,8 @@ from ottla.protocol.records.writer import build_batch
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
-from ottla.sim.committer import SimCommitter
-from ottla.sim.disk import SimDisk
+from simulation.committer import SimCommitter
+from simulation.disk import SimDisk
 
 pytestmark = pytest.mark.timeout(90)
 COUNT = 4

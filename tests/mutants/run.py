@@ -21,6 +21,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+# The trees that a mutant may change.
+BREAKABLE = ("src", "simulation")
 SECONDS_MAX = 300
 # pytest: 1 is "tests failed". Anything else (no tests, usage, crash) proves nothing.
 TESTS_FAILED = 1
@@ -65,15 +67,20 @@ def outcome(mutant: Mutant) -> str | None:
     if problem := problem_with(mutant):
         return problem
     with tempfile.TemporaryDirectory(prefix="mutant-") as temporary:
-        copy = Path(temporary) / "src"
-        shutil.copytree(
-            ROOT / "src", copy, ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
-        )
-        target = Path(temporary) / mutant.file
+        copy = Path(temporary)
+        for tree in BREAKABLE:
+            shutil.copytree(
+                ROOT / tree,
+                copy / tree,
+                ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info"),
+            )
+        target = copy / mutant.file
         target.write_text(target.read_text().replace(mutant.find, mutant.replace))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        # -P: without it the unbroken `simulation` of the working directory would be imported.
+        command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         command += ["-p", "no:randomly", f"--timeout={PER_TEST_SECONDS_MAX}", *mutant.tests.split()]
-        environment = dict(os.environ, PYTHONPATH=str(copy), PYTHONDONTWRITEBYTECODE="1")
+        path = os.pathsep.join(map(str, (copy / "src", copy, ROOT)))
+        environment = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
         environment["OTTLA_EXPECT"] = "plain"
         try:
             done = subprocess.run(

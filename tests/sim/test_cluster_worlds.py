@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.cluster import ClusterTorment
-from ottla.sim.runner import play
-from ottla.sim.world import World
+from simulation.cluster import ClusterTorment
+from simulation.runner import play
+from simulation.world import World
 
 BLOCK = 5
 FIRST, LAST = map(int, os.environ.get("CLUSTER_SEEDS", "0:200").split(":"))

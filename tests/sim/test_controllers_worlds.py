@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.controllers import ROUNDS, make_torment
-from ottla.sim.quorum import torment_quorum
-from ottla.sim.runner import play
-from ottla.sim.world import World
+from simulation.controllers import ROUNDS, make_torment
+from simulation.quorum import torment_quorum
+from simulation.runner import play
+from simulation.world import World
 
 BLOCK = 10
 FIRST, LAST = map(int, os.environ.get("CONTROLLERS_SEEDS", "0:300").split(":"))

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.coordinator_group_steps import BLOWS as GROUP_BLOWS
-from ottla.sim.coordinator_group_steps import KINDS, RebalanceSteps
-from ottla.sim.coordinator_txn_steps import BLOWS, STEPS, TransactionSteps
-from ottla.sim.runner import play
-from ottla.sim.share_consumer import DELIVERIES_MAX
-from ottla.sim.share_steps import BLOWS as SHARE_BLOWS
-from ottla.sim.share_steps import ShareSteps
-from ottla.sim.world import World
+from simulation.coordinator_group_steps import BLOWS as GROUP_BLOWS
+from simulation.coordinator_group_steps import KINDS, RebalanceSteps
+from simulation.coordinator_txn_steps import BLOWS, STEPS, TransactionSteps
+from simulation.runner import play
+from simulation.share_consumer import DELIVERIES_MAX
+from simulation.share_steps import BLOWS as SHARE_BLOWS
+from simulation.share_steps import ShareSteps
+from simulation.world import World
 
 # The seed says the version of transactions, and the kind of group.
 VERSION_2, VERSION_0 = 0, 1

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.sim.coordinator_watch import CoordinatorWatch
-from ottla.sim.coordinators import KINDS, CoordinatorTorment
-from ottla.sim.runner import play
-from ottla.sim.world import World
+from simulation.coordinator_watch import CoordinatorWatch
+from simulation.coordinators import KINDS, CoordinatorTorment
+from simulation.runner import play
+from simulation.world import World
 
 BLOCK = 4
 FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:5").split(":"))

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.cluster_directed import BelowMinimum, Joining
-from ottla.sim.world import World
+from simulation.cluster_directed import BelowMinimum, Joining
+from simulation.world import World
 
 SEEDS = range(4)
 

@@ -12,7 +12,7 @@ import pytest
 from ottla.client import connection
 from ottla.replication import arriving, intake
 from ottla.replication.arriving import ArrivingFetch
-from ottla.sim.runner import play
+from simulation.runner import play
 
 SEEDS = range(6)
 

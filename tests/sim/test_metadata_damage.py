@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.metadata_damage import MetadataDamage
-from ottla.sim.world import World
+from simulation.metadata_damage import MetadataDamage
+from simulation.world import World
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from ottla.protocol.messages.alter_client_quotas import (
     RequestEntryData,
 )
 from ottla.runtime.ports import Address
-from ottla.sim.world import Ports, World
+from simulation.world import Ports, World
 
 SEEDS = range(6)
 NODES = (1, 2, 3)

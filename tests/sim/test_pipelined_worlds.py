@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.sim.coordinator_pipeline import PipelinedScenario
-from ottla.sim.coordinator_watch import CoordinatorWatch
-from ottla.sim.world import World
+from simulation.coordinator_pipeline import PipelinedScenario
+from simulation.coordinator_watch import CoordinatorWatch
+from simulation.world import World
 
 FIRST, LAST = map(int, os.environ.get("PIPELINED_SEEDS", "0:3").split(":"))
 

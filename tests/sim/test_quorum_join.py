@@ -18,7 +18,7 @@ from ottla.raft.snapshots import write_initial_snapshot
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import supervise
 from ottla.server.listener import ListenerSpec, Server
-from ottla.sim.quorum_node import (
+from simulation.quorum_node import (
     CLUSTER,
     CONTROLLER,
     FEATURES,
@@ -30,8 +30,8 @@ from ottla.sim.quorum_node import (
     endpoint,
     make_driver,
 )
-from ottla.sim.quorum_watch import QuorumWatch
-from ottla.sim.world import Main, Ports, World
+from simulation.quorum_watch import QuorumWatch
+from simulation.world import Main, Ports, World
 
 METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.quorum import QuorumTorment, make_machines, torment_quorum
-from ottla.sim.quorum_watch import QuorumWatch
-from ottla.sim.runner import play
-from ottla.sim.world import World
+from simulation.quorum import QuorumTorment, make_machines, torment_quorum
+from simulation.quorum_watch import QuorumWatch
+from simulation.runner import play
+from simulation.world import World
 
 BLOCK = 20
 FIRST, LAST = map(int, os.environ.get("QUORUM_SEEDS", "0:40").split(":"))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.cluster_rot import BitRot
-from ottla.sim.world import World
+from simulation.cluster_rot import BitRot
+from simulation.world import World
 
 FIRST, LAST = map(int, os.environ.get("ROT_SEEDS", "0:6").split(":"))
 

@@ -6,9 +6,9 @@ import pytest
 
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.ports import OpenMode
-from ottla.sim.committer import SimCommitter
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run_simulated
+from simulation.committer import SimCommitter
+from simulation.disk import SimDisk
+from simulation.loop import run_simulated
 
 
 def test_commits_that_arrive_during_a_round_share_the_next() -> None:

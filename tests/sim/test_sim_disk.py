@@ -8,8 +8,8 @@ import pytest
 from ottla.protocol.types import Millis
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import File, OpenMode
-from ottla.sim.disk import SimCrash, SimDisk
-from ottla.sim.platter import SECTOR_BYTES, Keep
+from simulation.disk import SimCrash, SimDisk
+from simulation.platter import SECTOR_BYTES, Keep
 
 SEEDS = range(60)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, OpenMode
-from ottla.sim.disk import SimDisk
+from simulation.disk import SimDisk
 
 # A small world, so that calls meet: two directories, two names, and one inside a file.
 PATHS = st.sampled_from(["", "/a", "/b", "/d", "/d/a", "/d/b", "/a/x"])

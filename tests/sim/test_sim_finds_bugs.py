@@ -9,14 +9,14 @@ import asyncio
 import pytest
 
 from ottla.runtime.ports import File
-from ottla.sim.__main__ import main
-from ottla.sim.append_service import AppendService
-from ottla.sim.journal_store import DIRECTORY, JournalStore
-from ottla.sim.ledger import InvariantBroken, Ledger
-from ottla.sim.log_store import LogStore
-from ottla.sim.runner import Outcome, play, play_scenario
-from ottla.sim.scenarios import SCENARIOS, STEPPED, ServiceMaker, serving, torment
-from ottla.sim.world import Ports, World
+from simulation.__main__ import main
+from simulation.append_service import AppendService
+from simulation.journal_store import DIRECTORY, JournalStore
+from simulation.ledger import InvariantBroken, Ledger
+from simulation.log_store import LogStore
+from simulation.runner import Outcome, play, play_scenario
+from simulation.scenarios import SCENARIOS, STEPPED, ServiceMaker, serving, torment
+from simulation.world import Ports, World
 
 SEEDS_MAX = 25
 # `make sim` plays hundreds; here only enough to see that the unbroken ones pass at all.

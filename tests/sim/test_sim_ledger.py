@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.sim.ledger import InvariantBroken, Ledger
+from simulation.ledger import InvariantBroken, Ledger
 
 
 def held(*values: bytes) -> Ledger:

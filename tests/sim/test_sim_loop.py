@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ottla.sim.clock import EPOCH_MS, SimClock
-from ottla.sim.loop import LIFE, Deadlock, Life, SimLoop, make_loop, run_simulated
+from simulation.clock import EPOCH_MS, SimClock
+from simulation.loop import LIFE, Deadlock, Life, SimLoop, make_loop, run_simulated
 
 
 def test_a_virtual_day_of_ticks_takes_next_to_no_wall_time() -> None:

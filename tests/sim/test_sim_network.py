@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from ottla.runtime.ports import Address
-from ottla.sim.journal import Journal
-from ottla.sim.loop import run_simulated
-from ottla.sim.network import FrameFaults, SimNetwork
+from simulation.journal import Journal
+from simulation.loop import run_simulated
+from simulation.network import FrameFaults, SimNetwork
 
 SERVER = Address("b", 9092)
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run_simulated
-from ottla.sim.objects import SimBucket, SimObjects
+from simulation.disk import SimDisk
+from simulation.loop import run_simulated
+from simulation.objects import SimBucket, SimObjects
 
 
 def simulate(scenario: Callable[[SimBucket, SimObjects], Awaitable[None]], seed: int = 0) -> None:

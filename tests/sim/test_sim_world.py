@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from ottla.runtime.ports import Address, OpenMode
-from ottla.sim.disk import SimCrash
-from ottla.sim.platter import Keep
-from ottla.sim.runner import play
-from ottla.sim.world import Ports, World
+from simulation.disk import SimCrash
+from simulation.platter import Keep
+from simulation.runner import play
+from simulation.world import Ports, World
 
 
 def direct(world: World, director: Callable[[], Coroutine[None, None, None]]) -> None:

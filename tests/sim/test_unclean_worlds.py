@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.cluster_unclean import UncleanTorment
-from ottla.sim.world import World
+from simulation.cluster_unclean import UncleanTorment
+from simulation.world import World
 
 FIRST, LAST = map(int, os.environ.get("UNCLEAN_SEEDS", "0:12").split(":"))
 

@@ -9,11 +9,11 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Millis, Offset
 from ottla.runtime.ports import Disk
-from ottla.sim.disk import SimDisk
 from ottla.storage.append import Appended
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import Remembered
+from simulation.disk import SimDisk
 
 DIRECTORY = "/data/orders-0"
 EPOCH = 1

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from ottla.protocol.types import LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from ottla.protocol.uuids import parse_uuid
 from ottla.runtime.atomic_file import replace_file
-from ottla.sim.disk import SimCrash, SimDisk
-from ottla.sim.random import SimRandom
 from ottla.storage import meta_properties, partition_metadata
 from ottla.storage.checkpoints import (
     CorruptCheckpoint,
@@ -28,6 +26,8 @@ from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
 from ottla.storage.partition_metadata import CorruptPartitionMetadata
 from ottla.storage.partition_names import DirectoryKind, PartitionDirectory, format_name, parse_name
+from simulation.disk import SimCrash, SimDisk
+from simulation.random import SimRandom
 
 DIRECTORY_ID = parse_uuid("AAAAAAAAAAEAAAAAAAAAAg")
 

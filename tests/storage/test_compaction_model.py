@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
-from ottla.sim.disk import SimCrash
 from ottla.storage.cleaner import Memory
 from ottla.storage.recovery import Remembered
+from simulation.disk import SimCrash
 
 pytestmark = pytest.mark.engine
 

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed
 from ottla.protocol.types import Millis, Offset, TopicPartition
-from ottla.sim.random import SimRandom
 from ottla.storage.cleaner import OffsetMapTooSmall
 from ottla.storage.log import Log
 from ottla.storage.log_cleaner import CleanerSettings, LogCleaner
 from ottla.storage.log_config import LogConfig
 from ottla.storage.upkeep import delete_old_segments, keep_up
+from simulation.random import SimRandom
 
 T0 = TopicPartition("t", 0)
 NOW = Millis(1_000_000)

@@ -26,12 +26,12 @@ from log_world import (
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimCrash, SimDisk
-from ottla.sim.platter import Keep
 from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import Remembered
+from simulation.disk import SimCrash, SimDisk
+from simulation.platter import Keep
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
 PREALLOCATED = LogConfig(segment_bytes=400, index_interval_bytes=100, preallocate=True)

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimDisk
 from ottla.storage import sparse_index
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.time_index import TimeIndex, TimestampOffset
 from ottla.storage.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
+from simulation.disk import SimDisk
 
 BASE = 5000
 

@@ -11,8 +11,6 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimCrash, SimDisk
-from ottla.sim.random import SimRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import (
@@ -25,6 +23,8 @@ from ottla.storage.log_dir import (
 from ottla.storage.log_dir_checkpoints import GONE_MAX
 from ottla.storage.meta_properties import MetaPropertiesRefused
 from ottla.storage.partition_names import DirectoryKind
+from simulation.disk import SimCrash, SimDisk
+from simulation.random import SimRandom
 
 NODE, CLUSTER = NodeId(1), "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC_ID = Uuid(bytes(range(16)))

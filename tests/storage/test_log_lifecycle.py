@@ -25,11 +25,11 @@ from log_world import (
 
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.writer import Producer
-from ottla.sim.disk import SimDisk
-from ottla.sim.platter import Keep
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import Remembered
+from simulation.disk import SimDisk
+from simulation.platter import Keep
 
 HOUR = 3_600_000
 

@@ -12,9 +12,9 @@ from log_world import DIRECTORY, NOW, HandClock, append, batch_of, contents, ope
 from ottla.protocol.faults import OffsetOutOfRange
 from ottla.protocol.records.batch import batches, is_crc_valid
 from ottla.protocol.records.writer import Producer
-from ottla.sim.disk import SimDisk
 from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import Remembered
+from simulation.disk import SimDisk
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=80)
 PREALLOCATED = LogConfig(segment_bytes=300, index_interval_bytes=80, preallocate=True)

@@ -24,11 +24,11 @@ from log_world import (
 
 from ottla.protocol.records.writer import Producer
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimCrash, SimDisk
-from ottla.sim.platter import Keep
 from ottla.storage.files import Kind, LogFiles, State
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import Segment
+from simulation.disk import SimCrash, SimDisk
+from simulation.platter import Keep
 
 ONE_SEGMENT = LogConfig(index_interval_bytes=100)
 

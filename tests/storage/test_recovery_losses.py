@@ -5,12 +5,12 @@ from test_recovery import ONE_SEGMENT, SIZE, path_of, put, stopped
 
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimDisk
 from ottla.storage.files import Kind, State, parse_name
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import Loss
 from ottla.storage.set_aside import FILES_MAX, is_set_aside, set_bytes_aside, set_file_aside
+from simulation.disk import SimDisk
 
 LOG = path_of(0, Kind.LOG)
 SEGMENTS = LogConfig(segment_bytes=4 * SIZE, index_interval_bytes=100)

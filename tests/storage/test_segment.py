@@ -8,10 +8,10 @@ from log_world import NOW, batch_of
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import read_header
 from ottla.runtime.ports import OpenMode
-from ottla.sim.disk import SimDisk
 from ottla.storage.files import Kind, LogFiles, State, file_name, parse_name
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import Segment
+from simulation.disk import SimDisk
 
 SPARSE = (Kind.OFFSET_INDEX, Kind.TIME_INDEX)
 BASE = 1000

@@ -42,10 +42,10 @@ from ottla.protocol.records.reader import read_records
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Address
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run_simulated
-from ottla.sim.network import SimNetwork
-from ottla.sim.random import SimRandom
+from simulation.clock import SimClock
+from simulation.loop import run_simulated
+from simulation.network import SimNetwork
+from simulation.random import SimRandom
 
 SERVED = {
     ApiKey.API_VERSIONS: (0, 4),

@@ -38,8 +38,8 @@ from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.request_memory import RequestMemory
 from ottla.server.serving import ConnectionLimits, Serving
-from ottla.sim.random import SimRandom
 from ottla.storage.log_config import LogConfig
+from simulation.random import SimRandom
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 OTHER_ID = Uuid(b"another topic id")

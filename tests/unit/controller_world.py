@@ -48,7 +48,7 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset, Uuid
-from ottla.sim.random import SimRandom
+from simulation.random import SimRandom
 
 CLUSTER = "cluster"
 NO_STANDING = Standing()

@@ -16,11 +16,11 @@ from ottla.raft.metadata_log import MetadataLog, Retention
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.snapshots import SnapshotReader, write_initial_snapshot
 from ottla.runtime.ports import Committer
-from ottla.sim.clock import SimClock
-from ottla.sim.committer import SimCommitter
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import make_loop
-from ottla.sim.random import SimRandom
+from simulation.clock import SimClock
+from simulation.committer import SimCommitter
+from simulation.disk import SimDisk
+from simulation.loop import make_loop
+from simulation.random import SimRandom
 
 CLUSTER = "bench"
 DIRECTORY = "/meta/__cluster_metadata-0"

@@ -15,10 +15,10 @@ from ottla.protocol.types import NodeId, Uuid
 from ottla.replication.hosting import Host, HostPorts, HostSettings
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
-from ottla.sim.committer import SimCommitter
-from ottla.sim.disk import SimDisk
-from ottla.sim.random import SimRandom
 from ottla.storage.log_dir import World, format_directory, open_directories
+from simulation.committer import SimCommitter
+from simulation.disk import SimDisk
+from simulation.random import SimRandom
 
 NODE = NodeId(1)
 

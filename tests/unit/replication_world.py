@@ -12,12 +12,12 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.isr import Proposal
 from ottla.replication.partition import Partition
-from ottla.sim.disk import SimDisk
-from ottla.sim.random import SimRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, World, format_directory
 from ottla.storage.read import Slice
+from simulation.disk import SimDisk
+from simulation.random import SimRandom
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC_ID = Uuid(bytes(range(16)))

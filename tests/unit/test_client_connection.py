@@ -18,8 +18,8 @@ from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from ottla.runtime.ports import Address, Network
-from ottla.sim.loop import run_simulated
-from ottla.sim.network import SimNetwork
+from simulation.loop import run_simulated
+from simulation.network import SimNetwork
 
 ADDRESS = Address("server", 9092)
 SERVED = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.controller.decision import Refusal
 from ottla.controller.placement import place
 from ottla.protocol.errors import ErrorCode
-from ottla.sim.random import SimRandom
+from simulation.random import SimRandom
 
 
 def cluster(racks: list[str | None], fenced: set[int] | None = None) -> World:

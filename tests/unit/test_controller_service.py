@@ -29,8 +29,8 @@ from ottla.protocol.messages.create_topics import CreateTopicsResponse
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.raft.applier import CommittedBatch
 from ottla.raft.core.effects import Role, RoleChanged
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run_simulated
+from simulation.clock import SimClock
+from simulation.loop import run_simulated
 
 BOOTSTRAP = [Versioned(FeatureLevelRecord(METADATA_VERSION, int(LATEST_PRODUCTION)), 0)]
 

@@ -17,7 +17,7 @@ from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 
 class LoopClock(FakeClock):

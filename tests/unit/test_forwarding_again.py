@@ -23,7 +23,7 @@ from ottla.raft.core.messages import LeaderHint, VoterChangeReply
 from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
 from ottla.runtime.ports import Address
 from ottla.server.listener import ListenerSpec, Server
-from ottla.sim.world import Ports, World
+from simulation.world import Ports, World
 
 BROKER = Caller("User:alice", "app", Address("192.0.2.1", 9), "PLAINTEXT")
 AT = Address("controller", 9093)

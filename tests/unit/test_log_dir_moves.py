@@ -24,9 +24,9 @@ from ottla.replication import log_dir_moves
 from ottla.replication.follower import Follower
 from ottla.replication.following import Diverging
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
-from ottla.sim.platter import Keep
 from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
 from ottla.storage.upkeep import delete_old_segments
+from simulation.platter import Keep
 
 SMALL = {"internal.segment.bytes": "400"}
 

@@ -13,9 +13,9 @@ from moves_world import NOW, ORDERS, Mover, led
 from replication_world import batch_of
 
 from ottla.replication import log_dir_moves
-from ottla.sim.disk import SimCrash
-from ottla.sim.platter import Keep
 from ottla.storage.upkeep import delete_old_segments
+from simulation.disk import SimCrash
+from simulation.platter import Keep
 
 SMALL = {"internal.segment.bytes": "400", "file.delete.delay.ms": "0"}
 

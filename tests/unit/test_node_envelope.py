@@ -28,7 +28,7 @@ from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address
-from ottla.sim.random import SimRandom
+from simulation.random import SimRandom
 
 CLIENT = Caller("User:alice", "my-app", Address("192.0.2.7", 55), "PLAINTEXT")
 BROKER = Caller("User:broker", "ottla-node-1", Address("192.0.2.1", 77), "CONTROLLER")

@@ -23,8 +23,8 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.raft.applier import CommittedBatch
 from ottla.raft.core.log_view import LogPosition
 from ottla.raft.snapshots import SnapshotHead
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run_simulated
+from simulation.clock import SimClock
+from simulation.loop import run_simulated
 
 FIRST = FeatureLevelRecord(METADATA_VERSION, int(LATEST_PRODUCTION))
 

@@ -28,7 +28,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset, Uuid
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 
 class Scripted:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ottla.observability.http import HEAD_BYTES_MAX, Get, Page, Refused, parse, plain
 from ottla.observability.http_service import CONNECTIONS_MAX, IDLE_S, HttpService
 from ottla.runtime.ports import Address
-from ottla.sim.loop import run_simulated
-from ottla.sim.network import SimNetwork
+from simulation.loop import run_simulated
+from simulation.network import SimNetwork
 
 
 class Client(asyncio.Protocol):

@@ -17,7 +17,7 @@ from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Address
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 OK, BUSY = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
 PIPELINED = 6

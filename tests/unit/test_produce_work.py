@@ -19,8 +19,8 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Address, Worker
 from ottla.runtime.worker import InlineWorker
-from ottla.sim.loop import run_simulated
 from ottla.storage.log_config import LogConfig
+from simulation.loop import run_simulated
 
 OK = ErrorCode.NONE
 LARGE = bytes(2 << 20)

@@ -11,9 +11,9 @@ from ottla.raft.metadata_log import UnusableMetadataLog
 from ottla.raft.recovery_point import FILE_NAME, RecoveryPoint
 from ottla.raft.repair import RejoinMark, Repair, repair_log
 from ottla.raft.snapshots import snapshot_name
-from ottla.sim.disk import SimDisk
-from ottla.sim.platter import Keep
 from ottla.storage.files import Kind, file_name
+from simulation.disk import SimDisk
+from simulation.platter import Keep
 
 ALONE = VoterSet((VOTERS.get(NodeId(1)),))  # type: ignore[arg-type]
 REJOIN = Repair(is_rejoining=True)

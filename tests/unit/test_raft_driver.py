@@ -38,7 +38,7 @@ from ottla.raft.core.voters import Endpoint, ReplicaKey, VoterSet
 from ottla.raft.driver import RaftDriver, Stopped
 from ottla.raft.metadata_log import Retention
 from ottla.raft.snapshots import SnapshotFiles, SnapshotWriter, snapshot_name
-from ottla.sim.disk import SimDisk
+from simulation.disk import SimDisk
 
 OTHERS = (voter(1), voter(2), voter(3))
 LONG_AGO = LeaderEpoch(0)

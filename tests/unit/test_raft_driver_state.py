@@ -10,8 +10,8 @@ from ottla.raft.core.effects import PersistElection
 from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
 from ottla.raft.quorum_state import NOBODY, QuorumStateFile, UnreadableQuorumState
 from ottla.runtime.atomic_file import replace_file
-from ottla.sim.disk import SimDisk
-from ottla.sim.platter import Keep
+from simulation.disk import SimDisk
+from simulation.platter import Keep
 
 OWN = ReplicaKey(NodeId(1), Uuid(b"o" * 16))
 OTHER = ReplicaKey(NodeId(2), Uuid(b"p" * 16))

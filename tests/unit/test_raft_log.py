@@ -37,8 +37,8 @@ from ottla.raft.snapshots import (
     write_initial_snapshot,
 )
 from ottla.runtime.ports import OpenMode, Syncable
-from ottla.sim.disk import SimDisk
-from ottla.sim.platter import Keep
+from simulation.disk import SimDisk
+from simulation.platter import Keep
 
 DIRECTORY = "/meta/__cluster_metadata-0"
 

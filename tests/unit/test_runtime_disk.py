@@ -12,7 +12,7 @@ import pytest
 from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, OpenMode
-from ottla.sim.disk import SimDisk
+from simulation.disk import SimDisk
 
 
 @pytest.fixture(params=["real", "sim"])

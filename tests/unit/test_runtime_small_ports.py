@@ -7,7 +7,7 @@ import pytest
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Random
 from ottla.runtime.randomness import SystemRandom, draw_uuid
-from ottla.sim.random import SimRandom
+from simulation.random import SimRandom
 
 
 def test_the_clock_counts_milliseconds() -> None:

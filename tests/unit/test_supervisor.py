@@ -17,8 +17,8 @@ from ottla.runtime.supervisor import (
     is_failing,
     supervise,
 )
-from ottla.sim.loop import run_simulated
-from ottla.sim.random import SimRandom
+from simulation.loop import run_simulated
+from simulation.random import SimRandom
 
 
 @dataclass

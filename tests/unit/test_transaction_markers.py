@@ -47,7 +47,7 @@ from ottla.protocol.messages.write_txn_markers import (
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch, ProducerId, TopicPartition
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 NEW = Client(2)

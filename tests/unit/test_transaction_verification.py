@@ -25,7 +25,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition, Uuid
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 OTHER = TopicPartition("orders", 1)
 TRANSACTION = InTransaction("x", 7, 0, (ORDERS, OTHER), False)

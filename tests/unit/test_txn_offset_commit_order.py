@@ -21,7 +21,7 @@ from ottla.protocol.messages.txn_offset_commit import (
 )
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import Address
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 CALLER = Caller("User:ANONYMOUS", "c", Address("127.0.0.1", 5), "PLAINTEXT")
 IMAGE = image_of(

@@ -17,9 +17,9 @@ from ottla.protocol.messages.sasl_authenticate import (
 )
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.schema import Message
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import run_simulated
-from ottla.sim.network import SimNetwork
+from simulation.clock import SimClock
+from simulation.loop import run_simulated
+from simulation.network import SimNetwork
 
 
 @dataclass

@@ -33,10 +33,10 @@ from ottla.server.memory_release import (
 )
 from ottla.server.request_memory import RequestMemory
 from ottla.server.serving import ConnectionLimits
-from ottla.sim.clock import SimClock
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import run_simulated
-from ottla.sim.network import SimNetwork
+from simulation.clock import SimClock
+from simulation.disk import SimDisk
+from simulation.loop import run_simulated
+from simulation.network import SimNetwork
 
 Scenario = Callable[[Scripted, Running, Wire], Awaitable[None]]
 

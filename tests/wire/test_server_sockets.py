@@ -31,7 +31,7 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits
 from ottla.server.listener import ServerSettings, Shared
-from ottla.sim.disk import SimDisk
+from simulation.disk import SimDisk
 
 Scenario = Callable[[Scripted, Running], Awaitable[None]]
 

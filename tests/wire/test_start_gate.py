@@ -19,7 +19,7 @@ from ottla.api.start_gate import EMPTY_WAIT_S, OTHERS_WAIT_S, StartGate
 from ottla.node.broker_lifecycle import BrokerLifecycle
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.ports import Address
-from ottla.sim.loop import run_simulated
+from simulation.loop import run_simulated
 
 SECONDS_MAX = 60
 METADATA = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)

@@ -1,5 +1,5 @@
 """The outside world behind ports: clock, randomness, disk, network, object store.
 
 Not here: any rule of Kafka. Start reading at `ports.py`; the real implementations
-stand beside it, the simulated ones in `sim`.
+stand beside it, the simulated ones in `simulation`, outside the product.
 """

@@ -2,7 +2,7 @@
 
 Everything that can differ between two runs comes in through one of these: time,
 chance, disk, network, objects. Take the port by constructor; never reach for
-``time``, ``random``, ``os`` or ``socket`` elsewhere. `sim` has a second
+``time``, ``random``, ``os`` or ``socket`` elsewhere. `simulation` has a second
 implementation of each, which is why they are no larger than what is used.
 
 Sleeping and timers belong to the running event loop, which the simulator replaces.

@@ -2,7 +2,7 @@
 
 What is here: a pytest plugin (`plugin.py`, found by itself once ``ottla`` is installed) and the
 plain context managers under it, for use without pytest. What is not here: simulated time or
-disks; that is `ottla.sim`.
+disks; that is what the repository's `simulation` does.
 
     from ottla.testing import run_cluster
 

@@ -1,0 +1,218 @@
+"""One simulated node of the quorum with the real controller and image on top.
+
+Driver, log, image loader, snapshots, controller, its duties and its handlers are those of a node,
+put together as a node does it. Every replica has them, since any observer may become a voter.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.api.controller_handlers import controller_handlers
+from ottla.api.controller_table import ControllerContext
+from ottla.api.envelope import EnvelopeHandler
+from ottla.api.raft import RaftHandlers
+from ottla.api.routes import Routes
+from ottla.controller.bootstrap import bootstrap_records, feature_levels, records_for_empty_log
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.duties import FenceSilentBrokers
+from ottla.controller.liveness import Liveness
+from ottla.controller.recovery_loop import UncleanRecovery
+from ottla.controller.service import Controller, ControllerParts, ControllerSettings
+from ottla.controller.settings import settings_of
+from ottla.controller.unclean_recovery import LogState, Wounded
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import LATEST_PRODUCTION
+from ottla.metadata.snapshot_policy import SnapshotLimits
+from ottla.node.image_loader import Followers, ImageLoader
+from ottla.node.quorum import NodeQuorum
+from ottla.node.snapshotter import Snapshotter
+from ottla.protocol.api_keys import Listener
+from ottla.protocol.faults import StorageFailed
+from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.internal.metadata_cluster import RegisterBrokerRecord
+from ottla.protocol.types import TopicIdPartition
+from ottla.raft.applier import CommittedBatch
+from ottla.raft.core.effects import RoleChanged
+from ottla.raft.driver import RaftDriver, RaftParts
+from ottla.raft.metadata_log import Retention
+from ottla.raft.peers import WirePeers
+from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.snapshots import SnapshotReader
+from ottla.runtime.ports import Address, Random
+from ottla.runtime.supervisor import Service, supervise
+from ottla.server.listener import ListenerSpec, Server
+from simulation.controller_watch import ControllerWatch
+from simulation.quorum_node import (
+    CLUSTER,
+    CONTROLLER,
+    FEATURES,
+    LOG_DIR,
+    PORT,
+    Machine,
+    Reigns,
+    directory,
+    open_log,
+)
+from simulation.world import Ports
+
+# Topics need a broker to be placed on; nobody plays it, so its session lasts longer than a world.
+BROKER = RegisterBrokerRecord(
+    broker_id=100, incarnation_id=directory(100), fenced=False, rack=None, log_dirs=[directory(200)]
+)
+SESSION_MS: Final = 10_000_000
+IDLE_MS: Final = 900
+RECOVERY_MS: Final = 5_000
+# Small, so that seconds of work roll segments, write snapshots and outgrow retention.
+SEGMENT_BYTES: Final = 2048
+RETENTION: Final = Retention(bytes_max=5000)
+LIMITS: Final = SnapshotLimits(bytes_max=100_000, interval_ms=0, records_max=15)
+
+
+class Witness:
+    """`MetadataListener` in front of the real one: tells the watch what it is told."""
+
+    def __init__(self, machine: Machine, watch: ControllerWatch, loader: ImageLoader) -> None:
+        self.watch = watch
+        self._machine = machine
+        self._reigns = Reigns(machine, watch)
+        self._loader = loader
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Note who leads, and in which epoch."""
+        self._reigns.on_role(change)
+        self._loader.on_role(change)
+
+    async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
+        """Compare each batch with what others were told at its place."""
+        for batch in committed:
+            self.watch.committed_batch(self._machine.name, batch)
+        self._reigns.on_committed(committed[-1])
+        await self._loader.on_committed(committed)
+
+    async def on_snapshot(self, reader: SnapshotReader) -> None:
+        """Count it; the image it comes to is compared when published."""
+        self.watch.loads += 1
+        await self._loader.on_snapshot(reader)
+
+
+class ImageWitness:
+    """`Publisher`: shows the watch every image that the node shows anybody."""
+
+    name = "metadata-cache"
+
+    def __init__(self, machine: Machine, watch: ControllerWatch) -> None:
+        self._machine = machine
+        self._watch = watch
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Have it compared, unless it is the empty one before everything."""
+        driver = self._machine.driver
+        committed = None if driver is None else driver.describe().high_watermark
+        if image.provenance.offset >= 0:
+            self._watch.published(self._machine.name, image, committed or 0)
+
+
+def first_records(random: Random) -> list[Versioned]:
+    """Return what the log begins with: the features of now, and one broker."""
+    records = bootstrap_records(feature_levels(LATEST_PRODUCTION, {}), random=random)
+    return records_for_empty_log([*records, Versioned(BROKER, 3)], 1, False)
+
+
+def make_quorum(ports: Ports, machine: Machine, witness: Witness) -> NodeQuorum:
+    """Open what is on the disk and build a replica on it."""
+    log = open_log(ports, witness.watch, SEGMENT_BYTES)
+    settings = machine.settings()
+    driver = RaftDriver(
+        RaftParts(
+            settings=settings,
+            log=log,
+            state=QuorumStateFile(ports.disk, log.directory, machine.key),
+            committer=ports.committer(LOG_DIR),
+            peers=WirePeers(ports.network, machine.name, settings.request_timeout_ms),
+            clock=ports.clock,
+            random=ports.random,
+            listener=witness,
+            static=machine.voters,
+            retention=RETENTION,
+            shutdown_ms_max=400,
+        )
+    )
+    witness.watch.replicas[machine.key] = driver
+    return NodeQuorum(driver, log, settings)
+
+
+async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch) -> None:
+    """Run one life of a node, until its disk fails or it is switched off."""
+    machine.lives += 1
+    loader = ImageLoader()
+    try:
+        quorum = make_quorum(ports, machine, Witness(machine, watch, loader))
+        machine.driver = quorum.driver
+        settings = settings_of(ConfigContext(machine.node_id))
+        liveness = Liveness(SESSION_MS)
+        controller = Controller(
+            ControllerParts(
+                quorum=quorum,
+                committed=loader,
+                clock=ports.clock,
+                bootstrap=first_records(ports.random),
+                duties=(FenceSilentBrokers(liveness, settings),),
+                settings=ControllerSettings(idle_ms=IDLE_MS),
+            )
+        )
+        snapshotter = Snapshotter(quorum.driver, lambda: loader.settled, LIMITS, ports.clock)
+        images = ImageWitness(machine, watch)
+        recovery = UncleanRecovery(controller, answer_for, settings, RECOVERY_MS)
+        loader.follow_with(
+            Followers(
+                [images, recovery], [controller.on_role], [controller.on_applied], snapshotter
+            )
+        )
+        decisions = ControllerContext(
+            cluster_id=CLUSTER,
+            settings=settings,
+            voter_ids=quorum.voter_ids,
+            liveness=liveness,
+            random=ports.random,
+        )
+        server = make_server(ports, machine, quorum, decisions, (controller, recovery))
+        services: list[Service] = [quorum.driver, controller, recovery, snapshotter, server]
+        await supervise(services, asyncio.Event())
+    except (OSError, StorageFailed):
+        return  # the process ends, as it must when its disk fails
+    finally:
+        machine.driver = None
+
+
+async def answer_for(
+    broker_id: int, wounded: Sequence[Wounded]
+) -> dict[TopicIdPartition, LogState]:
+    """Answer for a broker of this world, which has no logs: any of them is as good."""
+    return {each.at: LogState(0, broker_id) for each in wounded}
+
+
+def make_server(
+    ports: Ports,
+    machine: Machine,
+    quorum: NodeQuorum,
+    decisions: ControllerContext,
+    deciding: tuple[Controller, UncleanRecovery],
+) -> Server:
+    """Return the controller listener, with the handlers of the quorum and of the controller."""
+    controller, recovery = deciding
+    found: list[Routes] = []
+    routes = (
+        *RaftHandlers(quorum.driver, CONTROLLER).routes(),
+        *controller_handlers(controller, quorum, decisions, recovery).routes(),
+        EnvelopeHandler(lambda: found[0]).route(),
+    )
+    found.append(Routes(Listener.CONTROLLER, routes))
+    spec = ListenerSpec(
+        CONTROLLER,
+        Address(machine.name, PORT),
+        found[0],
+        features=lambda: FEATURES,
+    )
+    return Server(ports.network, ports.clock, [spec])

@@ -1,0 +1,114 @@
+"""The scenario ``controllers``: whole nodes of the quorum, with image and active controller.
+
+The hosts and everything that breaks are those of the scenario ``quorum``. Four clients that
+never fail create, configure and delete topics meanwhile, two of them through a broker's forwarder;
+links to them stay, so that a leader that is cut off from its peers goes on taking requests.
+`ControllerWatch` says what must hold.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+from ottla.runtime.ports import Address
+from simulation.controller_client import ControllerClient, ForwardedClient
+from simulation.controller_node import run_controller
+from simulation.controller_watch import ControllerWatch
+from simulation.ledger import InvariantBroken
+from simulation.platter import Keep
+from simulation.quorum import HEALED_S, STEP_S, QuorumTorment, make_machines, torment_quorum
+from simulation.quorum_node import PORT, Machine
+from simulation.world import Main, Ports, World
+
+DIRECT = ("ann", "bob")
+FORWARDED = ("eve", "joe")
+CLIENTS = (*DIRECT, *FORWARDED)
+ROUNDS = 2
+CALM_S = 0.4
+REIGNS = 3
+
+
+async def controllers(world: World) -> None:
+    """Whole nodes with controller and image: acknowledged is for ever, and all see the same."""
+    await torment_quorum(make_torment(world), ROUNDS)
+
+
+def make_torment(world: World) -> "ControllersTorment":
+    """Return the hosts of a seed."""
+    return ControllersTorment(world, ControllerWatch(), make_machines(world))
+
+
+@dataclass
+class ControllersTorment(QuorumTorment):
+    """The hosts of one quorum of controllers, their clients, and the hand that breaks things."""
+
+    watch: ControllerWatch
+
+    def _main(self, machine: Machine) -> Main:
+        async def run(ports: Ports) -> None:
+            await run_controller(ports, machine, self.watch)
+
+        return run
+
+    def begin(self) -> None:
+        """Start everything."""
+        super().begin()
+        for name in CLIENTS:
+            self.world.host(name).start(self._client(name))
+
+    def _client(self, name: str) -> Main:
+        async def run(ports: Ports) -> None:
+            kind = ForwardedClient if name in FORWARDED else ControllerClient
+            await kind(name, ports, self.watch, self._pick).run()
+
+        return run
+
+    def _pick(self) -> Address:
+        """Return whom a client asks: mostly who leads, else anybody."""
+        leader = self._leader()
+        if leader is None or self.world.random.chance(0.3):
+            leader = self.machines[self.world.random.below(len(self.machines))]
+        return Address(leader.name, PORT)
+
+    # -- the end -------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Heal and work in peace; take all power at once; then nothing acknowledged is missing."""
+        self._heal()
+        await self._settle("after healing")
+        await self._pass_leadership_on()
+        await self._settle("after leadership went round")
+        self.watch.is_calm = True
+        await self._work("in peace")
+        self.watch.is_calm = False
+        for machine in self.machines:
+            self.host(machine).crash(Keep.NOTHING)
+        self._heal()
+        await self._settle("after the last power loss")
+        await self._work("after the last power loss")
+        self.watch.is_over = True
+        for name in CLIENTS:
+            await self.world.host(name).wait_down()
+        await self._settle("at the end")
+        for machine in self.machines:
+            self.watch.audit(machine.name)
+
+    async def _pass_leadership_on(self) -> None:
+        """Have leaders resign, so that one leads again that has led before in this life."""
+        for _ in range(REIGNS):
+            leader = self._leader()
+            if leader is not None and leader.driver is not None:
+                resign = partial(leader.driver.resign, leader.driver.describe().epoch)
+                self.host(leader).call_inside(resign)
+            await asyncio.sleep(self.world.random.between(0.15, 0.35))
+
+    async def _work(self, when: str) -> None:
+        """Wait a while, and longer if need be, until clients get something done."""
+        before = self.watch.acknowledged
+        await asyncio.sleep(CALM_S)
+        waited = 0.0
+        while self.watch.acknowledged == before:
+            await asyncio.sleep(STEP_S)
+            waited += STEP_S
+            if waited > HEALED_S:
+                raise InvariantBroken(f"nothing was acknowledged {when}: {self._describe()}")

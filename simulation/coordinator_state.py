@@ -1,0 +1,119 @@
+"""What a coordinator holds, compared with what its log amounts to.
+
+A shard in any node, at any time, holds what a fresh machine holds that has read its log. What
+classic groups have beside their log, as who waits for a rebalance, is no part of that.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.coordinators.batches import MarkerFound, read_batches
+from ottla.coordinators.groups.classic_group import ClassicGroup
+from ottla.coordinators.groups.consumer_group import ConsumerGroup, held_by
+from ottla.coordinators.groups.machine import GroupMachine, GroupsView
+from ottla.coordinators.groups.streams_group import StreamsGroup
+from ottla.coordinators.shard import Shard
+from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.coordinators.transactions.machine import TransactionMachine
+from ottla.node.coordination import Coordination
+from ottla.protocol.internal.group_records import decode_group_record
+from ottla.protocol.internal.transaction_records import decode_transaction_record
+from ottla.protocol.types import Offset
+from ottla.replication.partition import Partition
+from ottla.replication.partitions import Partitions
+from simulation.cluster_watch import TOPIC, batches_of
+from simulation.coordinator_watch import GROUP, CoordinatorWatch
+from simulation.ledger import InvariantBroken
+
+
+def check_shards(
+    name: str, coordination: Coordination, partitions: Partitions, watch: CoordinatorWatch
+) -> None:
+    """Look at every shard that a node has loaded; called inside the node's life."""
+    for index, shard in coordination.groups.runtime.active():
+        partition = partitions.get(CONSUMER_OFFSETS, index)
+        if _is_readable(shard, partition):
+            assert partition is not None
+            fresh = GroupMachine(shard.machine.settings, shard.machine.kinds)
+            _replay(fresh, partition, shard.end, decode_group_record)
+            _compare(f"{name} {shard.name}", _groups(shard.machine), _groups(fresh))
+            _check_groups(f"{name} {shard.name}", shard.machine)
+        _note_offsets(shard, watch)
+    for index, txns in coordination.transacting.coordinator.runtime.active():
+        partition = partitions.get(TRANSACTION_STATE, index)
+        if _is_readable(txns, partition):
+            assert partition is not None
+            ids = TransactionMachine(txns.machine.settings)
+            _replay(ids, partition, txns.end, decode_transaction_record)
+            _compare(f"{name} {txns.name}", txns.machine.view(), ids.view())
+
+
+def _is_readable(shard: Shard[Any], partition: Partition | None) -> bool:
+    if partition is None or partition.offline is not None or partition.is_closed:
+        return False
+    # A partition that is led no more may have been cut, before its shard hears of it.
+    return partition.log.log_end_offset == shard.end and not partition.log.is_failed
+
+
+def _replay(
+    machine: GroupMachine | TransactionMachine,
+    partition: Partition,
+    end: Offset,
+    decode: Callable[..., Any],
+) -> None:
+    start = int(partition.log.log_start_offset)
+    for base, _, data in batches_of(partition, start, int(end)):
+        for batch in read_batches(data, Offset(base), decode):
+            for found in batch.found:
+                if isinstance(found, MarkerFound):
+                    machine.on_marker(found.producer, found.marker, found.offset)
+                else:
+                    machine.replay(found.record, found.origin)
+
+
+def _groups(machine: GroupMachine) -> Iterator[tuple[str, object]]:
+    """Yield what the log has of groups and offsets."""
+    yield "committed", machine.offsets.committed
+    yield "pending", machine.offsets.pending
+    for group_id in sorted(machine.groups):
+        group = machine.groups[group_id]
+        yield group_id, group.durable if isinstance(group, ClassicGroup) else group
+
+
+def _compare(where: str, live: Any, replayed: Any) -> None:  # noqa: ANN401 - of either machine
+    held, read = list(live), list(replayed)
+    if held != read:
+        raise InvariantBroken(f"{where}: holds {held}, its log amounts to {read}")
+
+
+def _check_groups(where: str, machine: GroupMachine) -> None:
+    """See that a partition has one holder in every consumer group, and a task in every streams one.
+
+    Nobody copies a task that it runs: its process has the state already.
+    """
+    for group in machine.groups.values():
+        if isinstance(group, StreamsGroup):
+            _check_streams(where, group)
+        if isinstance(group, ConsumerGroup):
+            held = [place for member in group.members.values() for place in held_by(member)]
+            if len(held) != len(set(held)) or set(held) != set(group.owners):
+                raise InvariantBroken(f"{where}: two hold a partition of {group}")
+
+
+def _check_streams(where: str, group: StreamsGroup) -> None:
+    run = [task for member in group.members.values() for task in member.held().active]
+    if len(run) != len(set(run)) or set(run) != set(group.owners):
+        raise InvariantBroken(f"{where}: two run a task of {group}")
+    for member in group.members.values():
+        if member.assigned.active & member.assigned.standby:
+            raise InvariantBroken(f"{where}: {member} runs and copies a task")
+
+
+def _note_offsets(shard: Shard[GroupMachine], watch: CoordinatorWatch) -> None:
+    if not shard.is_caught_up:
+        return  # who reads now is answered later
+    view = shard.committed()
+    assert isinstance(view, GroupsView)
+    for (topic, index), found in view.offsets.get(GROUP, {}).items():
+        if topic == TOPIC:
+            watch.is_committed(shard.epoch, topic, index, found.offset)

@@ -1,0 +1,337 @@
+"""Worlds in which a hand strikes exactly between two steps, at every step in turn.
+
+The scenario ``coordinators`` breaks things by chance, and of the moments between two steps it hits
+few. Here work is done in steps that are known by name, and after every callback of anybody a probe
+looks how far it has come. At the step that is aimed at somebody is struck at once; then all is
+repaired, the work goes on, and the next step is aimed at. A world ends when every blow has fallen
+at every step, each of them counted.
+
+    worker        whoever asks dies, and comes back as soon as it is dead
+    gone          it dies, and comes back only when the coordinator has seen to what it left
+    owner         whoever is asked to let go of something dies, and comes back
+    usurped       another does its work under its name, while it goes on
+    coordinator   the leader of the coordinator's partition loses power
+    leader        the leader of another partition that the work needs loses power
+    deposed       it is cut off from the other nodes, not from clients: it goes on not knowing that
+                  others elect another, in a newer epoch
+    moved         the controller makes another replica its leader, by a change of the image
+    leader moved  the same, of another partition that the work needs
+    controller    the active controller dies, and another controller takes over
+
+All nodes are controllers, too, so that the metadata quorum fails over in the midst of the work.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ottla.coordinators.shard import Shard
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.replication.partition import Partition
+from simulation.cluster import PARTITIONS, ClusterTorment
+from simulation.cluster_client import ClusterClient
+from simulation.cluster_node import Machine, Shape
+from simulation.cluster_operator import PREFERRED
+from simulation.coordinator_watch import CoordinatorWatch
+from simulation.ledger import InvariantBroken
+from simulation.platter import Keep
+from simulation.world import Ports, World
+
+NODES: Final = 3
+STEP_S: Final = 0.05
+WAIT_S: Final = 25.0
+NOBODY: Final = -1
+_OF_WORKERS: Final = ("worker", "owner", "gone")
+NEWS_DELAY_S: Final = 0.15
+
+SETTINGS: Final = """
+offsets.topic.replication.factor=3
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=3
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+offsets.commit.timeout.ms=600
+request.timeout.ms=900
+group.initial.rebalance.delay.ms=50
+group.min.session.timeout.ms=300
+auto.leader.rebalance.enable=false
+broker.heartbeat.interval.ms=100
+broker.session.timeout.ms=400
+"""
+
+Case = tuple[str, str]
+"""A blow, and the step at which it falls."""
+
+
+class Stepped(ClusterTorment):
+    """A cluster, and what is struck in it. A subclass says what work there is, and its steps.
+
+    ``topic`` is the internal one whose leader is the coordinator that blows are meant for;
+    ``hits`` counts how often each blow has fallen at each step.
+    """
+
+    watch: CoordinatorWatch
+    topic: str
+    topics: Sequence[str]
+    workers: Sequence[str]
+
+    def __init__(self, world: World, more: str = "") -> None:
+        shape = Shape(NODES, NODES, NODES, 2, is_durable=False, more=SETTINGS + more)
+        super().__init__(world, shape, CoordinatorWatch(PARTITIONS))
+        self.hits: dict[Case, int] = {}
+        self.number = 0  # of the case
+        self.is_steady = False  # nobody was struck since all were well
+        self.struck: tuple[Machine, ...] = ()
+        self._aim: Case | None = None
+        self._place = ("", 0)  # the partition whose leader is struck
+        self._leader_before = NOBODY
+        self._must_move = asyncio.Event()
+
+    # -- what a subclass says --------------------------------------------------
+
+    def cases(self) -> Sequence[Case]:
+        """Return every blow at every step."""
+        raise NotImplementedError
+
+    def has_come_to(self, step: str) -> bool:
+        """Say whether the work under way has come to a step. Called between any two callbacks."""
+        raise NotImplementedError
+
+    def begin_work(self) -> None:
+        """Start whoever works; called once, when the cluster is there."""
+        raise NotImplementedError
+
+    async def prepare(self, case: Case) -> None:
+        """Bring the work to where a case begins."""
+
+    def launch(self, case: Case) -> None:
+        """Set going what a case is about; it is aimed at."""
+
+    def on_struck(self, case: Case) -> None:
+        """A blow is about to fall: note what must come of it."""
+
+    async def settle(self, case: Case) -> None:
+        """See that work goes on, after everything was repaired. Raises InvariantBroken."""
+        raise NotImplementedError
+
+    async def finish(self) -> None:
+        """See that all is well in the end. Raises InvariantBroken."""
+
+    # -- the course ------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Play all cases."""
+        for machine in self.machines:
+            self._calm(self.host(machine))
+            self.host(machine).start(machine.run)
+        self.world.host("operator").start(self._operate)
+        await self.until(self._has_all_unfenced, "at the beginning")
+        self.begin_work()
+        await self.until(self._is_whole, "with its topics")
+        self.world.loop.on_step = self._probe
+        for case in self.cases():
+            self.number += 1
+            await self.play(case)
+        self.world.loop.on_step = None
+        self.watch.is_calm = self.watch.is_over = True
+        await self.finish()
+
+    async def play(self, case: Case) -> None:
+        """Aim, wait for the blow, repair, and see that work goes on."""
+        await self.prepare(case)
+        self._aim, self.is_steady = case, True
+        self.launch(case)
+        await self.until(lambda: self._aim is None, f"to {case}", 0.01)
+        await self._repair(case[0])
+        await self.settle(case)
+
+    def check(self) -> None:
+        """See that nothing has happened too early. Called between any two callbacks."""
+
+    def _probe(self) -> None:
+        self.check()
+        case = self._aim
+        if case is None or not self.has_come_to(case[1]):
+            return
+        self._aim, self.is_steady = None, False
+        self.hits[case] = self.hits.get(case, 0) + 1
+        self.world.journal.note("*", "strike", f"{case[0]} at {case[1]}")
+        self.on_struck(case)
+        self._strike_with(case[0])
+
+    # -- blows -----------------------------------------------------------------
+
+    def _strike_with(self, blow: str) -> None:
+        self.struck = ()
+        self._place = self.other_place() if blow.startswith("leader") else (self.topic, 0)
+        self._leader_before = self.leader_of(*self._place)
+        if blow in _OF_WORKERS:
+            self.world.host(self.victim(blow)).kill()
+        elif blow == "usurped":
+            self.usurp()
+        elif blow.endswith("moved"):
+            if blow == "leader moved":
+                self._slow_news()
+            self.world.host("operator").call_inside(self._must_move.set)
+        else:
+            self._strike_machine(blow)
+
+    def _slow_news(self) -> None:
+        """Let somebody hear of a change later than others."""
+        names = (self._active().name, self._led_by(self.late_hearer()).name)
+        if names[0] != names[1]:
+            self.world.network.link(*names).delay_s = NEWS_DELAY_S
+
+    def late_hearer(self) -> int:
+        """Return who hears late that another leads: the coordinator, which asks the old leader."""
+        return self.leader_of(self.topic)
+
+    def victim(self, blow: str) -> str:
+        """Return the host of the worker that dies."""
+        return self.workers[0]
+
+    def usurp(self) -> None:
+        """Have another do the work of the one that is at it."""
+        raise NotImplementedError
+
+    def other_place(self) -> tuple[str, int]:
+        """Return a partition that the work needs beside the coordinator's, best led elsewhere."""
+        raise NotImplementedError
+
+    def _strike_machine(self, blow: str) -> None:
+        machine = self._active() if blow == "controller" else self._led_by(self._leader_before)
+        self.struck = (machine,)
+        if blow == "deposed":
+            for other in self.machines:
+                if other is not machine:
+                    self.world.network.cut(machine.name, other.name)
+        elif blow in ("coordinator", "leader"):
+            self.host(machine).crash(Keep.NOTHING)
+        else:
+            self.host(machine).kill()
+
+    def _led_by(self, leader: int) -> Machine:
+        if leader == NOBODY:
+            raise InvariantBroken(f"nobody leads {self._place}")
+        return self.machines[leader - 1]
+
+    def _active(self) -> Machine:
+        active = [each for each in self._up() if each.node and each.node.is_active_controller]
+        if not active:
+            raise InvariantBroken("no controller is active")
+        return active[0]
+
+    async def _repair(self, blow: str) -> None:
+        """Wait until others have noticed, then bring back who was struck."""
+        if blow == "usurped":
+            return
+        if blow in _OF_WORKERS:
+            if blow == "gone":
+                await self.until(self.is_seen_to, "of what was left")
+            self.world.host(self.victim(blow)).restart()
+            return
+        if blow == "controller":
+            await self.until(self._is_another_active, "of controllers")
+        else:
+            await self.until(self._is_led_anew, "of elections")
+        self._heal_links()
+        for machine in self.struck:
+            if not self.host(machine).is_up:
+                self._restart(machine)
+        await self.until(self._is_whole, "after repair")
+
+    def is_seen_to(self) -> bool:
+        """Say whether the coordinator has ended what a dead worker left."""
+        raise NotImplementedError
+
+    def _is_another_active(self) -> bool:
+        return any(
+            each.node is not None and each.node.is_active_controller
+            for each in self._up()
+            if each not in self.struck
+        )
+
+    def _is_led_anew(self) -> bool:
+        return self.leader_of(*self._place) not in (NOBODY, self._leader_before)
+
+    # -- looking ---------------------------------------------------------------
+
+    def leader_of(self, topic: str, index: int = 0) -> int:
+        """Return who leads a partition by the newest image; `NOBODY` if nobody does."""
+        found = self._image().topics.named(topic)
+        return NOBODY if found is None else found.partitions[index].leader
+
+    def led(self, topic: str, index: int = 0) -> Partition | None:
+        """Return the partition in the node that leads it, if it knows that."""
+        leader = self.leader_of(topic, index)
+        node = self.machines[leader - 1].node if leader != NOBODY else None
+        found = (
+            None if node is None or node.partitions is None else node.partitions.get(topic, index)
+        )
+        return found if found is not None and found.is_leader else None
+
+    def newest_shard(self) -> Shard[Any] | None:
+        """Return the shard of the coordinator that answers, that of the newest epoch."""
+        found: list[Shard[Any]] = []
+        for machine in self._up():
+            if machine.node is not None and machine.node.coordination is not None:
+                found.extend(shard for _, shard in self.runtime_of(machine).active())
+        return max(found, key=lambda shard: shard.epoch, default=None)
+
+    def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - of any coordinator
+        """Return the runtime of the coordinator that blows are meant for."""
+        raise NotImplementedError
+
+    def _is_whole(self) -> bool:
+        return self._has_whole(self.topics)
+
+    def _has_all_unfenced(self) -> bool:
+        brokers = self._image().cluster.brokers.values()
+        return sum(not each.fenced for each in brokers) == NODES
+
+    async def until(self, condition: Callable[[], bool], when: str, step_s: float = STEP_S) -> None:
+        """Wait for something that must come."""
+        waited = 0.0
+        while not condition():
+            await asyncio.sleep(step_s)
+            waited += step_s
+            if waited > WAIT_S:
+                raise InvariantBroken(f"no progress {when}: {self._describe()}")
+
+    # -- the operator ----------------------------------------------------------
+
+    async def _operate(self, ports: Ports) -> None:
+        """Make the topics; then move leadership whenever a blow says so."""
+        client = ClusterClient("operator", ports, self.watch, NODES)
+        self._must_move = asyncio.Event()
+        mine = [name for name in self.topics if not name.startswith("__")]
+        while any(self._image().topics.named(name) is None for name in mine):
+            await asyncio.sleep(STEP_S)
+            if self._has_all_unfenced():
+                topics = [CreatableTopic(name, PARTITIONS, NODES) for name in mine]
+                await client.ask(client.anybody(), CreateTopicsRequest(topics, 1000))
+        while not self.watch.is_calm:
+            await self._must_move.wait()
+            self._must_move.clear()
+            while not self._is_led_anew():
+                await self._move(client)
+
+    async def _move(self, client: ClusterClient) -> None:
+        """Put another replica first, and ask for the first to lead."""
+        others = [node for node in range(1, NODES + 1) if node != self._leader_before]
+        if self.number % 2:
+            others.reverse()
+        name, index = self._place
+        wanted = ReassignablePartition(index, [*others, self._leader_before])
+        topic = ReassignableTopic(name, [wanted])
+        request = AlterPartitionReassignmentsRequest(500, topics=[topic])
+        await client.ask(self._active().node_id, request)
+        elect = ElectLeadersRequest(PREFERRED, [TopicPartitions(name, [index])], 500)
+        await client.ask(self._active().node_id, elect)

@@ -1,0 +1,173 @@
+"""A simulated object store: a bucket that is late, unavailable, truncated, stale or wrong."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ottla.protocol.types import Buffer
+from ottla.runtime.object_keys import check_key, check_prefix
+from ottla.runtime.ports import Disk, ObjectMeta
+from simulation.random import SimRandom
+
+Request = Literal["put", "get", "head", "list", "delete"]
+Trouble = Literal["unavailable", "truncated", "wrong bytes"]
+
+
+@dataclass(slots=True)
+class _Plan:
+    trouble: Trouble
+    request: Request
+    skip: int
+    times: int
+
+
+class SimBucket:
+    """The store itself, shared by all hosts; it outlives any of them.
+
+    ``delay_s`` is how long each request takes; ``listing_lag_s`` how long a listing does
+    not show a new object, nor forget a removed one.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seed: int = 0,
+        *,
+        note: Callable[[str, str], None] = lambda kind, detail: None,
+    ) -> None:
+        self.delay_s = 0.02
+        self.listing_lag_s = 0.0
+        self._loop = loop
+        self._chance = SimRandom(seed, "objects")
+        self._note = note
+        self._objects: dict[str, bytes] = {}
+        # key -> [(since when, size or None for gone)], for listings that lag behind.
+        self._history: dict[str, list[tuple[float, int | None]]] = {}
+        self._plans: list[_Plan] = []
+
+    def fail(
+        self,
+        trouble: Trouble,
+        request: Request = "get",
+        after: int = 0,
+        times: int = 1,
+    ) -> None:
+        """Let ``after`` requests of a kind pass and trouble the ``times`` after that.
+
+        *unavailable* is an ``OSError`` (a 503): a put or delete may have happened all the
+        same. *truncated* and *wrong bytes* are silent and concern ``get``.
+        """
+        self._plans.append(_Plan(trouble, request, after, times))
+
+    def heal(self) -> None:
+        """Forget every planned trouble and delay."""
+        self._plans.clear()
+        self.delay_s = self.listing_lag_s = 0.0
+
+    def contents(self) -> dict[str, bytes]:
+        """Return what is stored, by key."""
+        return dict(sorted(self._objects.items()))
+
+    async def request(self, kind: Request, key: str) -> Trouble | None:
+        """Take the time a request takes; return the trouble it meets."""
+        await asyncio.sleep(self.delay_s * (0.5 + self._chance.fraction()))
+        self._note(kind, key)
+        for plan in self._plans:
+            if plan.request == kind and plan.times:
+                if plan.skip:
+                    plan.skip -= 1
+                    continue
+                plan.times -= 1
+                return plan.trouble
+        return None
+
+    def store(self, key: str, data: bytes | None, trouble: Trouble | None) -> None:
+        """Put or (None) remove an object; in trouble, perhaps, and say so."""
+        if trouble is None or self._chance.chance(0.5):
+            if data is not None:
+                self._objects[key] = data
+            else:
+                self._objects.pop(key, None)
+            size = None if data is None else len(data)
+            self._history.setdefault(key, []).append((self._loop.time(), size))
+        if trouble is not None:
+            raise _unavailable(key)
+
+    def load(self, key: str, trouble: Trouble | None) -> bytes:
+        """Return an object."""
+        if trouble == "unavailable":
+            raise _unavailable(key)
+        if key not in self._objects:
+            raise FileNotFoundError(errno.ENOENT, "no such object", key)
+        return self._objects[key]
+
+    def spoil(self, data: bytes, trouble: Trouble | None) -> bytes:
+        """Return what a troubled reply carries of ``data``."""
+        if trouble == "truncated":
+            return data[: self._chance.below(max(1, len(data)))]
+        if trouble == "wrong bytes" and data:
+            where = self._chance.below(len(data))
+            return data[:where] + bytes([data[where] ^ 0x10]) + data[where + 1 :]
+        return data
+
+    def listing(self, prefix: str) -> list[ObjectMeta]:
+        """Return what a listing shows: the state some time ago."""
+        horizon = self._loop.time() - self.listing_lag_s
+        above = f"{prefix.removesuffix('/')}/" if prefix else ""
+        found = []
+        for key in sorted(self._history):
+            known = [size for since, size in self._history[key] if since <= horizon]
+            if key.startswith(above) and known and known[-1] is not None:
+                found.append(ObjectMeta(key, known[-1]))
+        return found
+
+
+class SimObjects:
+    """`ObjectStore` as one host sees the bucket; files to upload come from its disk."""
+
+    def __init__(self, bucket: SimBucket, disk: Disk) -> None:
+        self._bucket = bucket
+        self._disk = disk
+
+    async def put(self, key: str, data: Buffer) -> None:
+        """Store an object."""
+        check_key(key)
+        held = bytes(data)
+        trouble = await self._bucket.request("put", key)
+        self._bucket.store(key, held, trouble)
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Store a file of this host's disk."""
+        await self.put(key, self._disk.read(path))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return part of an object; in trouble too little of it, or not what it was."""
+        check_key(key)
+        trouble = await self._bucket.request("get", key)
+        whole = self._bucket.load(key, trouble)
+        return self._bucket.spoil(whole[start : start + length], trouble)
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Describe an object."""
+        check_key(key)
+        trouble = await self._bucket.request("head", key)
+        return ObjectMeta(key, len(self._bucket.load(key, trouble)))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        """Yield what the bucket shows, in key order."""
+        check_prefix(prefix)
+        if await self._bucket.request("list", prefix) is not None:
+            raise _unavailable(prefix)
+        for meta in self._bucket.listing(prefix):
+            yield meta
+
+    async def delete(self, key: str) -> None:
+        """Remove an object."""
+        check_key(key)
+        self._bucket.store(key, None, await self._bucket.request("delete", key))
+
+
+def _unavailable(key: str) -> OSError:
+    return OSError(errno.EAGAIN, "503 slow down", key)

@@ -1,0 +1,51 @@
+"""Plays scenarios on seeds and says what came of it."""
+
+from dataclasses import dataclass
+
+from simulation.scenarios import SCENARIOS, Scenario
+from simulation.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One scenario played on one seed. ``lines`` is the end of the journal."""
+
+    scenario: str
+    seed: int
+    hash: str
+    events: int
+    seconds: float
+    error: BaseException | None
+    lines: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Return one line for a person, and how to see it again if it failed."""
+        verdict = "ok" if self.error is None else f"FAILED: {self.error!r}"
+        line = (
+            f"{self.scenario} seed={self.seed} events={self.events} "
+            f"simulated={self.seconds:.1f}s journal={self.hash} {verdict}"
+        )
+        return line if self.error is None else f"{line}\n  replay: make sim SEED={self.seed}"
+
+
+def play(name: str, seed: int) -> Outcome:
+    """Play the scenario called ``name`` on ``seed``."""
+    return play_scenario(name, SCENARIOS[name], seed)
+
+
+def play_scenario(name: str, scenario: Scenario, seed: int) -> Outcome:
+    """Play ``scenario`` in a fresh world. What it raises is part of the outcome."""
+    world = World(seed)
+    error: BaseException | None = None
+
+    async def director() -> None:
+        await scenario(world)
+
+    try:
+        world.run(director)
+    except Exception as caught:  # noqa: BLE001 - a failing seed is a result, reported whole
+        error = caught
+    journal = world.journal
+    return Outcome(
+        name, seed, journal.hash(), journal.count, world.loop.time(), error, tuple(journal.lines)
+    )

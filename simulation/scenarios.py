@@ -1,0 +1,210 @@
+"""The scenarios a seed is played on, as one literal table.
+
+Each takes a fresh world and directs it: hosts, faults, and what must hold.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from simulation.append_service import AppendClient, AppendService, StoreMaker
+from simulation.cluster import cluster
+from simulation.cluster_directed import joining, minimum
+from simulation.cluster_rot import bit_rot
+from simulation.cluster_unclean import unclean
+from simulation.controllers import controllers
+from simulation.coordinator_group_steps import rebalance_steps
+from simulation.coordinator_pipeline import pipelined
+from simulation.coordinator_txn_steps import transaction_steps
+from simulation.coordinators import coordinators
+from simulation.journal_store import DIRECTORY, JournalStore
+from simulation.ledger import InvariantBroken, Ledger
+from simulation.log_store import LogStore
+from simulation.metadata_damage import metadata_damage
+from simulation.platter import Keep
+from simulation.quorum import quorum
+from simulation.share_steps import share_steps
+from simulation.world import Host, Main, Ports, World
+
+ROUNDS = 16
+CLIENTS = ("ann", "bob")
+
+ServiceMaker = Callable[[Ports, Ledger], AppendService]
+
+
+def journal_store(ports: Ports) -> JournalStore:
+    """Return a journal on a host's ports."""
+    return JournalStore(ports.disk, ports.committer(DIRECTORY))
+
+
+async def journal(world: World) -> None:
+    """A toy journal behind a server: acknowledged means durable, whatever breaks."""
+    await torment(world, serving(journal_store))
+
+
+async def partition_log(world: World) -> None:
+    """The partition log behind the same server, under the same torment."""
+    await torment(world, serving(LogStore))
+
+
+def serving(make: StoreMaker) -> ServiceMaker:
+    """Return a service over the stores that ``make`` makes."""
+    return lambda ports, ledger: AppendService(ports, ledger, make(ports))
+
+
+async def torment(world: World, make: ServiceMaker) -> None:
+    """Let clients append to a server while everything fails, then check what is left.
+
+    The ledger checks after each recovery; the last one follows the worst power loss there
+    is. A world in which nothing was acknowledged proves nothing, so that fails too.
+    """
+    play = Torment(world, Ledger(), make)
+    await play.begin()
+    for _ in range(ROUNDS):
+        await asyncio.sleep(world.random.between(0.05, 1.0))
+        await play.strike()
+        await asyncio.sleep(world.random.between(0.05, 1.0))
+        await play.mend()
+    await play.finish()
+
+
+@dataclass
+class Torment:
+    """One server, some clients, and the hand that breaks things."""
+
+    world: World
+    ledger: Ledger
+    make: ServiceMaker
+    is_cache_suspect: bool = False  # a sync or write was made to fail since the last power loss
+
+    @property
+    def server(self) -> Host:
+        """The host that is tormented."""
+        return self.world.host("server")
+
+    async def begin(self) -> None:
+        """Start everything."""
+
+        async def serve(ports: Ports) -> None:
+            await self.make(ports, self.ledger).run()
+
+        self._heal()
+        self.server.start(serve)
+        for name in CLIENTS:
+            self.world.host(name).start(self._client(name))
+            for link in (("server", name), (name, "server")):
+                self.world.network.link(*link).split_chance = 0.2
+                self.world.network.link(*link).spike_chance = 0.02
+
+    def _client(self, name: str) -> Main:
+        async def run(ports: Ports) -> None:
+            await AppendClient(ports, self.ledger, name).run()
+
+        return run
+
+    async def strike(self) -> None:
+        """Do one bad thing, chosen by the world's luck."""
+        random = self.world.random
+        if not self.server.is_up:
+            return
+        strikes: list[Callable[[], None]] = [
+            self.server.crash,
+            self.server.kill,
+            self._kill_then_lose_power,
+            lambda: self.server.disk.crash_at(1 + random.below(30)),
+            lambda: self._fail("sync"),
+            lambda: self._fail("write"),
+            self._fill,
+            self._slow_down,
+            self._cut,
+            lambda: self.world.network.reset("server", CLIENTS[random.below(2)]),
+            lambda: self.server.clock.jump(random.below(7_200_000) - 3_600_000),
+        ]
+        strikes[random.below(len(strikes))]()
+
+    def _fail(self, kind: Literal["sync", "write"]) -> None:
+        self.is_cache_suspect = True
+        self.server.disk.fail(kind, after=self.world.random.below(6))
+
+    def _fill(self) -> None:
+        self.is_cache_suspect = True
+        self.server.disk.limit(self.world.random.below(20_000))
+
+    def _slow_down(self) -> None:
+        self.server.sync_delay_s = lambda: self.world.random.between(0.2, 2)
+
+    def _cut(self) -> None:
+        random = self.world.random
+        ends = ["server", CLIENTS[random.below(2)]]
+        if random.chance(0.5):
+            ends.reverse()
+        self.world.network.cut(*ends, one_way=random.chance(0.5))
+
+    def _kill_then_lose_power(self) -> None:
+        """The nastier order: the next run builds on a page cache that then is lost."""
+        self.server.kill()
+        self.server.restart(crash_at_step=1 + self.world.random.below(600))
+
+    async def mend(self) -> None:
+        """Repair what is broken and start the server if it is down.
+
+        A process that gave up its disk is not simply started again: what failed to sync
+        may still be in the page cache and nowhere else. The machine loses its cache first.
+        """
+        self._heal()
+        if self.server.is_up:
+            return
+        if self.is_cache_suspect:
+            self.server.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
+            self.is_cache_suspect = False
+        self.server.restart(crash_at_step=self._maybe_step())
+
+    def _heal(self) -> None:
+        self.world.network.heal()
+        self.server.disk.heal()
+        self.server.sync_delay_s = lambda: self.world.random.between(0.001, 0.02)
+
+    def _maybe_step(self) -> int:
+        random = self.world.random
+        return 1 + random.below(300) if random.chance(0.3) else 0
+
+    async def finish(self) -> None:
+        """Leave it in peace for a while, then take its power and look at what it has."""
+        self._heal()
+        if not self.server.is_up:
+            self.server.disk.crash()
+            self.server.restart()
+        await asyncio.sleep(2)
+        if self.server.is_up:
+            self.server.crash(Keep.NOTHING)
+        recoveries = self.ledger.recoveries
+        self.server.restart()
+        await asyncio.sleep(1)
+        if self.ledger.recoveries == recoveries or not self.ledger.acknowledged:
+            raise InvariantBroken("the server did not come back, or never acknowledged anything")
+
+
+Scenario = Callable[[World], Awaitable[None]]
+
+SCENARIOS: dict[str, Scenario] = {
+    "journal": journal,
+    "partition-log": partition_log,
+    "quorum": quorum,
+    "metadata-damage": metadata_damage,
+    "controllers": controllers,
+    "cluster": cluster,
+    "unclean": unclean,
+    "joining": joining,
+    "minimum": minimum,
+    "bit-rot": bit_rot,
+    "coordinators": coordinators,
+    "pipelined": pipelined,
+    "transaction-steps": transaction_steps,
+    "rebalance-steps": rebalance_steps,
+    "share-steps": share_steps,
+}
+
+# These strike at every step in turn, not by chance: a seed takes up to a minute, and more of them
+# tell little more.
+STEPPED: Final = frozenset({"transaction-steps", "rebalance-steps", "share-steps"})

@@ -1,0 +1,263 @@
+"""The scenario ``share-steps``: a blow between every two steps of a record's way to its end.
+
+Two consumers of a share group take records that a producer writes all the time. One of them is
+watched from asking for records to hearing that its answer is kept; the other accepts, releases,
+rejects, hoards, or says nothing until its locks expire. In the end all is healed, and every record
+there is becomes finished.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from ottla.coordinators.share_state.state import ShareState
+from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from ottla.node.sharing import Sharing
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.sharing.acquisition import AckType, Acquisition
+from ottla.sharing.spans import RecordState
+from simulation.cluster_client import ClusterClient, ClusterProducer
+from simulation.cluster_node import Machine
+from simulation.cluster_watch import TOPIC
+from simulation.coordinator_steps import NODES, STEP_S, Case, Stepped
+from simulation.share_consumer import (
+    DELIVERIES_MAX,
+    GROUP,
+    IN_FLIGHT_MAX,
+    INDEX,
+    LOCK_MS,
+    ShareConsumer,
+    ShareWatch,
+)
+from simulation.world import Main, Ports, World
+
+WATCHED: Final = "fay"
+OTHER: Final = "gus"
+PRODUCER: Final = "ann"
+OF_GROUP: Final = 32
+# Of so many records nobody can use one: it is given as often as it may be.
+POISON_ONE_IN: Final = 9
+
+STEPS: Final = (
+    "fetch asked",
+    "acquired",
+    "delivered",
+    "answer asked",
+    "answer taken",
+    "answer written",
+    "answer committed",
+    "answer told",
+)
+BLOWS: Final = {
+    "worker": STEPS,
+    "coordinator": STEPS,
+    "leader": STEPS,
+    "deposed": STEPS[3:],
+    "leader moved": STEPS,
+}
+"""At which steps each blow falls."""
+
+SETTINGS: Final = f"""
+group.share.delivery.count.limit={DELIVERIES_MAX}
+group.share.partition.max.record.locks={IN_FLIGHT_MAX}
+group.share.record.lock.duration.ms={LOCK_MS}
+group.share.min.record.lock.duration.ms={LOCK_MS}
+group.share.session.timeout.ms=2000
+group.share.min.session.timeout.ms=500
+group.share.heartbeat.interval.ms=200
+group.share.min.heartbeat.interval.ms=50
+share.coordinator.write.timeout.ms=600
+"""
+
+
+async def share_steps(world: World) -> None:
+    """Every record is finished once, whoever dies on its way."""
+    await ShareSteps(world).run()
+
+
+class ShareSteps(Stepped):
+    """Strikes at each step of the watched consumer's rounds."""
+
+    topic = SHARE_GROUP_STATE
+    topics = (TOPIC, CONSUMER_OFFSETS, SHARE_GROUP_STATE)
+    workers = (WATCHED,)
+
+    def __init__(self, world: World, blows: Iterable[str] = BLOWS) -> None:
+        super().__init__(world, SETTINGS)
+        self.shares = ShareWatch()
+        self._blows = tuple(blows)
+        self.shares.is_kept = not {"coordinator", "deposed", "moved"} & set(self._blows)
+        self._lives = 0
+        self._consumer: ShareConsumer | None = None
+        self._is_configured = asyncio.Event()
+        self._is_strict = False  # nothing is left lying any more
+
+    def cases(self) -> Sequence[Case]:
+        """Return every blow at every step."""
+        return [(blow, step) for blow in self._blows for step in BLOWS[blow]]
+
+    def begin_work(self) -> None:
+        """Have the group begin at the beginning; start who writes and who reads."""
+        self.world.host("configurer").start(self._configure)
+        self._start_client(PRODUCER, ClusterProducer)
+        for name in (WATCHED, OTHER):
+            self.world.host(name).start(self._main(name))
+
+    async def _configure(self, ports: Ports) -> None:
+        client = ClusterClient("configurer", ports, self.watch, NODES)
+        wanted = [AlterableConfig("share.auto.offset.reset", 0, "earliest")]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(OF_GROUP, GROUP, wanted)])
+        while True:
+            response = await client.ask(client.anybody(), request)
+            if isinstance(response, IncrementalAlterConfigsResponse):
+                self._is_configured.set()
+                return
+            await asyncio.sleep(STEP_S)
+
+    def _main(self, name: str) -> Main:
+        async def run(ports: Ports) -> None:
+            await self._is_configured.wait()
+            self._lives += 1
+            consumer = ShareConsumer(name, ports, self.watch, self.shares, self._lives)
+            if name == WATCHED:
+                self._consumer = consumer
+            await consumer.run(self._chooser(name, ports), self._leads)
+
+        return run
+
+    def _leads(self, node_id: int) -> bool:
+        return self.leader_of(TOPIC, INDEX) == node_id
+
+    def _chooser(self, name: str, ports: Ports) -> Callable[[int], AckType | None]:
+        """Return what a consumer says of a record: the watched one accepts what it can use."""
+
+        def choose(offset: int) -> AckType | None:
+            chance = ports.random.fraction()
+            if offset % POISON_ONE_IN == 0:
+                return AckType.RELEASE if chance < 0.8 else None
+            if name == WATCHED or self._is_strict or chance < 0.5:
+                return AckType.ACCEPT
+            if chance < 0.7:
+                return AckType.RELEASE
+            return AckType.REJECT if chance < 0.8 else None
+
+        return choose
+
+    # -- looking ---------------------------------------------------------------
+
+    async def until(self, condition: Callable[[], bool], when: str, step_s: float = STEP_S) -> None:
+        """Wait for something that must come, looking at everything meanwhile."""
+
+        def look_first() -> bool:
+            if self._image().topics.named(SHARE_GROUP_STATE) is not None:
+                self.look()
+            return condition()
+
+        await super().until(look_first, when, step_s)
+
+    def look(self) -> None:
+        """Compare what is durable with what it was, and count what is in flight."""
+        for machine in self._up():
+            window = self._window(machine)
+            if window is not None:
+                self.shares.look_at_window(window)
+        state = self._state(is_committed=True)
+        if state is not None:
+            self.shares.look_at_state(state)
+
+    def _sharing(self, machine: Machine) -> Sharing | None:
+        return None if machine.node is None else machine.node.sharing
+
+    def _window(self, machine: Machine) -> Acquisition | None:
+        sharing = self._sharing(machine)
+        for window in [] if sharing is None else sharing.handlers.sources.partitions.windows():
+            if window.key.place.partition == INDEX and window.is_current:
+                return window.acquisition
+        return None
+
+    def _state(self, *, is_committed: bool) -> ShareState | None:
+        """Return what the share coordinator holds, if all it found in its log is committed."""
+        shard = self.newest_shard()
+        if shard is None or not shard.is_caught_up:
+            return None
+        states: Any = shard.committed() if is_committed else shard.machine.states
+        for key, state in states.items():
+            if key.group_id == GROUP and key.partition == INDEX:
+                assert isinstance(state, ShareState)
+                return state
+        return None
+
+    def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - as declared
+        """Return the runtime of share state."""
+        sharing = self._sharing(machine)
+        assert sharing is not None
+        return sharing.state_handlers.coordinator.runtime
+
+    # -- how far it has come ---------------------------------------------------
+
+    def has_come_to(self, step: str) -> bool:
+        """Say whether the watched consumer's round has come to a step."""
+        consumer = self._consumer
+        if consumer is None or "fetch asked" not in consumer.heard:
+            return False
+        if step in ("fetch asked", "delivered", "answer asked", "answer told"):
+            return step in consumer.heard
+        if step == "acquired":
+            return self._has_spans(consumer, RecordState.ACQUIRED)
+        if "answer asked" not in consumer.heard:
+            return False
+        if step == "answer taken":
+            return not self._has_spans(consumer, RecordState.ACQUIRED)
+        state = self._state(is_committed=step.endswith("committed"))
+        return state is not None and all(_is_finished(state, *held) for held in consumer.held)
+
+    def _has_spans(self, consumer: ShareConsumer, wanted: RecordState) -> bool:
+        leader = self.leader_of(TOPIC, INDEX)
+        window = self._window(self.machines[leader - 1]) if leader > 0 else None
+        spans = () if window is None else window.spans()
+        return any(each.member == consumer.member_id and each.state is wanted for each in spans)
+
+    # -- what must come of it --------------------------------------------------
+
+    def victim(self, blow: str) -> str:
+        """Return the watched consumer."""
+        return WATCHED
+
+    def late_hearer(self) -> int:
+        """Return the leader of before: it goes on, and may still write state."""
+        return self.leader_of(TOPIC, INDEX)
+
+    def other_place(self) -> tuple[str, int]:
+        """Return the partition that is shared."""
+        return (TOPIC, INDEX)
+
+    async def settle(self, case: Case) -> None:
+        """Wait until more is finished, durably, and some of it by the watched consumer."""
+        done = len(self.shares.finished)
+        await self.until(lambda: len(self.shares.finished) > done + 2, f"after {case}")
+
+    async def finish(self) -> None:
+        """Let everything written become finished."""
+        await self.until(lambda: not self.world.host(PRODUCER).is_up, "with the last records")
+        self._is_strict = True
+        await self.until(self._is_done, "with the last records of the group")
+        self.watch.is_drained = True
+        hosts = [self.world.host(name) for name in (WATCHED, OTHER)]
+        await self.until(lambda: not any(host.is_up for host in hosts), "in ending")
+        self.look()
+
+    def _is_done(self) -> bool:
+        partition = self.led(TOPIC, INDEX)
+        return partition is not None and self.shares.start == int(partition.log.high_watermark)
+
+
+def _is_finished(state: ShareState, first: int, last: int) -> bool:
+    if last < state.start_offset:
+        return True
+    runs = [run for run in state.runs if run.first <= last and run.last >= first]
+    return bool(runs) and all(RecordState(run.state).is_finished for run in runs)

@@ -1,0 +1,273 @@
+"""A world of hosts on one loop, one network and one seed.
+
+    world = World(seed)
+    node = world.host("node")
+    async def director(): node.start(main); ...; node.crash(); node.restart()
+    world.run(director)
+
+A host runs `main(ports)`. ``crash`` takes its power: its tasks are frozen where they
+stand, its disk keeps what it must, its peers hear nothing. ``kill`` ends the process
+alone: the page cache stays and peers get resets. Both may also be planned, at the n-th
+disk operation or before the n-th step between two awaits.
+"""
+
+import asyncio
+import contextvars
+import gc
+import warnings
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.runtime.ports import Clock, Committer, Disk, Network, ObjectStore, Random
+from simulation.clock import SimClock
+from simulation.committer import SimCommitter
+from simulation.disk import SimCrash, SimDisk
+from simulation.journal import Journal
+from simulation.loop import LIFE, Life, make_loop
+from simulation.network import SimNetwork
+from simulation.objects import SimBucket, SimObjects
+from simulation.platter import Keep
+from simulation.random import SimRandom
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a host's program is given of the world."""
+
+    clock: Clock
+    random: Random
+    disk: Disk
+    network: Network
+    objects: ObjectStore
+    committer: Callable[[str], Committer]
+
+
+# Cleanup within cleanup within cleanup; nothing in this code is nested deeper.
+CLOSES_MAX = 8
+
+Main = Callable[[Ports], Coroutine[Any, Any, None]]
+
+
+class Host:
+    """One machine: disk, clock and luck outlive what runs on it."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.name = name
+        self.clock = SimClock(world.loop)
+        self.disk = SimDisk(
+            world.random.stream(name).below(1 << 48),
+            clock=self.clock,
+            journal=self._note_disk,
+            on_crash=self._crash_point,
+        )
+        self.sync_delay_s: Callable[[], float] = lambda: 0.002
+        self._world = world
+        self._random = world.random.stream(f"{name}/program")
+        self._main: Main | None = None
+        self._life: Life | None = None
+        self._context = contextvars.Context()
+        self._down = asyncio.Event()
+        self._down.set()
+
+    @property
+    def is_up(self) -> bool:
+        """Say whether a program runs on it."""
+        return self._life is not None
+
+    def start(self, main: Main, *, crash_at_step: int = 0) -> None:
+        """Switch on and run ``main``. An error it raises fails the whole world."""
+        if self._life is not None:
+            raise RuntimeError(f"{self.name} is up already")
+        self._main = main
+        self._life = life = Life(self.name, self._crash_point)
+        life.crash_at_step = crash_at_step
+        self._down.clear()
+        self.disk.restart()
+        self._world.network.power_on(self.name)
+        self._world.journal.note(self.name, "start")
+        self._context = context = contextvars.Context()
+        context.run(LIFE.set, life)
+        task = self._world.loop.create_task(main(self._ports()), name=self.name, context=context)
+        task.add_done_callback(
+            lambda ended: self._ended(life, ended), context=contextvars.Context()
+        )
+
+    def restart(self, *, crash_at_step: int = 0) -> None:
+        """Run the same program again."""
+        if self._main is None:
+            raise RuntimeError(f"{self.name} never ran")
+        self.start(self._main, crash_at_step=crash_at_step)
+
+    def spare(self) -> None:
+        """Call off a crash that was planned, at a disk operation or at a step."""
+        self.disk.crash_at(0)
+        if self._life is not None:
+            self._life.crash_at_step = 0
+
+    def call_inside(self, act: Callable[[], object]) -> None:
+        """Have the program that runs here do something next, as a signal would; no-op when down.
+
+        A director that called it itself would start timers and tasks that belong to no life,
+        and so outlive the program.
+        """
+        if self._life is not None:
+            self._world.loop.call_soon(act, context=self._context.copy())
+
+    def crash(self, keep: Keep = Keep.SEEDED) -> None:
+        """Lose power now. A host that is down already loses its page cache."""
+        self._world.journal.note(self.name, "power loss")
+        life = self._end_life()
+        if life is not None:
+            self._world.network.lose_power(self.name, life)
+        self.disk.crash(keep)
+
+    def kill(self) -> None:
+        """End the process now; the machine stays."""
+        self._world.journal.note(self.name, "kill")
+        life = self._end_life()
+        if life is not None:
+            self._world.network.kill(life)
+        self.disk.kill()
+
+    async def wait_down(self) -> None:
+        """Return once nothing runs on it."""
+        await self._down.wait()
+
+    def _ports(self) -> Ports:
+        network = self._world.network.port_of(self.name)
+        objects = SimObjects(self._world.bucket, self.disk)
+        return Ports(self.clock, self._random, self.disk, network, objects, self._committer)
+
+    def _committer(self, directory: str) -> Committer:
+        return SimCommitter(directory, delay_s=lambda: self.sync_delay_s())
+
+    def _note_disk(self, kind: str, path: str, detail: str) -> None:
+        """Note what the disk did; fail the world if a life that is not this host's made it.
+
+        Tests and directors, which have no life, may touch the disk of a host that is down.
+        """
+        self._world.journal.note(self.name, kind, f"{path} {detail}")
+        if LIFE.get() is not self._life:
+            self._world.fail(RuntimeError(f"{self.name}: {kind} {path} by a life not its own"))
+
+    def _end_life(self) -> Life | None:
+        life, self._life = self._life, None
+        if life is not None:
+            life.is_over = True
+            self._world.freeze()
+            self._down.set()
+        return life
+
+    def _crash_point(self) -> None:
+        """A planned crash is reached: nothing of this life runs from here on.
+
+        Power is lost a moment later, off the stack of the code that is dying.
+        """
+        if self._life is not None and not self._life.is_over:
+            self._life.is_over = True
+            self._world.freeze()
+            self._world.loop.call_soon(self.crash, context=contextvars.Context())
+
+    def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self._life is not life or life.is_over:
+            return  # crashed: whatever it raised in dying is nobody's business
+        self.kill()
+        if error is not None:
+            self._world.fail(error)
+
+
+class World:
+    """Everything under one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = SimRandom(seed, "world")
+        self.loop = make_loop(seed)
+        self.loop.on_error = self.fail
+        self.journal = Journal(self.loop.time)
+        self.network = SimNetwork(self.loop, seed, journal=self.journal)
+        self.bucket = SimBucket(
+            self.loop, seed, note=lambda kind, detail: self.journal.note("bucket", kind, detail)
+        )
+        self._hosts: dict[str, Host] = {}
+        self._frozen: dict[asyncio.Task[Any], None] = {}
+        self._outcome: asyncio.Future[None] = self.loop.create_future()
+
+    def host(self, name: str) -> Host:
+        """Return the host called ``name``, making it the first time."""
+        if name not in self._hosts:
+            self._hosts[name] = Host(self, name)
+        return self._hosts[name]
+
+    def run(self, director: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``director`` to its end, then switch everything off. Once per world.
+
+        Cyclic garbage stays until the end: collecting it runs cleanup at a moment that no seed
+        decides, and took a fifth of the time.
+
+        Raises:
+            What the director raised, or the first error of any host's program or callback.
+        """
+        is_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            task = self.loop.create_task(director(), name="director")
+            task.add_done_callback(self._director_ended)
+            self.loop.run_until_complete(self._outcome)
+        finally:
+            self._switch_off()
+            if is_collecting:
+                gc.enable()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with ``error``, unless it has ended."""
+        if not self._outcome.done():
+            self.journal.note("*", "failure", repr(error))
+            self._outcome.set_exception(error)
+
+    def freeze(self) -> None:
+        """Hold on to every task: one that a dead life left must not be collected.
+
+        Collecting it would run its cleanup, at a moment no seed decides.
+        """
+        self._frozen.update(dict.fromkeys(asyncio.all_tasks(self.loop)))
+
+    def _director_ended(self, task: asyncio.Task[None]) -> None:
+        error = task.exception() if not task.cancelled() else asyncio.CancelledError()
+        if error is not None:
+            self.fail(error)
+        elif not self._outcome.done():
+            self._outcome.set_result(None)
+
+    def _switch_off(self) -> None:
+        """Take every host's power, then let frozen coroutines unwind where nothing has effect."""
+        self.freeze()
+        for host in self._hosts.values():
+            host.crash(Keep.NOTHING)
+        self.loop.close()
+        for task in self._frozen:
+            if not task.done():
+                _unwind(task)
+        self._frozen.clear()
+
+
+def _unwind(task: asyncio.Task[Any]) -> None:
+    """Close a task's coroutine; what its cleanup raises without its ports means nothing.
+
+    Cleanup that awaits (a task group waits for its children) is interrupted there in its turn.
+    """
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    assert isinstance(coroutine, Coroutine)
+    for _ in range(CLOSES_MAX):
+        try:
+            with warnings.catch_warnings():
+                # A task that never got to run leaves what it was to await never awaited.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                coroutine.close()
+        except (Exception, BaseExceptionGroup, SimCrash):  # noqa: BLE001, S110
+            pass
+        if getattr(coroutine, "cr_frame", None) is None:
+            return
