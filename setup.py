@@ -12,8 +12,8 @@ from setuptools import Extension, setup
 # module -> source; the one list of what is compiled.
 COMPILED: dict[str, str] = {
     "ottla.pipeline.decode": "src/ottla/pipeline/decode.py",
-    "ottla.api.commit_lane": "src/ottla/api/commit_lane.py",
-    "ottla.api.produce_lane": "src/ottla/api/produce_lane.py",
+    "ottla.api.commit_fast_path": "src/ottla/api/commit_fast_path.py",
+    "ottla.api.produce_fast_path": "src/ottla/api/produce_fast_path.py",
     "ottla.coordinators.groups.commit_batch": "src/ottla/coordinators/groups/commit_batch.py",
     "ottla.replication.appending": "src/ottla/replication/appending.py",
     "ottla.pipeline.encode": "src/ottla/pipeline/encode.py",

@@ -10,15 +10,17 @@ import pytest
 from replicas_world import Broker, image_of, partition_of
 
 from ottla.api.late_routes import Promise
-from ottla.api.routes import Route
+from ottla.api.routes import ANONYMOUS, Caller, Route
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
 from ottla.node import coordinators
 from ottla.node.coordinators import CoordinatorDependencies, Coordinators
 from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.api_keys import ApiKey
+from ottla.runtime.ports import Address
 
 OFFSETS = "__consumer_offsets"
+CALLER = Caller(ANONYMOUS, "c", Address("127.0.0.1", 1), "CLIENT")
 
 
 @dataclass
@@ -106,7 +108,7 @@ class World:
     def _route(self, promise: ApiKey | Promise) -> Route:
         if isinstance(promise, ApiKey):
             return Route(promise, self._answer)
-        return Route(promise.api_key, self._answer, quick=lambda *call: bytearray(call[0]))
+        return Route(promise.api_key, self._answer, fast_path=lambda *call: bytearray(call[1]))
 
     def _answer(self, *call: object) -> Any:
         return call
@@ -147,15 +149,15 @@ def test_coordinators_come_with_the_first_request(world: World) -> None:
     assert world.journal == ["made"]
 
 
-def test_a_quick_way_is_there_when_its_handler_is(world: World) -> None:
+def test_lazy_route_has_its_fast_path_once_its_handler_exists(world: World) -> None:
     route = world.route(ApiKey.OFFSET_COMMIT)
-    quick = route.quick
-    assert quick is not None
-    assert quick(b"c", bytearray(), 0, 0) is None
-    assert world.journal == [], "who is not needed yet does not come to be by it"
+    fast_path = route.fast_path
+    assert fast_path is not None
+    assert fast_path(CALLER, b"c", bytearray(), 0, 0) is None
+    assert world.journal == [], "the fast path does not create the handlers"
     route.handle("caller", "request", 3)
-    assert quick(b"c", bytearray(), 0, 0) == b"c"
-    assert world.route(ApiKey.LIST_GROUPS).quick is None
+    assert fast_path(CALLER, b"c", bytearray(), 0, 0) == b"c"
+    assert world.route(ApiKey.LIST_GROUPS).fast_path is None
 
 
 def test_their_services_run_from_then_on_and_end_in_reverse(world: World) -> None:

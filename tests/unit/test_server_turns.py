@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.unit.lane_world import Transport
+from tests.unit.produce_pair import Transport
 
 from ottla.api.replies import LARGE_BYTES, Steps
 from ottla.api.routes import Caller, Route, Routes

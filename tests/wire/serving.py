@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from ottla.api.replies import NO_REPLY, Answer, Chunk
-from ottla.api.routes import Caller, Quick, Route, Routes
+from ottla.api.routes import Caller, FastPath, Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.frames import Request, request_frame
 from ottla.protocol.headers import RequestHeader
@@ -42,7 +42,7 @@ class Scripted:
     seen: list[object] = field(default_factory=list)
     callers: list[Caller] = field(default_factory=list)
     keep_body: bool = False
-    quick: Quick | None = None
+    fast_path: FastPath | None = None
 
     def find(self, caller: Caller, request: FindCoordinatorRequest, version: int) -> object:
         self.callers.append(caller)
@@ -90,7 +90,7 @@ class Scripted:
                 Route(ApiKey.FIND_COORDINATOR, self.find),
                 Route(ApiKey.LIST_GROUPS, self.park, cancel_when_gone=True),
                 Route(ApiKey.METADATA, self.metadata),
-                Route(ApiKey.PRODUCE, self.raw, raw=True, quick=self.quick),
+                Route(ApiKey.PRODUCE, self.raw, raw=True, fast_path=self.fast_path),
                 Route(ApiKey.HEARTBEAT, self.no_reply),
                 Route(ApiKey.LEAVE_GROUP, self.hang_up),
                 Route(ApiKey.VOTE, self.no_reply),

@@ -15,6 +15,7 @@ from loopback import PlainClient, bound, run, wait_until
 from serving import Counting, Running, Scripted, ask, find, framed, list_groups, produce, running
 
 from ottla.api.replies import FileRange
+from ottla.api.routes import Caller
 from ottla.client.connection import Connection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -504,13 +505,15 @@ def test_a_file_without_a_descriptor_is_read_instead(loop: str) -> None:
     play(loop, scenario)
 
 
-# -- the quick way ---------------------------------------------------------------------
+# -- the fast path ---------------------------------------------------------------------
 
 
-def test_quick_replies_that_stay_unread_leave_whole_and_in_order(loop: str) -> None:
+def test_unread_fast_path_replies_are_sent_whole_and_in_order(loop: str) -> None:
     length = 6 << 20
 
-    def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
+    def fast_path(
+        caller: Caller, client: bytes, data: bytearray, start: int, end: int
+    ) -> bytearray | None:
         return bytearray(struct.pack(">i", length)) + data[start + 7 : start + 8] * length
 
     async def scenario(scripted: Scripted, server: Running) -> None:
@@ -521,17 +524,19 @@ def test_quick_replies_that_stay_unread_leave_whole_and_in_order(loop: str) -> N
             await slow.send(produce(number, b"body"))
         assert head + await slow.exactly(length) == struct.pack(">i", length) + b"\1" * length
         for number in (2, 3):
-            # The short way where nothing waits to be sent any more, else the long one.
+            # The fast path where no reply waits to be sent, else the general path.
             found = await slow.frame()
             ways = (bytes([number]) * length, struct.pack(">i", number) + b"raw")
             assert found in ways, number
         slow.close()
 
-    play(loop, scenario, scripted=Scripted(chunks=[b"raw"], quick=quick))
+    play(loop, scenario, scripted=Scripted(chunks=[b"raw"], fast_path=fast_path))
 
 
-def test_a_quick_way_that_declines_or_says_nothing(loop: str) -> None:
-    def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
+def test_fast_path_that_declines_or_returns_no_reply(loop: str) -> None:
+    def fast_path(
+        caller: Caller, client: bytes, data: bytearray, start: int, end: int
+    ) -> bytearray | None:
         return bytearray() if data[start + 7] == 2 else None
 
     async def scenario(scripted: Scripted, server: Running) -> None:
@@ -542,4 +547,4 @@ def test_a_quick_way_that_declines_or_says_nothing(loop: str) -> None:
                 assert await client.frame() == struct.pack(">i", number) + b"raw"
         client.close()
 
-    play(loop, scenario, scripted=Scripted(chunks=[b"raw"], quick=quick))
+    play(loop, scenario, scripted=Scripted(chunks=[b"raw"], fast_path=fast_path))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ottla.api.replies import Handled
-from ottla.api.routes import Quick, Route
+from ottla.api.routes import Caller, FastPath, Route
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.schema import Versions
 from ottla.runtime.lazy import Lazy
@@ -23,7 +23,7 @@ class Promise(msgspec.Struct, frozen=True):
     api_key: ApiKey
     versions: Versions | None = None
     cancel_when_gone: bool = False
-    is_quick: bool = False
+    has_fast_path: bool = False
     is_advertised: bool = True
 
 
@@ -43,7 +43,7 @@ def late_routes(
             _handler(handlers, promise.api_key),
             versions=promise.versions,
             cancel_when_gone=promise.cancel_when_gone,
-            quick=_quick(handlers, promise.api_key) if promise.is_quick else None,
+            fast_path=_fast_path(handlers, promise.api_key) if promise.has_fast_path else None,
             is_advertised=promise.is_advertised,
         )
         for promise in promises
@@ -61,20 +61,22 @@ def _handler(handlers: Lazy[Handlers], key: ApiKey) -> Callable[..., Handled]:
     return handle
 
 
-def _quick(handlers: Lazy[Handlers], key: ApiKey) -> Quick:
-    """Return a quick way that there is once the handlers are: the first request makes them."""
+def _fast_path(handlers: Lazy[Handlers], key: ApiKey) -> FastPath:
+    """Return a fast path that declines until the first request has made the handlers."""
 
-    def quick(client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
-        way = handlers.get()[key].quick if handlers.is_made else None
-        return None if way is None else way(client, data, start, end)
+    def fast_path(
+        caller: Caller, client: bytes, data: bytearray, start: int, end: int
+    ) -> bytearray | None:
+        path = handlers.get()[key].fast_path if handlers.is_made else None
+        return None if path is None else path(caller, client, data, start, end)
 
-    return quick
+    return fast_path
 
 
 def _kept(promises: tuple[Promise, ...], routes: tuple[Route, ...]) -> Handlers:
     made = {
         Promise(
-            *(each.api_key, each.versions, each.cancel_when_gone, each.quick is not None),
+            *(each.api_key, each.versions, each.cancel_when_gone, each.fast_path is not None),
             is_advertised=each.is_advertised,
         )
         for each in routes

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.api.commit_lane import CommitLane
+from ottla.api.commit_fast_path import CommitFastPath
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
 from ottla.api.routes import Caller, Route
@@ -68,9 +68,11 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         """Return their part of a client listener's routes."""
         # The short way does not ask who asks.
         is_open = self.access is ALLOW_ALL
-        lane = CommitLane(QuickCommits(self.groups), self.image)
+        fast_path = CommitFastPath(QuickCommits(self.groups), self.image)
         return (
-            Route(ApiKey.OFFSET_COMMIT, self.on_commit, quick=lane.serve if is_open else None),
+            Route(
+                ApiKey.OFFSET_COMMIT, self.on_commit, fast_path=fast_path.serve if is_open else None
+            ),
             Route(ApiKey.OFFSET_FETCH, self.on_fetch),
             Route(ApiKey.OFFSET_DELETE, self.on_delete),
         )

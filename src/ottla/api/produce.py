@@ -27,7 +27,7 @@ from ottla.api.append_order import AppendOrder, Ticket, wait_first
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.partition_wait import PartitionWait, Subscribe
-from ottla.api.produce_lane import ProduceLane
+from ottla.api.produce_fast_path import ProduceFastPath
 from ottla.api.produce_reply import (
     CURRENT_LEADER_VERSION_FIRST,
     PartitionResult,
@@ -167,8 +167,12 @@ class ProduceHandler:
 
     def routes(self) -> tuple[Route, ...]:
         """Return the part of a route table that takes records."""
-        lane = ProduceLane(self._partitions, self._clock, self._events, self._rules_of)
-        return (Route(ApiKey.PRODUCE, self.handle, raw=True, keeps_body=False, quick=lane.serve),)
+        fast_path = ProduceFastPath(self._partitions, self._clock, self._events, self._rules_of)
+        return (
+            Route(
+                ApiKey.PRODUCE, self.handle, raw=True, keeps_body=False, fast_path=fast_path.serve
+            ),
+        )
 
     def handle(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Serve one request.

@@ -26,15 +26,15 @@ connection from giving its buffer away: Produce is such, but for an awaitable th
 `Holding`. The same holds for records inside a
 decoded request; all else in one is a copy.
 
-A route may have a ``quick`` way, for requests that are many, small and alike:
+A route may have a ``fast_path`` for small requests of one common form:
 
-    quick(client, buffer, start, end) -> bytearray | None
+    fast_path(caller, client, buffer, start, end) -> bytearray | None
 
-It is shown the frame ``buffer[start:end]`` of its API before anybody else, beside the client id
-that the connection's request before had, as a header has it. It returns the whole reply (empty
-for none), or None for what is not its kind: then it has done nothing, and the frame is served as
-all are. It must come to the same reply as ``handle``. An API that has one is never
-``hidden``.
+A connection offers it each frame ``buffer[start:end]`` of its API first. ``caller`` made the
+request; ``client`` is the client id of the connection's previous request as encoded in its header.
+The fast path returns the whole reply (empty for none). It returns None for a request of any other
+form, having changed nothing; the frame is then served by ``handle``, which must give the same reply
+to every request that the fast path serves. An API with a fast path is never ``hidden``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -75,7 +75,7 @@ class Caller(msgspec.Struct, frozen=True):
     """The identity of a forwarded request that a broker may send again."""
 
 
-Quick = Callable[[bytes, bytearray, int, int], bytearray | None]
+FastPath = Callable[[Caller, bytes, bytearray, int, int], bytearray | None]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Route(msgspec.Struct, frozen=True):
     raw: bool = False
     keeps_body: bool = True
     cancel_when_gone: bool = False
-    quick: Quick | None = None
+    fast_path: FastPath | None = None
     is_advertised: bool = True
     """Whether ApiVersions names it; one that it does not name is served all the same."""
 
@@ -127,12 +127,12 @@ class Routes:
         return self._found.get(key)
 
     @property
-    def quick(self) -> Mapping[int, tuple[ApiKey, Quick]]:
-        """The APIs that have a quick way on this listener, by key, each with its way."""
+    def fast_paths(self) -> Mapping[int, tuple[ApiKey, FastPath]]:
+        """The APIs of this listener that have a fast path, by API key."""
         return {
-            key: (route.api_key, route.quick)
+            key: (route.api_key, route.fast_path)
             for key, (route, _) in self._found.items()
-            if route.quick is not None and route.versions is None
+            if route.fast_path is not None and route.versions is None
         }
 
     def __iter__(self) -> Iterator[tuple[ApiKey, Versions]]:

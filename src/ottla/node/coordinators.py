@@ -52,7 +52,7 @@ GROUPS: Final = (
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.STREAMS_GROUP_HEARTBEAT,
     ApiKey.STREAMS_GROUP_DESCRIBE,
-    Promise(ApiKey.OFFSET_COMMIT, is_quick=True),
+    Promise(ApiKey.OFFSET_COMMIT, has_fast_path=True),
     ApiKey.OFFSET_FETCH,
     ApiKey.OFFSET_DELETE,
 )

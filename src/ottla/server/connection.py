@@ -34,7 +34,7 @@ from ottla.server.outlet import Outlet, OutletEvents, outlet_for
 from ottla.server.parked import Parked, held
 from ottla.server.reply_order import ReplyOrder
 from ottla.server.serving import Serving
-from ottla.server.turns import BACKLOG_MEMORY_S, QUICK_PER_LOOK, SLICE_S, Done
+from ottla.server.turns import BACKLOG_MEMORY_S, FAST_REQUESTS_PER_CLOCK_READ, SLICE_S, Done
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         "_backlogged_at _caller _client _frame_since _gathered _granted _handshake _has_moved "
         "_inlet _is_denied _is_draining _is_finishing _is_full _is_held _is_over _is_queued "
         "_is_reading _is_settling _last_active _listener _loop _mute _on_end _order _outlet "
-        "_parked _quick _reason _serving _transport _turns"
+        "_parked _fast_paths _reason _serving _transport _turns"
     ).split()
 
     def __init__(
@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gathered: bytearray | None = None  # a reply that leaves when the turn ends
         self._inlet = Inlet()
         self._turns = serving.turns
-        self._quick = serving.dispatcher.quick
+        self._fast_paths = serving.dispatcher.fast_paths
         self._listener = serving.listener
         self._order: ReplyOrder[Outgoing] = ReplyOrder()
         self._parked: dict[Parked, None] = {}
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._inlet.filled(nbytes):
             if self._is_queued:
                 self._read_or_not(may_serve=False)
-            elif self._serve_quick():
+            elif self._serve_fast_path():
                 return
             elif self._turns.is_spent():
                 self._queue()
@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
     def run_slice(self) -> None:
         """Serve for one slice: the turn that this connection was queued for has come."""
         self._is_queued = False
-        if not self._is_over and not (self._is_reading and self._serve_quick()):
+        if not self._is_over and not (self._is_reading and self._serve_fast_path()):
             self._serve_slice(self._turns.now())
 
     def _serve_slice(self, began: float) -> None:
@@ -258,27 +258,27 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_since = None
         self._settle()
 
-    def _serve_quick(self) -> bool:
+    def _serve_fast_path(self) -> bool:
         """Serve the one frame that is here, if it is plain and nothing is under way.
 
         False where it is not so; nothing has been done then.
         """
-        if not self._may_be_quick():
+        if not self._may_use_fast_path():
             return False
         inlet = self._inlet
         end = inlet.only_frame(self._serving.limits.frame_bytes_max)
         if not end:
             return False
         data = inlet.buffer
-        way = self._quick.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
+        way = self._fast_paths.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
         if way is None:
             return False
         turns = self._turns
         turns.unseen += 1
-        if turns.unseen >= QUICK_PER_LOOK and not turns.has_time_for_quick():
+        if turns.unseen >= FAST_REQUESTS_PER_CLOCK_READ and not turns.has_time_for_fast_path():
             return False
         key, serve = way
-        reply = serve(self._client, data, LENGTH_SIZE, end)
+        reply = serve(self._caller, self._client, data, LENGTH_SIZE, end)
         if reply is None:
             return False
         inlet.take_all()
@@ -296,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         if reply is not None and not self._is_over and not self._outlet.send(reply):
             self._settle()
 
-    def _may_be_quick(self) -> bool:
+    def _may_use_fast_path(self) -> bool:
         if self._is_over or self._is_draining or self._is_finishing or self._is_queued:
             return False
         if self._mute is not None or self._gathered is not None or self._is_held:

@@ -25,7 +25,7 @@ from ottla.api.replies import (
     Steps,
     length_of,
 )
-from ottla.api.routes import Caller, Quick, Route, Routes
+from ottla.api.routes import Caller, FastPath, Route, Routes
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_prefix, decode_steps, encode_steps
 from ottla.protocol.codec.layout import has_records
@@ -87,9 +87,9 @@ class Dispatcher(msgspec.Struct, frozen=True):
     events: ServerEvents
 
     @property
-    def quick(self) -> Mapping[int, tuple[ApiKey, Quick]]:
-        """The quick ways, by the key of their API."""
-        return self.routes.quick
+    def fast_paths(self) -> Mapping[int, tuple[ApiKey, FastPath]]:
+        """The fast paths, by API key."""
+        return self.routes.fast_paths
 
     def open(self, frame: memoryview, handshake: Handshake | None) -> Call | Outgoing:
         """Read a frame: a call to make, or at once what leaves.

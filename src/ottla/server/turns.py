@@ -32,7 +32,7 @@ SLICE_S: Final = 0.002
 BACKLOG_MEMORY_S: Final = 1.0
 """A connection that used up a slice this recently waits in the backlog, not among the prompt."""
 
-QUICK_PER_LOOK: Final = 16
+FAST_REQUESTS_PER_CLOCK_READ: Final = 16
 """Requests on a fast path that are served for one look at the clock."""
 
 
@@ -62,7 +62,7 @@ class Turns:
         self._call_soon = call_soon
         self._began = 0.0  # the turn
         self.last = 0.0  # when the last request was taken or done
-        self.unseen = 0  # quick requests since the clock was looked at; see `has_time_for_quick`
+        self.unseen = 0  # fast-path requests since the clock was read; see `has_time_for_fast_path`
         self._is_scheduled = False
         self._prompt: deque[Runnable] = deque()
         self._backlog: deque[Runnable] = deque()
@@ -87,11 +87,11 @@ class Turns:
         self.last = now
         return now - self._began >= TURN_S
 
-    def has_time_for_quick(self) -> bool:
+    def has_time_for_fast_path(self) -> bool:
         """Say whether this turn has time for a request on a fast path, which takes microseconds.
 
         Looking at the clock, or calling this, for each would cost a few percent of it. So a
-        connection counts in ``unseen`` and calls this for one of `QUICK_PER_LOOK`.
+        connection counts in ``unseen`` and calls this for one of `FAST_REQUESTS_PER_CLOCK_READ`.
         """
         self.unseen = 0
         return not self.is_spent()

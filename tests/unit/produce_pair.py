@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from replication_world import NOW, TOPIC_ID, Machine, registration
 
 from ottla.api.produce import ProduceHandler
-from ottla.api.routes import Routes
+from ottla.api.routes import Caller, Routes
 from ottla.config.generated import TopicConfig
 from ottla.observability.request_meter import RequestMeter
 from ottla.observability.topic_events import TopicMeter
@@ -106,7 +106,7 @@ class Line:
 class Broker:
     """Hosts orders-0, orders-1 and an internal topic; may know the short way or not."""
 
-    is_quick: bool
+    has_fast_path: bool
     config: TopicConfig
     log_config: LogConfig
     replicas: tuple[int, ...] = (0,)
@@ -128,9 +128,10 @@ class Broker:
         clock = self.machine.clock
         handler = ProduceHandler(partitions, lambda: IMAGE, clock, events=self.topics)
         (route,) = handler.routes()
-        self.lane = route.quick
+        self.fast_path = route.fast_path
         routes = Routes(
-            Listener.BROKER, (replace(route, quick=self._serve if self.is_quick else None),)
+            Listener.BROKER,
+            (replace(route, fast_path=self._serve if self.has_fast_path else None),),
         )
         dispatcher = Dispatcher("CLIENT", routes, ApiVersions(routes), self.requests)
         self.serving = Serving(
@@ -148,8 +149,10 @@ class Broker:
         """Another connection to the same broker."""
         return Line(self.serving)
 
-    def _serve(self, client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
-        reply = self.lane(client, data, start, end)
+    def _serve(
+        self, caller: Caller, client: bytes, data: bytearray, start: int, end: int
+    ) -> bytearray | None:
+        reply = self.fast_path(caller, client, data, start, end)
         self.taken += reply is not None
         return reply
 

@@ -8,7 +8,7 @@
     log      nobody has to be waited for
 
 Such a request is read, written and answered in one go (`CommitBatch`), by C where this is compiled.
-Any other one is left alone: `CommitLane.serve` returns None, and has done nothing then. So no
+Any other one is left alone: `CommitFastPath.serve` returns None, and has done nothing then. So no
 refusal is worded here; the long way (`offsets.py`) says what is wrong. Both ways must come to the
 same reply, log and state: a test holds them to it, request by request.
 
@@ -17,6 +17,7 @@ Every index is checked by our own comparisons before it is used.
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.commit_batch import REFUSED, CommitTopic
 from ottla.coordinators.groups.kinds import Committer
 from ottla.protocol.types import ZERO_UUID, Uuid
@@ -115,7 +116,7 @@ class _Plain:
 
 @cython.final
 @cython.cclass
-class CommitLane:
+class CommitFastPath:
     """Serves the OffsetCommit requests of a node that look as expected, and no others."""
 
     _commits: "QuickCommits"
@@ -132,7 +133,9 @@ class CommitLane:
         self._by_id = {}
 
     @cython.locals(at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, reply=bytearray)
-    def serve(self, client: bytes, data: bytearray, start: int, stop: int) -> bytearray | None:
+    def serve(
+        self, caller: Caller, client: bytes, data: bytearray, start: int, stop: int
+    ) -> bytearray | None:
         """Serve the frame ``data[start:stop]``, its length left out; return the reply, whole.
 
         ``client`` is the client id as a header has it, with its length. None where the request

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 import pytest
-from commit_world import (
+from commit_pair import (
     NONE,
     PARTITIONS,
     WIDER,
@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replication_world import registration
 
-from ottla.api.commit_lane import FRAME_BYTES_MAX, NAMES_MAX
+from ottla.api.commit_fast_path import FRAME_BYTES_MAX, NAMES_MAX
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -52,7 +52,7 @@ def told_both(
     """Tell two brokers the same; return the one with the short way. They must agree."""
 
     async def both() -> Broker:
-        quick, slow = (Broker(is_quick, **world) for is_quick in (True, False))  # type: ignore[arg-type]
+        quick, slow = (Broker(has_fast_path, **world) for has_fast_path in (True, False))  # type: ignore[arg-type]
         for broker in (quick, slow):
             for each in frames:
                 if callable(each):

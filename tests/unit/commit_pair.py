@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller_images import image_of
-from lane_world import Transport, hear
 from msgspec.structs import replace
+from produce_pair import Transport, hear
 from replication_world import TOPIC_ID, Machine, registration
 
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
-from ottla.api.routes import Routes
+from ottla.api.routes import Caller, Routes
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
@@ -67,7 +67,7 @@ NONE = image_of()
 class Broker:
     """Coordinates all groups on one partition; may know the short way or not."""
 
-    is_quick: bool
+    has_fast_path: bool
     log_config: LogConfig = field(default_factory=LogConfig)
     replicas: tuple[int, ...] = (0,)
     linger_ms: int = -1
@@ -92,9 +92,9 @@ class Broker:
         self.load()
         groups = GroupCoordinator(self.runtime, self.settings, lambda: 1, SimRandom(1))
         commits, *others = OffsetHandlers(groups, lambda: self.image).routes()
-        assert commits.quick is not None
-        self.lane = commits.quick
-        commits = replace(commits, quick=self._serve if self.is_quick else None)
+        assert commits.fast_path is not None
+        self.fast_path = commits.fast_path
+        commits = replace(commits, fast_path=self._serve if self.has_fast_path else None)
         routes = Routes(Listener.BROKER, (commits, *others, *GroupHandlers(groups).routes()))
         self.requests = RequestMeter()
         self.serving = Serving(
@@ -113,8 +113,10 @@ class Broker:
         while self.runtime.is_loading():
             self.runtime._load_some()
 
-    def _serve(self, client: bytes, data: bytearray, start: int, end: int) -> bytearray | None:
-        reply = self.lane(client, data, start, end)
+    def _serve(
+        self, caller: Caller, client: bytes, data: bytearray, start: int, end: int
+    ) -> bytearray | None:
+        reply = self.fast_path(caller, client, data, start, end)
         self.taken += reply is not None
         return reply
 

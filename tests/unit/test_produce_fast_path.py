@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lane_world import Broker, batch, broken, frame
 from msgspec.structs import replace
+from produce_pair import Broker, batch, broken, frame
 from replication_world import NOW, registration
 
-from ottla.api.produce_lane import DOORS_MAX, FRAME_BYTES_MAX
+from ottla.api.produce_fast_path import FRAME_BYTES_MAX, HANDLES_MAX
 from ottla.config.generated import TopicConfig
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.writer import Producer
@@ -38,8 +38,8 @@ def told_both(
 
     async def both() -> Broker:
         quick, slow = (
-            Broker(is_quick, config or TopicConfig(), log_config or LogConfig(), replicas)
-            for is_quick in (True, False)
+            Broker(has_fast_path, config or TopicConfig(), log_config or LogConfig(), replicas)
+            for has_fast_path in (True, False)
         )
         for broker in (quick, slow):
             for each in frames:
@@ -248,7 +248,7 @@ def test_more_partitions_than_are_remembered() -> None:
     async def story() -> None:
         broker = Broker(True, TopicConfig(), LogConfig())
         broker.hear(frame(PLAIN, topic="nobody"), 1 << 20)
-        for number in range(DOORS_MAX + 5):
+        for number in range(HANDLES_MAX + 5):
             broker.hear(frame(PLAIN, topic=f"n{number}", acks=0), 1 << 20)
         broker.hear(frame(PLAIN), 1 << 20)
 
@@ -256,8 +256,8 @@ def test_more_partitions_than_are_remembered() -> None:
 
 
 def test_a_disk_that_fails_is_told_as_ever() -> None:
-    async def story(is_quick: bool) -> dict[str, object]:
-        broker = Broker(is_quick, TopicConfig(), LogConfig())
+    async def story(has_fast_path: bool) -> dict[str, object]:
+        broker = Broker(has_fast_path, TopicConfig(), LogConfig())
         broker.hear(frame(PLAIN), 1 << 20)
         log = broker.hosted[0].log
         broker.machine.disk.fail("write", path_contains=".log")

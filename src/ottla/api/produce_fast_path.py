@@ -9,7 +9,7 @@ Most small requests look alike, and this knows how they look:
     partition  led here, and nobody has to be waited for
 
 Such a request is read, judged, appended and answered in one go, by C where this is compiled.
-Any other one is left alone: `ProduceLane.serve` returns None, and has done nothing then. So no
+Any other one is left alone: `ProduceFastPath.serve` returns None, and has done nothing then. So no
 refusal is worded here; what looks wrong in any way goes the long way (`produce.py`), which says
 what is wrong with it. Both ways must come to the same reply and the same log: a test holds them
 to it, request by request.
@@ -25,6 +25,7 @@ from google_crc32c import value as crc32c
 
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.record_validation import RecordRules
+from ottla.api.routes import Caller
 from ottla.observability.topic_events import TopicEvents
 from ottla.protocol.faults import InvalidRecord, StorageFailed
 from ottla.protocol.records.walker import check_records_at
@@ -50,7 +51,7 @@ IS_COMPILED: Final[bool] = cython.compiled
 FRAME_BYTES_MAX: Final = 16 << 10
 """Larger ones are served the long way: what that costs does not show there."""
 
-DOORS_MAX: Final = 1000
+HANDLES_MAX: Final = 1000
 """Partitions that are known by the bytes that name them; then all are forgotten."""
 
 # C's own numbers, so that comparing with them makes no object.
@@ -133,7 +134,7 @@ class _Plain:
 
 @cython.final
 @cython.cclass
-class _Door:
+class PartitionHandle:
     """A partition that is led here, what its topic asks of records, and a reply's form.
 
     Good while partition, log and configuration are the ones it was made of.
@@ -235,10 +236,12 @@ def _read_batch(plain: _Plain, data: bytearray) -> cython.bint:
 
 @cython.cfunc
 @cython.locals(newest=cython.longlong, oldest=cython.longlong, time=cython.longlong)
-def _is_welcome(plain: _Plain, data: bytearray, door: _Door, now: "Millis") -> cython.bint:
+def _is_welcome(
+    plain: _Plain, data: bytearray, handle: PartitionHandle, now: "Millis"
+) -> cython.bint:
     """Say whether topic and log take the batch as it is: size, acks, CRC, records, timestamps."""
     start, end = plain.start, plain.end
-    if end - start > door.size_max or not -1 <= plain.acks <= 1:
+    if end - start > handle.size_max or not -1 <= plain.acks <= 1:
         return False
     if crc32c(bytes(data[start + 21 : end])) != _uint32(data, start + 17):
         return False
@@ -248,23 +251,23 @@ def _is_welcome(plain: _Plain, data: bytearray, door: _Door, now: "Millis") -> c
     except InvalidRecord:
         return False
     newest, oldest, time = base + summary[0], base + summary[3], now
-    if newest != plain.max_timestamp or oldest < 0 or (door.is_compacted and summary[2]):
+    if newest != plain.max_timestamp or oldest < 0 or (handle.is_compacted and summary[2]):
         return False
     # Neither difference can leave 64 bits: no time is negative.
-    return newest - time <= door.after_ms_max and time - oldest <= door.before_ms_max
+    return newest - time <= handle.after_ms_max and time - oldest <= handle.before_ms_max
 
 
 @cython.final
 @cython.cclass
-class ProduceLane:
+class ProduceFastPath:
     """Serves the Produce requests of a node that look as expected, and no others."""
 
     _partitions: Partitions
     _now: "Callable[[], Millis]"
     _events: TopicEvents
     _rules_of: "Callable[[TopicConfig], RecordRules]"
-    _named: "dict[bytes, _Door]"
-    _by_id: "dict[bytes, _Door]"
+    _named: "dict[bytes, PartitionHandle]"
+    _by_id: "dict[bytes, PartitionHandle]"
 
     def __init__(
         self,
@@ -280,8 +283,12 @@ class ProduceLane:
         self._named = {}
         self._by_id = {}
 
-    @cython.locals(at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, door=_Door)
-    def serve(self, client: bytes, data: bytearray, start: int, stop: int) -> bytearray | None:
+    @cython.locals(
+        at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, handle=PartitionHandle
+    )
+    def serve(
+        self, caller: Caller, client: bytes, data: bytearray, start: int, stop: int
+    ) -> bytearray | None:
         """Serve the frame ``data[start:stop]``, its length left out; return the reply, whole.
 
         ``client`` is the client id as a header has it, with its length. The reply is empty
@@ -294,62 +301,67 @@ class ProduceLane:
             return None
         if not _read_body(plain, data, at + 9 + len(client), end) or not _read_batch(plain, data):
             return None
-        door = self._door(plain, data)
+        handle = self._handle(plain, data)
         now = self._now()
-        if door is None or not _is_welcome(plain, data, door, now):
+        if handle is None or not _is_welcome(plain, data, handle, now):
             return None
-        if not door.partition.is_answered_at_once(plain.acks):
+        if not handle.partition.is_answered_at_once(plain.acks):
             return None
-        return self._append(plain, data, door, now, data[at + 4 : at + 8])
+        return self._append(plain, data, handle, now, data[at + 4 : at + 8])
 
     @cython.cfunc
     def _append(
-        self, plain: _Plain, data: bytearray, door: _Door, now: "Millis", correlation_id: bytearray
+        self,
+        plain: _Plain,
+        data: bytearray,
+        handle: PartitionHandle,
+        now: "Millis",
+        correlation_id: bytearray,
     ) -> "bytearray | None":
         """Append and answer; None where the disk has failed."""
         batch = memoryview(data)[plain.start : plain.end]
         # Whoever waits for the records is served within this call, and may come by here.
         acks, count, size = plain.acks, plain.offset_delta + 1, plain.end - plain.start
         try:
-            first = door.partition.append_checked(
+            first = handle.partition.append_checked(
                 batch, plain.offset_delta, plain.max_timestamp, now
             )
         except StorageFailed:
             return None  # the long way finds the partition as it is by now
-        self._events.produced(door.topic, count, size)
+        self._events.produced(handle.topic, count, size)
         if acks == 0:
             return bytearray()
-        reply = bytearray(door.reply)
+        reply = bytearray(handle.reply)
         reply[_CORRELATION_ID_AT : _CORRELATION_ID_AT + 4] = correlation_id
-        _put_int64(reply, door.tail_at + _OFFSET_AT, first)
-        _put_int64(reply, door.tail_at + _LOG_START_AT, door.log.log_start_offset)
+        _put_int64(reply, handle.tail_at + _OFFSET_AT, first)
+        _put_int64(reply, handle.tail_at + _LOG_START_AT, handle.log.log_start_offset)
         return reply
 
     @cython.cfunc
-    @cython.locals(door=_Door)
-    def _door(self, plain: _Plain, data: bytearray) -> "_Door | None":
+    @cython.locals(handle=PartitionHandle)
+    def _handle(self, plain: _Plain, data: bytearray) -> "PartitionHandle | None":
         """Return what is known of the partition; None where the long way has to say why not."""
-        doors = self._by_id if plain.version >= _VERSION_LAST else self._named
+        handles = self._by_id if plain.version >= _VERSION_LAST else self._named
         key = bytes(data[plain.topic_start : plain.topic_end + 5])
-        door = doors.get(key)
+        handle = handles.get(key)
         if (
-            door is not None
-            and door.partition.is_leader
-            and door.config is door.partition.config
-            and door.log is door.partition.log
+            handle is not None
+            and handle.partition.is_leader
+            and handle.config is handle.partition.config
+            and handle.log is handle.partition.log
         ):
-            return door
-        if len(doors) >= DOORS_MAX:
-            doors.clear()
-        door = self._make_door(key, plain.version)
-        if door is None:
-            doors.pop(key, None)
+            return handle
+        if len(handles) >= HANDLES_MAX:
+            handles.clear()
+        handle = self._make_handle(key, plain.version)
+        if handle is None:
+            handles.pop(key, None)
         else:
-            doors[key] = door
-        return door
+            handles[key] = handle
+        return handle
 
     @cython.cfunc
-    def _make_door(self, key: bytes, version: int) -> "_Door | None":
+    def _make_handle(self, key: bytes, version: int) -> "PartitionHandle | None":
         length = len(key) - 5
         topic, index = key[:length], int.from_bytes(key[length + 1 :], "big", signed=True)
         if version >= _VERSION_LAST:
@@ -361,23 +373,23 @@ class ProduceLane:
                 return None
         if partition is None or not partition.is_leader or partition.topic in INTERNAL_TOPICS:
             return None
-        door = _Door()
-        door.partition, door.log, door.config = partition, partition.log, partition.config
-        door.topic = partition.topic
-        self._set_rules(door)
+        handle = PartitionHandle()
+        handle.partition, handle.log, handle.config = partition, partition.log, partition.config
+        handle.topic = partition.topic
+        self._set_rules(handle)
         head = _REPLY_HEAD.pack(0, 0, 0, 2) + topic
         tail = _REPLY_TAIL.pack(2, index, 0, -1, -1, -1, 1, 0, 0, 0, 0, 0)
-        door.reply = bytearray(head + tail)
-        door.reply[:4] = (len(door.reply) - 4).to_bytes(4, "big")
-        door.tail_at = len(head)
-        return door
+        handle.reply = bytearray(head + tail)
+        handle.reply[:4] = (len(handle.reply) - 4).to_bytes(4, "big")
+        handle.tail_at = len(head)
+        return handle
 
     @cython.cfunc
-    def _set_rules(self, door: _Door) -> None:
-        rules, config = self._rules_of(door.config), door.log.config
-        door.is_compacted = rules.is_compacted
-        door.before_ms_max = rules.before_ms_max
-        door.after_ms_max = rules.after_ms_max
-        door.size_max = min(rules.batch_bytes_max, config.max_message_bytes, config.segment_bytes)
+    def _set_rules(self, handle: PartitionHandle) -> None:
+        rules, config = self._rules_of(handle.config), handle.log.config
+        handle.is_compacted = rules.is_compacted
+        handle.before_ms_max = rules.before_ms_max
+        handle.after_ms_max = rules.after_ms_max
+        handle.size_max = min(rules.batch_bytes_max, config.max_message_bytes, config.segment_bytes)
         if rules.codec or rules.is_log_append_time or config.is_log_append_time:
-            door.size_max = -1
+            handle.size_max = -1
