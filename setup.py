@@ -14,7 +14,9 @@ COMPILED: dict[str, str] = {
     "ottla.pipeline.decode": "src/ottla/pipeline/decode.py",
     "ottla.api.commit_fast_path": "src/ottla/api/commit_fast_path.py",
     "ottla.api.produce_fast_path": "src/ottla/api/produce_fast_path.py",
-    "ottla.coordinators.groups.commit_batch": "src/ottla/coordinators/groups/commit_batch.py",
+    "ottla.coordinators.groups.offsets.commit_batch": (
+        "src/ottla/coordinators/groups/offsets/commit_batch.py"
+    ),
     "ottla.replication.appending": "src/ottla/replication/appending.py",
     "ottla.pipeline.encode": "src/ottla/pipeline/encode.py",
     "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicState
-from ottla.coordinators.groups.consumer_group import ConsumerGroup
+from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
-from ottla.coordinators.groups.streams_group import StreamsGroup
+from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.shard import Shard, ShardState
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.protocol.errors import ErrorCode

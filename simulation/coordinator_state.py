@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ottla.coordinators.batches import MarkerFound, read_batches
-from ottla.coordinators.groups.classic_group import ClassicGroup
-from ottla.coordinators.groups.consumer_group import ConsumerGroup, held_by
+from ottla.coordinators.groups.classic.group import ClassicGroup
+from ottla.coordinators.groups.consumer.group import ConsumerGroup, held_by
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
-from ottla.coordinators.groups.streams_group import StreamsGroup
+from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.shard import Shard
 from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.coordinators.transactions.machine import TransactionMachine

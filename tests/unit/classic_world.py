@@ -6,8 +6,8 @@ from coordinator_world import FakeClock, FakeLog
 from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision
-from ottla.coordinators.groups.classic_group import ClassicGroup
-from ottla.coordinators.groups.classic_join import Joining
+from ottla.coordinators.groups.classic.group import ClassicGroup
+from ottla.coordinators.groups.classic.join import Joining
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.requests import (
     decide_delete_groups,

@@ -6,15 +6,15 @@ from classic_world import SETTINGS, World
 from controller_images import image_of
 from coordinator_world import FakeClock, FakeLog
 
-from ottla.coordinators.groups.consumer_context import ConsumerContext
-from ottla.coordinators.groups.consumer_group import ConsumerGroup
-from ottla.coordinators.groups.consumer_heartbeat import (
+from ottla.coordinators.groups.consumer.context import ConsumerContext
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.heartbeat import (
     Beat,
     check_heartbeat,
     decide_consumer_heartbeat,
 )
-from ottla.coordinators.groups.consumer_kind import ConsumerKind
-from ottla.coordinators.groups.consumer_settings import ConsumerSettings
+from ottla.coordinators.groups.consumer.kind import ConsumerKind
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.parked import Settled

@@ -10,18 +10,18 @@ from coordinator_world import FakeClock, FakeLog
 
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.settings import GroupSettings
-from ottla.coordinators.groups.streams_context import StreamsContext
-from ottla.coordinators.groups.streams_group import StreamsGroup
-from ottla.coordinators.groups.streams_heartbeat import (
+from ottla.coordinators.groups.streams.context import StreamsContext
+from ottla.coordinators.groups.streams.group import StreamsGroup
+from ottla.coordinators.groups.streams.heartbeat import (
     StreamsBeat,
     check_streams_heartbeat,
     decide_streams_heartbeat,
 )
-from ottla.coordinators.groups.streams_kind import StreamsKind
-from ottla.coordinators.groups.streams_member import StreamsMember
-from ottla.coordinators.groups.streams_reply import StreamsBeaten
-from ottla.coordinators.groups.streams_settings import StreamsSettings
-from ottla.coordinators.groups.streams_topology import InternalTopic
+from ottla.coordinators.groups.streams.kind import StreamsKind
+from ottla.coordinators.groups.streams.member import StreamsMember
+from ottla.coordinators.groups.streams.reply import StreamsBeaten
+from ottla.coordinators.groups.streams.settings import StreamsSettings
+from ottla.coordinators.groups.streams.topology import InternalTopic
 from ottla.coordinators.parked import Settled
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.metadata.image import Image

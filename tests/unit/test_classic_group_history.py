@@ -10,7 +10,7 @@ from classic_world import World, lenient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicState
+from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotEnoughReplicas, NotLeader
 

@@ -3,7 +3,7 @@
 import pytest
 from classic_world import FORMING_MS, World, lenient
 
-from ottla.coordinators.groups.classic_group import ClassicState
+from ottla.coordinators.groups.classic.group import ClassicState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotEnoughReplicas, RecordTooLarge
 from ottla.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue

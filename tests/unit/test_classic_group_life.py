@@ -3,7 +3,7 @@
 import pytest
 from classic_world import FORMING_MS, World
 
-from ottla.coordinators.groups.classic_group import ClassicState
+from ottla.coordinators.groups.classic.group import ClassicState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotEnoughReplicas, NotLeader
 from ottla.protocol.messages.sync_group import SyncGroupRequest

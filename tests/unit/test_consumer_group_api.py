@@ -12,10 +12,10 @@ from coordinator_world import FakeClock, FakeLog
 from ottla.api.consumer_groups import ConsumerGroupHandlers
 from ottla.api.group_access import GroupAccess
 from ottla.api.routes import Caller
-from ottla.coordinators.groups.consumer_context import ConsumerContext
-from ottla.coordinators.groups.consumer_kind import ConsumerKind
-from ottla.coordinators.groups.consumer_service import ConsumerGroups
-from ottla.coordinators.groups.consumer_settings import (
+from ottla.coordinators.groups.consumer.context import ConsumerContext
+from ottla.coordinators.groups.consumer.kind import ConsumerKind
+from ottla.coordinators.groups.consumer.service import ConsumerGroups
+from ottla.coordinators.groups.consumer.settings import (
     ConsumerSettings,
     MigrationPolicy,
     assignor_names,

@@ -3,7 +3,7 @@
 from consumer_world import CONSUMER_SETTINGS, ConsumerWorld, image_with, named
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.consumer_assigning import (
+from ottla.coordinators.groups.consumer.assignment_interval import (
     PAUSE_MS_PER_MEMBER,
     SMALL_GROUP_MEMBERS_MAX,
     UNASSIGNED_MAX,

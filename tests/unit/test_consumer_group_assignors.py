@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.groups.assignors.range_assignor import assign_range
-from ottla.coordinators.groups.assignors.spec import GroupSpec, MemberSpec, Targets
-from ottla.coordinators.groups.assignors.uniform import assign_uniform
+from ottla.coordinators.groups.consumer.assignors.range_assignor import assign_range
+from ottla.coordinators.groups.consumer.assignors.spec import GroupSpec, MemberSpec, Targets
+from ottla.coordinators.groups.consumer.assignors.uniform import assign_uniform
 from ottla.protocol.types import Uuid
 
 TOPICS = [Uuid(bytes([number]) * 16) for number in range(1, 5)]

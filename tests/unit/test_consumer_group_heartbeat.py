@@ -7,12 +7,12 @@ from consumer_world import ConsumerWorld, image_with, named, topic_id
 from controller_images import GROUP, config
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.consumer_member import (
+from ottla.coordinators.groups.consumer.member import (
     ClassicMetadata,
     ConsumerMember,
     MemberState,
 )
-from ottla.coordinators.groups.consumer_settings import ConsumerSettings
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings
 from ottla.metadata.replay import replay_all
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode

@@ -12,11 +12,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.coordinators.groups.classic_group import ClassicGroup
-from ottla.coordinators.groups.consumer_embedded import read_assignment
-from ottla.coordinators.groups.consumer_group import ConsumerGroup, places
-from ottla.coordinators.groups.consumer_member import ConsumerMember
-from ottla.coordinators.groups.consumer_settings import ConsumerSettings, MigrationPolicy
+from ottla.coordinators.groups.classic.group import ClassicGroup
+from ottla.coordinators.groups.consumer.classic_protocol import read_assignment
+from ottla.coordinators.groups.consumer.group import ConsumerGroup, places
+from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 

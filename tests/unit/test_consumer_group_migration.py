@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from consumer_world import ConsumerWorld, named, subscribed, topic_id
 
-from ottla.coordinators.groups.assignors.spec import NO_PARTITIONS
-from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicState
-from ottla.coordinators.groups.consumer_embedded import (
+from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
+from ottla.coordinators.groups.consumer.assignors.spec import NO_PARTITIONS
+from ottla.coordinators.groups.consumer.classic_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
 )
-from ottla.coordinators.groups.consumer_member import MemberState
-from ottla.coordinators.groups.consumer_settings import ConsumerSettings, MigrationPolicy
+from ottla.coordinators.groups.consumer.member import MemberState
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.coordinators.groups.requests import decide_leave
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotEnoughReplicas, ProtocolFault

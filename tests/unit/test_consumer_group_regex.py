@@ -8,12 +8,12 @@ from consumer_world import ConsumerWorld, image_with, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.groups.consumer_settings import ConsumerSettings
-from ottla.coordinators.groups.regex import (
+from ottla.coordinators.groups.consumer.regex import (
     InvalidRegularExpression,
     check_expression,
     matching,
 )
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupRegularExpressionKey

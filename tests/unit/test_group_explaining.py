@@ -8,8 +8,8 @@ from consumer_world import REBALANCE_MS, ConsumerWorld, image_with
 from streams_world import StreamsWorld, image_with_topics
 from test_share_groups import World as ShareWorld
 
-from ottla.coordinators.groups.explaining import Story, Waiting, sentences, span_words, story_of
-from ottla.coordinators.groups.notes import (
+from ottla.coordinators.groups.explain import Story, Waiting, sentences, span_words, story_of
+from ottla.coordinators.groups.recent_events import (
     GROUPS_MAX,
     NOTES_MAX,
     Note,
@@ -17,7 +17,7 @@ from ottla.coordinators.groups.notes import (
     Notes,
     noted,
 )
-from ottla.coordinators.groups.share_group import ShareGroup
+from ottla.coordinators.groups.share.group import ShareGroup
 from ottla.metadata.image import Image
 from ottla.protocol.types import NO_TIMESTAMP, Millis
 

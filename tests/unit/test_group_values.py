@@ -7,16 +7,16 @@ from msgspec.structs import replace
 from replication_world import HandClock
 
 from ottla.config.generated import BrokerConfig
-from ottla.coordinators.groups.consumer_settings import (
+from ottla.coordinators.groups.consumer.settings import (
     ConsumerSettings,
     heartbeat_interval_ms,
     session_timeout_ms,
 )
-from ottla.coordinators.groups.group_values import ANY, Bounds, number_of_group, of_group
-from ottla.coordinators.groups.share_context import ShareContext
-from ottla.coordinators.groups.share_settings import ShareSettings
-from ottla.coordinators.groups.streams_context import StreamsContext
-from ottla.coordinators.groups.streams_settings import StreamsSettings
+from ottla.coordinators.groups.group_configs import ANY, Bounds, number_of_group, of_group
+from ottla.coordinators.groups.share.context import ShareContext
+from ottla.coordinators.groups.share.settings import ShareSettings
+from ottla.coordinators.groups.streams.context import StreamsContext
+from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.node.coordination import shard_settings, streams_settings

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from ottla.coordinators.decision import Origin
 from ottla.coordinators.groups.machine import GroupMachine
-from ottla.coordinators.groups.offset_rules import Commit
-from ottla.coordinators.groups.offsets import NewOffsets, OffsetCommits
+from ottla.coordinators.groups.offsets.committed import NewOffsets, OffsetCommits
+from ottla.coordinators.groups.offsets.rules import Commit
 from ottla.protocol.internal.framing import Versioned, encode_key, encode_value
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue

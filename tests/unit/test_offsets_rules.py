@@ -6,8 +6,8 @@ import pytest
 from classic_world import FORMING_MS, World
 from immutables import Map
 
-from ottla.coordinators.groups.describing import describe_group, list_groups
-from ottla.coordinators.groups.offsets import CommittedOffset, Offsets
+from ottla.coordinators.groups.describe import describe_group, list_groups
+from ottla.coordinators.groups.offsets.committed import CommittedOffset, Offsets
 from ottla.coordinators.groups.requests import (
     decide_offset_delete,
     decide_partitions_deleted,

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.coordinators.decision import Decision
-from ottla.coordinators.groups import share_service
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import Client
-from ottla.coordinators.groups.share_assignor import assign_shared
-from ottla.coordinators.groups.share_context import ShareContext
-from ottla.coordinators.groups.share_group import ShareGroup
-from ottla.coordinators.groups.share_heartbeat import (
+from ottla.coordinators.groups.share import service as share_service
+from ottla.coordinators.groups.share.assignor import assign_shared
+from ottla.coordinators.groups.share.context import ShareContext
+from ottla.coordinators.groups.share.group import ShareGroup
+from ottla.coordinators.groups.share.heartbeat import (
     Beat,
     Beaten,
     check_share_heartbeat,
@@ -26,9 +26,9 @@ from ottla.coordinators.groups.share_heartbeat import (
     decide_share_heartbeat,
     decide_uninitialized,
 )
-from ottla.coordinators.groups.share_kind import ShareKind
-from ottla.coordinators.groups.share_service import ShareGroups
-from ottla.coordinators.groups.share_settings import ShareSettings
+from ottla.coordinators.groups.share.kind import ShareKind
+from ottla.coordinators.groups.share.service import ShareGroups
+from ottla.coordinators.groups.share.settings import ShareSettings
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.coordinators.share_state.rules import Found
 from ottla.coordinators.share_state.state import ShareKey, ShareState

@@ -17,12 +17,12 @@ from ottla.api.streams_topics import KNOWN_MAX, StreamsTopicCreation, creatable
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
-from ottla.coordinators.groups.streams_context import StreamsContext
-from ottla.coordinators.groups.streams_kind import StreamsKind
-from ottla.coordinators.groups.streams_service import StreamsGroups
-from ottla.coordinators.groups.streams_settings import StreamsSettings
-from ottla.coordinators.groups.streams_topics import Status
-from ottla.coordinators.groups.streams_topology import InternalTopic
+from ottla.coordinators.groups.streams.context import StreamsContext
+from ottla.coordinators.groups.streams.kind import StreamsKind
+from ottla.coordinators.groups.streams.service import StreamsGroups
+from ottla.coordinators.groups.streams.settings import StreamsSettings
+from ottla.coordinators.groups.streams.topics import Status
+from ottla.coordinators.groups.streams.topology import InternalTopic
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.protocol.errors import ErrorCode

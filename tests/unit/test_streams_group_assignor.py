@@ -5,12 +5,12 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.groups.streams_assignor import (
+from ottla.coordinators.groups.streams.assignor import (
     StreamsMemberSpec,
     StreamsSpec,
     assign_sticky,
 )
-from ottla.coordinators.groups.streams_tasks import TaskRoles
+from ottla.coordinators.groups.streams.tasks import TaskRoles
 
 Targets = dict[str, TaskRoles]
 

@@ -16,13 +16,13 @@ from streams_world import (
     told,
 )
 
-from ottla.coordinators.groups.describing import list_groups
+from ottla.coordinators.groups.describe import list_groups
 from ottla.coordinators.groups.requests import decide_offset_commit, decide_txn_offset_commit
-from ottla.coordinators.groups.streams_describing import describe_streams_group
-from ottla.coordinators.groups.streams_member import StreamsMember, TaskState
-from ottla.coordinators.groups.streams_settings import StreamsSettings
-from ottla.coordinators.groups.streams_tasks import TaskRoles
-from ottla.coordinators.groups.streams_topics import Status
+from ottla.coordinators.groups.streams.describe import describe_streams_group
+from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.streams.settings import StreamsSettings
+from ottla.coordinators.groups.streams.tasks import TaskRoles
+from ottla.coordinators.groups.streams.topics import Status
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotEnoughReplicas

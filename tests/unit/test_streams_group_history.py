@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from streams_world import StreamsWorld, image_of_sums, sums, told
 
-from ottla.coordinators.groups.streams_group import StreamsGroup
-from ottla.coordinators.groups.streams_member import StreamsMember
-from ottla.coordinators.groups.streams_settings import StreamsSettings
-from ottla.coordinators.groups.streams_tasks import TaskId
+from ottla.coordinators.groups.streams.group import StreamsGroup
+from ottla.coordinators.groups.streams.member import StreamsMember
+from ottla.coordinators.groups.streams.settings import StreamsSettings
+from ottla.coordinators.groups.streams.tasks import TaskId
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotEnoughReplicas
 from ottla.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse

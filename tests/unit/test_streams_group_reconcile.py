@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.streams_member import StreamsMember, TaskState
-from ottla.coordinators.groups.streams_reconcile import TaskGoal, reconcile_tasks
-from ottla.coordinators.groups.streams_tasks import NO_ROLES, TaskRoles, Tasks
+from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.streams.reconcile import TaskGoal, reconcile_tasks
+from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles, Tasks
 
 NOBODY = TaskGoal(7, NO_ROLES, frozenset(), NO_ROLES, NO_ROLES)
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams_world import counting
 
-from ottla.coordinators.groups.streams_faults import InvalidTopology
-from ottla.coordinators.groups.streams_records import topology_record
-from ottla.coordinators.groups.streams_topics import Configured, Status, configure
-from ottla.coordinators.groups.streams_topology import (
+from ottla.coordinators.groups.streams.errors import InvalidTopology
+from ottla.coordinators.groups.streams.records import topology_record
+from ottla.coordinators.groups.streams.topics import Configured, Status, configure
+from ottla.coordinators.groups.streams.topology import (
     CopartitionGroup,
     InternalTopic,
     Subtopology,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.coordinators.groups.streams_topics import Status
+from ottla.coordinators.groups.streams.topics import Status
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode

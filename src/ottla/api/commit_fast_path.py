@@ -18,14 +18,14 @@ Every index is checked by our own comparisons before it is used.
 from typing import TYPE_CHECKING, Final
 
 from ottla.api.routes import Caller
-from ottla.coordinators.groups.commit_batch import REFUSED, CommitTopic
-from ottla.coordinators.groups.kinds import Committer
+from ottla.coordinators.groups.kind import Committer
+from ottla.coordinators.groups.offsets.commit_batch import REFUSED, CommitTopic
 from ottla.protocol.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.coordinators.groups.quick_commits import QuickCommits
+    from ottla.coordinators.groups.offsets.quick_commits import QuickCommits
     from ottla.metadata.image import Image
     from ottla.metadata.topics import Topic
     from ottla.protocol import cython_stub as cython

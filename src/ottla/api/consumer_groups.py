@@ -6,7 +6,7 @@ from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked
 from ottla.api.routes import Caller, Route
-from ottla.coordinators.groups.consumer_service import ConsumerGroups
+from ottla.coordinators.groups.consumer.service import ConsumerGroups
 from ottla.coordinators.groups.service import Answered, Client
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault

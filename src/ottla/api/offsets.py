@@ -15,7 +15,7 @@ from ottla.api.commit_fast_path import CommitFastPath
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
 from ottla.api.routes import Caller, Route
-from ottla.coordinators.groups.quick_commits import QuickCommits
+from ottla.coordinators.groups.offsets.quick_commits import QuickCommits
 from ottla.coordinators.groups.requests import commit_refused
 from ottla.coordinators.groups.service import Answered, GroupCoordinator
 from ottla.metadata.image import Image

@@ -16,7 +16,7 @@ from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.replies import Reply
 from ottla.api.routes import Caller, Route
-from ottla.coordinators.groups.share_heartbeat import MEMBER_ID_MAX
+from ottla.coordinators.groups.share.heartbeat import MEMBER_ID_MAX
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode

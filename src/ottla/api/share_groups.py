@@ -6,7 +6,7 @@ from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.groups.service import Client
-from ottla.coordinators.groups.share_service import ShareGroups
+from ottla.coordinators.groups.share.service import ShareGroups
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.share_group_describe import (

@@ -8,8 +8,8 @@ import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
-from ottla.coordinators.groups.share_group import ShareGroup
-from ottla.coordinators.groups.share_service import InvalidGroupId, Place, ShareGroups
+from ottla.coordinators.groups.share.group import ShareGroup
+from ottla.coordinators.groups.share.service import InvalidGroupId, Place, ShareGroups
 from ottla.coordinators.share_state.state import ShareKey
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic

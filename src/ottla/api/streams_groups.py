@@ -11,10 +11,10 @@ from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody
 from ottla.api.groups import asked
 from ottla.api.routes import Caller, Route
 from ottla.coordinators.groups.service import Answered, Client
-from ottla.coordinators.groups.streams_reply import StreamsBeaten
-from ottla.coordinators.groups.streams_service import StreamsGroups
-from ottla.coordinators.groups.streams_topics import Status as Code
-from ottla.coordinators.groups.streams_topology import InternalTopic
+from ottla.coordinators.groups.streams.reply import StreamsBeaten
+from ottla.coordinators.groups.streams.service import StreamsGroups
+from ottla.coordinators.groups.streams.topics import Status as Code
+from ottla.coordinators.groups.streams.topology import InternalTopic
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages import streams_group_describe, streams_group_heartbeat

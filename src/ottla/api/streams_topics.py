@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.api.auto_create import Forwarding
 from ottla.api.routes import Caller
-from ottla.coordinators.groups.streams_topology import InternalTopic
+from ottla.coordinators.groups.streams.topology import InternalTopic
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.create_topics import (

@@ -13,25 +13,25 @@ from ottla.api.routes import Route
 from ottla.api.streams_groups import StreamsGroupHandlers
 from ottla.api.streams_topics import StreamsTopicCreation
 from ottla.config.generated import BrokerConfig
-from ottla.coordinators.groups.consumer_context import ConsumerContext
-from ottla.coordinators.groups.consumer_kind import ConsumerKind
-from ottla.coordinators.groups.consumer_service import ConsumerGroups
-from ottla.coordinators.groups.consumer_settings import (
+from ottla.coordinators.groups.consumer.context import ConsumerContext
+from ottla.coordinators.groups.consumer.kind import ConsumerKind
+from ottla.coordinators.groups.consumer.service import ConsumerGroups
+from ottla.coordinators.groups.consumer.settings import (
     ConsumerSettings,
     MigrationPolicy,
     assignor_names,
 )
-from ottla.coordinators.groups.group_values import Bounds
+from ottla.coordinators.groups.group_configs import Bounds
 from ottla.coordinators.groups.machine import GroupMachine
-from ottla.coordinators.groups.notes import Notes
+from ottla.coordinators.groups.recent_events import Notes
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
-from ottla.coordinators.groups.share_context import ShareContext
-from ottla.coordinators.groups.share_kind import ShareKind
-from ottla.coordinators.groups.streams_context import StreamsContext
-from ottla.coordinators.groups.streams_kind import StreamsKind
-from ottla.coordinators.groups.streams_service import StreamsGroups
-from ottla.coordinators.groups.streams_settings import StreamsSettings
+from ottla.coordinators.groups.share.context import ShareContext
+from ottla.coordinators.groups.share.kind import ShareKind
+from ottla.coordinators.groups.streams.context import StreamsContext
+from ottla.coordinators.groups.streams.kind import StreamsKind
+from ottla.coordinators.groups.streams.service import StreamsGroups
+from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ottla.coordinators.groups.explaining import Story, sentences, story_of
+from ottla.coordinators.groups.explain import Story, sentences, story_of
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.metadata.image import Image
 from ottla.observability.http import Page, plain

@@ -12,10 +12,10 @@ from ottla.api.share_offsets import ShareOffsetHandlers
 from ottla.api.share_state import ShareStateHandlers
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.broker_links import BrokerLinks
-from ottla.coordinators.groups.group_values import Bounds, number_of_group, of_group
+from ottla.coordinators.groups.group_configs import Bounds, number_of_group, of_group
 from ottla.coordinators.groups.service import GroupCoordinator
-from ottla.coordinators.groups.share_service import ShareGroups
-from ottla.coordinators.groups.share_settings import ShareSettings
+from ottla.coordinators.groups.share.service import ShareGroups
+from ottla.coordinators.groups.share.settings import ShareSettings
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings

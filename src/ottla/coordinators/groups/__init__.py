@@ -1,7 +1,9 @@
 """Groups of every kind and their committed offsets, kept in ``__consumer_offsets``.
 
-Pure rules, one file per subject; `machine.py` is the state machine of one shard, `service.py`
-what the wire talks to. Start reading at `kinds.py` (what a group of any kind must answer),
-then `classic_group.py` and `offsets.py`. Consumer groups (KIP-848): `consumer_group.py`, then
-`consumer_records.py` (how records change one), `consumer_heartbeat.py` and `consumer_reconcile.py`.
+Pure rules, one folder per kind of group: `classic/`, `consumer/` (KIP-848), `streams/` (KIP-1071)
+and `share/` (KIP-932); `offsets/` holds the committed offsets. `machine.py` is the state machine of
+one shard and `service.py` the entry point of requests. Start reading at `kind.py` (the interface of
+every kind of group), then `classic/group.py` and `offsets/committed.py`. For consumer groups read
+`consumer/group.py`, then `records.py` (how records change a group), `heartbeat.py` and
+`reconcile.py`.
 """

@@ -23,10 +23,10 @@ from ottla.coordinators.decision import (
     TimerChange,
     TimerKey,
 )
-from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicState
-from ottla.coordinators.groups.classic_join import Joining, join
-from ottla.coordinators.groups.classic_life import on_silence
-from ottla.coordinators.groups.classic_rebalance import (
+from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
+from ottla.coordinators.groups.classic.join import Joining, join
+from ottla.coordinators.groups.classic.membership import on_silence
+from ottla.coordinators.groups.classic.rebalance import (
     JOIN,
     SESSION,
     SYNC,
@@ -37,10 +37,10 @@ from ottla.coordinators.groups.classic_rebalance import (
     on_sync_timer,
     prepare_rebalance,
 )
-from ottla.coordinators.groups.kinds import Group
-from ottla.coordinators.groups.notes import Notes, why_let_go
-from ottla.coordinators.groups.offset_rules import Commit, expire_offsets
-from ottla.coordinators.groups.offsets import GroupOffsets, OffsetCommits, Offsets
+from ottla.coordinators.groups.kind import Group
+from ottla.coordinators.groups.offsets.committed import GroupOffsets, OffsetCommits, Offsets
+from ottla.coordinators.groups.offsets.rules import Commit, expire_offsets
+from ottla.coordinators.groups.recent_events import Notes, why_let_go
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault

@@ -7,12 +7,13 @@ member; the kinds that let classic members in have rules of their own for that.
 from collections.abc import Iterable, Sequence
 
 from ottla.coordinators.decision import Decision, Ticket, TimerChange
-from ottla.coordinators.groups.classic_group import ClassicGroup
-from ottla.coordinators.groups.classic_life import heartbeat, leave, note_commit, sync
-from ottla.coordinators.groups.classic_rebalance import Effects, sync_refused
-from ottla.coordinators.groups.kinds import Committer, Group
+from ottla.coordinators.groups.classic.group import ClassicGroup
+from ottla.coordinators.groups.classic.membership import heartbeat, leave, note_commit, sync
+from ottla.coordinators.groups.classic.rebalance import Effects, sync_refused
+from ottla.coordinators.groups.kind import Committer, Group
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
-from ottla.coordinators.groups.offset_rules import (
+from ottla.coordinators.groups.offsets.committed import TopicPartition
+from ottla.coordinators.groups.offsets.rules import (
     check_commit,
     commit_objection,
     commit_offsets,
@@ -22,7 +23,6 @@ from ottla.coordinators.groups.offset_rules import (
     delete_offsets,
     fetch_offsets,
 )
-from ottla.coordinators.groups.offsets import TopicPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.messages.delete_groups import DeletableGroupResult

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from ottla.coordinators.groups.classic_join import Joining
-from ottla.coordinators.groups.classic_rebalance import join_refused
-from ottla.coordinators.groups.describing import describe_group, list_groups
+from ottla.coordinators.groups.classic.join import Joining
+from ottla.coordinators.groups.classic.rebalance import join_refused
+from ottla.coordinators.groups.describe import describe_group, list_groups
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
-from ottla.coordinators.groups.offsets import TopicPartition
+from ottla.coordinators.groups.offsets.committed import TopicPartition
 from ottla.coordinators.groups.requests import (
     decide_delete_groups,
     decide_fetch,
@@ -28,7 +28,7 @@ from ottla.coordinators.groups.requests import (
     read_offsets,
 )
 from ottla.coordinators.groups.settings import GroupSettings
-from ottla.coordinators.groups.share_deletion import decide_shared_topics_deleted
+from ottla.coordinators.groups.share.topic_deletion import decide_shared_topics_deleted
 from ottla.coordinators.parked import Settled
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.topics import partition_for

@@ -1,0 +1,419 @@
+"""A classic group: members that agree on a protocol, and a leader among them that assigns.
+
+    EMPTY --join--> PREPARING_REBALANCE --all joined, or time up--> COMPLETING_REBALANCE
+      ^                |        ^                                        |
+      +--nobody left---+        +--join, leave, silence--------+   the leader's SyncGroup
+                                                               |         v
+                                                               +------ STABLE
+
+The log has the group as of its last generation that became stable, or empty: `durable`.
+Everything else here lives in memory alone and begins anew from that when a shard is loaded.
+
+Invariants: ``leader_id`` is a member, or None. ``static`` names members. A protocol's count in
+``_supported`` is the number of members that offer it. A ticket is held by one member and is
+answered once.
+"""
+
+import enum
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ottla.coordinators.decision import Ticket
+from ottla.coordinators.groups.kind import Committer, GroupType
+from ottla.coordinators.groups.recent_events import Note
+from ottla.protocol.codec import decode_prefix
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.internal.framing import CoordinatorRecord, Versioned
+from ottla.protocol.internal.offset_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
+from ottla.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.protocol.types import NO_TIMESTAMP, Millis
+
+CONSUMER_PROTOCOL: Final = "consumer"
+# What Kafka 4 writes; newer versions can be read.
+VALUE_VERSION: Final = 3
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""What a member offers, most wanted first: names and opaque metadata."""
+
+
+class ClassicState(enum.Enum):
+    """The states, by the names Kafka prints. ``DEAD`` is what an unknown group is called."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClassicMember(msgspec.Struct):
+    """A member. ``is_new`` until its first generation: it cannot send heartbeats before that."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: Ticket | None = None
+    awaiting_sync: Ticket | None = None
+
+    def metadata(self, protocol: str) -> bytes:
+        """Return what it said for a protocol, nothing if it does not offer it."""
+        return dict(self.protocols).get(protocol, b"")
+
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether it need not be heard of: its request waits here, and it is known to it."""
+        return not self.is_new and (
+            self.awaiting_join is not None or self.awaiting_sync is not None
+        )
+
+
+class InitialDelay(msgspec.Struct):
+    """How long a first rebalance waits for more members (KIP-134)."""
+
+    delay_ms: int
+    remaining_ms: int
+
+
+class ClassicGroup(msgspec.Struct):
+    """One classic group. `transition` and the methods below keep the invariants."""
+
+    group_id: str
+    state: ClassicState = ClassicState.EMPTY
+    previous_state: ClassicState = ClassicState.DEAD
+    generation: int = 0
+    protocol_type_or_none: str | None = None
+    protocol: str | None = None
+    leader_id: str | None = None
+    state_since: Millis = NO_TIMESTAMP
+    members: dict[str, ClassicMember] = msgspec.field(default_factory=dict)
+    static: dict[str, str] = msgspec.field(default_factory=dict)
+    pending_join: set[str] = msgspec.field(default_factory=set)
+    pending_sync: set[str] = msgspec.field(default_factory=set)
+    has_new_member: bool = False
+    initial_delay: InitialDelay | None = None
+    subscribed: frozenset[str] | None = None
+    reason: str = ""
+    notes: tuple[Note, ...] = ()
+    durable: GroupMetadataValue | None = None
+    _supported: dict[str, int] = msgspec.field(default_factory=dict)
+
+    # -- as any group --------------------------------------------------------
+
+    @property
+    def type(self) -> GroupType:
+        """A classic group."""
+        return GroupType.CLASSIC
+
+    def state_name(self) -> str:
+        """Return its state as Kafka prints it."""
+        return self.state.value
+
+    def protocol_type(self) -> str:
+        """Return the protocol type its members agreed on; nothing for a simple group."""
+        return self.protocol_type_or_none or ""
+
+    def is_empty(self) -> bool:
+        """Whether it has no members; with a rebalance under way it has."""
+        return self.state is ClassicState.EMPTY
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Say whether this is a member, and still the one of its instance id (KIP-345)."""
+        if instance_id is not None:
+            current = self.static.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def check_offset_commit(self, committer: Committer) -> ErrorCode:
+        """Say whether offsets may be committed.
+
+        Without a generation only to an empty group; transactions of old clients name no member
+        and are let in at any time, as long as what they do name is right.
+        """
+        epoch, is_transactional = committer.epoch, committer.is_transactional
+        if epoch < 0 and self.state is ClassicState.EMPTY:
+            return ErrorCode.NONE
+        if epoch >= 0 or committer.member_id or committer.instance_id is not None:
+            code = self.check_member(committer.member_id, committer.instance_id)
+            if code is not ErrorCode.NONE:
+                return code
+            if epoch != self.generation:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not is_transactional:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not is_transactional and self.state is ClassicState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Everybody may: classic members do not name themselves."""
+        return ErrorCode.NONE
+
+    def check_offset_delete(self) -> ErrorCode:
+        """Only consumers say what they read, so that the rest may be deleted under them."""
+        if self.is_empty() or self.protocol_type_or_none == CONSUMER_PROTOCOL:
+            return ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP
+
+    def check_delete(self) -> ErrorCode:
+        """Only an empty group may be deleted."""
+        return ErrorCode.NONE if self.is_empty() else ErrorCode.NON_EMPTY_GROUP
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic; of consumers that cannot be read, all."""
+        if self.subscribed is not None:
+            return topic in self.subscribed
+        return self.protocol_type_or_none == CONSUMER_PROTOCOL
+
+    def expires_from(self, commit_timestamp: Millis) -> Millis | None:
+        """Count from when the group became empty, or from the commit where nobody subscribes."""
+        if self.protocol_type_or_none is None:
+            return commit_timestamp
+        if self.state is ClassicState.EMPTY:
+            return commit_timestamp if self.state_since == NO_TIMESTAMP else self.state_since
+        if (
+            self.protocol_type_or_none == CONSUMER_PROTOCOL
+            and self.subscribed is not None
+            and self.state is ClassicState.STABLE
+        ):
+            return commit_timestamp
+        return None
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """Return the record that removes the group."""
+        return [CoordinatorRecord(GroupMetadataKey(group=self.group_id), None)]
+
+    # -- members -------------------------------------------------------------
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        """Take in a member that is not there yet and whose protocols are supported."""
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static, "a static member is there already"
+            self.static[member.instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type_or_none = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count(member.protocols, 1)
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> ClassicMember | None:
+        """Let go of a member, also one that is only pending; return it if it was a real one."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member.protocols, -1)
+            if member.instance_id is not None:
+                self.static.pop(member.instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+        return member
+
+    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> ClassicMember:
+        """Give a static member a new id; whatever its old one waits for is left to the caller."""
+        member = self.members.pop(old_id)
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.static[instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        self.pending_sync.discard(old_id)
+        return member
+
+    def offer(self, member: ClassicMember, protocols: Protocols) -> None:
+        """Change what a member offers."""
+        self._count(member.protocols, -1)
+        member.protocols = protocols
+        self._count(protocols, 1)
+
+    def _count(self, protocols: Protocols, by: int) -> None:
+        for name, _ in protocols:
+            count = self._supported.get(name, 0) + by
+            if count:
+                self._supported[name] = count
+            else:
+                self._supported.pop(name, None)
+
+    def has_all_joined(self) -> bool:
+        """Whether every member waits for the next generation, and nobody else is to come."""
+        return not self.pending_join and all(
+            member.awaiting_join is not None for member in self.members.values()
+        )
+
+    def awaiting_join_count(self) -> int:
+        """Return how many members wait for the next generation."""
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    def rebalance_timeout_ms(self) -> int:
+        """Return the longest that any member wants to be waited for."""
+        return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+
+    # -- protocols -----------------------------------------------------------
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether somebody with these protocols can join."""
+        offered = list(names)
+        if self.state is ClassicState.EMPTY:
+            return bool(protocol_type) and bool(offered)
+        everybody = len(self.members)
+        return protocol_type == self.protocol_type_or_none and any(
+            self._supported.get(name, 0) == everybody for name in offered
+        )
+
+    def select_protocol(self) -> str:
+        """Return the protocol that most members want most, among those all offer."""
+        everybody = len(self.members)
+        candidates = {name for name, count in self._supported.items() if count == everybody}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            vote = next(name for name, _ in member.protocols if name in candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Return what consumers say they read; None where that cannot be known."""
+        if self.protocol_type_or_none != CONSUMER_PROTOCOL:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol is None:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics.update(_topics_of(member.metadata(self.protocol)))
+        except ProtocolFault:
+            return None
+        return frozenset(topics)
+
+    # -- generations ---------------------------------------------------------
+
+    def transition(self, state: ClassicState, now: Millis) -> None:
+        """Move to another state."""
+        self.previous_state, self.state, self.state_since = self.state, state, now
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader has joined; say whether anybody leads."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaiting_join is not None:
+            return True
+        joined = (each for each in self.members.values() if each.awaiting_join is not None)
+        leader = next(joined, None)
+        if leader is None:
+            return False
+        self.leader_id = leader.member_id
+        return True
+
+    def next_generation(self, now: Millis) -> None:
+        """Begin a generation of those who are members now."""
+        self.generation += 1
+        self.pending_sync.clear()
+        self.protocol = self.select_protocol() if self.members else None
+        self.subscribed = self.subscribed_topics()
+        state = ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY
+        self.transition(state, now)
+
+    # -- the log -------------------------------------------------------------
+
+    def record(self) -> CoordinatorRecord:
+        """Return the record of the group as it is now."""
+        protocol = self.protocol or ""
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type(),
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader_id,
+            current_state_timestamp=self.state_since,
+            members=[_to_record(each, protocol) for each in self.members.values()],
+        )
+        return _group_record(self.group_id, value)
+
+    def empty_record(self) -> CoordinatorRecord:
+        """Return the record that a new group begins with, before its first generation."""
+        value = GroupMetadataValue(
+            protocol=None, leader=None, current_state_timestamp=self.state_since
+        )
+        return _group_record(self.group_id, value)
+
+    @classmethod
+    def load(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
+        """Return the group that a record describes: stable, or empty."""
+        group = cls(
+            group_id,
+            state=ClassicState.STABLE if value.members else ClassicState.EMPTY,
+            generation=value.generation,
+            protocol=value.protocol,
+            state_since=Millis(value.current_state_timestamp),
+            durable=value,
+        )
+        for each in value.members:
+            group.add(_from_record(each, value.protocol or ""), value.protocol_type)
+        group.protocol_type_or_none = value.protocol_type or None
+        if value.leader in group.members:
+            group.leader_id = value.leader
+        group.subscribed = group.subscribed_topics()
+        return group
+
+
+def protocols_of(offered: Iterable[tuple[str, bytes]]) -> Protocols:
+    """Return what a request offers; a name that is repeated counts once."""
+    found: dict[str, bytes] = {}
+    for name, metadata in offered:
+        found.setdefault(name, bytes(metadata))
+    return tuple(found.items())
+
+
+def _topics_of(metadata: bytes) -> list[str]:
+    """Read the topics of a consumer's subscription: version 0 is the beginning of every other."""
+    if len(metadata) < 2:
+        raise ProtocolFault("a subscription without version")
+    message, _ = decode_prefix(ConsumerProtocolSubscription, 0, metadata, 2)
+    return message.topics
+
+
+def _group_record(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
+    return CoordinatorRecord(GroupMetadataKey(group=group_id), Versioned(value, VALUE_VERSION))
+
+
+def _to_record(member: ClassicMember, protocol: str) -> MemberMetadata:
+    return MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(protocol),
+        assignment=member.assignment,
+    )
+
+
+def _from_record(member: MemberMetadata, protocol: str) -> ClassicMember:
+    rebalance_timeout_ms = member.rebalance_timeout
+    return ClassicMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        member.session_timeout,
+        ((protocol, bytes(member.subscription)),),
+        bytes(member.assignment),
+    )

@@ -1,0 +1,308 @@
+"""Members that speak the classic protocol in a consumer group (KIP-848, rolling upgrades).
+
+The group assigns for them too: JoinGroup is their heartbeat with a subscription, the generation
+they are told is their epoch, SyncGroup gives them what they have, and Heartbeat tells them to
+join again whenever there is a step to take. Nobody of them leads and nobody waits.
+"""
+
+from msgspec.structs import replace
+
+from ottla.coordinators.decision import LATER, Answer, CancelTimer, Decision, SetTimer
+from ottla.coordinators.groups.classic.group import CONSUMER_PROTOCOL
+from ottla.coordinators.groups.classic.join import Joining
+from ottla.coordinators.groups.classic.rebalance import UNKNOWN_MEMBER, join_refused, sync_refused
+from ottla.coordinators.groups.consumer.classic_protocol import (
+    embedded_version,
+    owned_partitions,
+    read_subscription,
+    write_assignment,
+)
+from ottla.coordinators.groups.consumer.context import ConsumerContext
+from ottla.coordinators.groups.consumer.draft import JOIN, SESSION, SYNC, Draft
+from ottla.coordinators.groups.consumer.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    InconsistentProtocol,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.heartbeat import check_room, succeed
+from ottla.coordinators.groups.consumer.leaving import fence, member_named
+from ottla.coordinators.groups.consumer.member import (
+    ClassicMetadata,
+    ConsumerMember,
+    MemberState,
+)
+from ottla.coordinators.groups.consumer.migration import downgrade, may_downgrade
+from ottla.coordinators.groups.consumer.subscription import (
+    drop_unused_expressions,
+    raise_epoch_if_changed,
+)
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault, ProtocolFault
+from ottla.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.types import Millis
+
+# From this version on a new dynamic member is sent away once to come back with its id (KIP-394).
+_MEMBER_ID_REQUIRED_SINCE = 4
+
+
+def guest_join(
+    context: ConsumerContext,
+    machine: GroupMachine,
+    group: ConsumerGroup,
+    joining: Joining,
+    now: Millis,
+) -> Decision:
+    """JoinGroup: the member says what it reads and has, and is told its epoch."""
+    request = joining.request
+    is_new = request.member_id == UNKNOWN_MEMBER
+    member_id = joining.uuid_id if is_new else request.member_id
+    try:
+        check_room(context, group, member_id)
+        subscription = _subscription(group, joining)
+        must_return = is_new and request.group_instance_id is None
+        if must_return and joining.version >= _MEMBER_ID_REQUIRED_SINCE:
+            return _answered(joining, join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        draft = Draft(group)
+        member = _joined(draft, member_id, request.group_instance_id, is_new=is_new)
+        moved = _advance(context, draft, member, joining, subscription)
+    except Fault as fault:
+        return _answered(joining, join_refused(fault.code, request.member_id))
+    context.awaiting_join.discard((group.group_id, moved.member_id))
+    answer = _welcome(joining, moved)
+    replaced = group.static_member(request.group_instance_id)
+    was_consumer = replaced is not None and replaced.classic is None
+    if was_consumer and may_downgrade(context, machine, draft.group, []):
+        image = context.image()
+        decision = downgrade(machine, draft, image, now, LATER, must_rebalance=False)
+        return replace(decision, answers=[answer])
+    key = (group.group_id, moved.member_id)
+    timers = [
+        *draft.timers,
+        CancelTimer((JOIN, *key)),
+        SetTimer((SESSION, *key), request.session_timeout_ms),
+        SetTimer((SYNC, *key), joining.rebalance_timeout_ms),
+    ]
+    return Decision(draft.records, LATER, answers=[answer], timers=timers)
+
+
+def _answered(joining: Joining, reply: JoinGroupResponse) -> Decision:
+    return Decision(reply=LATER, answers=[Answer(joining.ticket, reply)])
+
+
+def _subscription(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSubscription:
+    names = [name for name, _ in joining.protocols]
+    if not group.supports_classic(joining.request.protocol_type, names):
+        raise InconsistentProtocol("The member's protocols are not supported.")
+    try:
+        return read_subscription(joining.protocols[0][1])
+    except ProtocolFault as fault:
+        raise InconsistentProtocol("The member's subscription cannot be read.") from fault
+
+
+def _joined(
+    draft: Draft, member_id: str, instance_id: str | None, *, is_new: bool
+) -> ConsumerMember:
+    """Return who joins: a member that is there, a successor of a static one, or somebody new."""
+    if instance_id is None:
+        return draft.group.members.get(member_id) or ConsumerMember(member_id)
+    present = draft.group.static_member(instance_id)
+    if is_new:
+        return ConsumerMember(member_id) if present is None else succeed(draft, present, member_id)
+    if present is None:
+        raise UnknownMember(f"Instance id {instance_id} is unknown.")
+    if present.member_id != member_id:
+        raise FencedInstanceId(f"Static member {member_id} was fenced by {present.member_id}.")
+    return present
+
+
+def _advance(
+    context: ConsumerContext,
+    draft: Draft,
+    member: ConsumerMember,
+    joining: Joining,
+    subscription: ConsumerProtocolSubscription,
+) -> ConsumerMember:
+    """Take what the member says, and move group, targets and member on."""
+    request = joining.request
+    told = replace(
+        member,
+        instance_id=request.group_instance_id or member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        topic_names=tuple(sorted(set(subscription.topics))),
+        topic_regex="",
+        server_assignor=None,
+        client_id=joining.client_id,
+        client_host=joining.client_host,
+        classic=ClassicMetadata(request.session_timeout_ms, joining.protocols),
+    )
+    if told != member or member.member_id not in draft.group.members:
+        draft.describe(told)
+    drop_unused_expressions(draft)
+    is_changed = (told.topic_names, told.topic_regex) != (member.topic_names, member.topic_regex)
+    raise_epoch_if_changed(context, draft, is_changed=is_changed)
+    image = context.image()
+    if draft.group.epoch > draft.group.assignment_epoch:
+        draft.assign(image, context.settings.assignors[0])
+    owned = dict(owned_partitions(subscription, image.topics))
+    return draft.reconcile(told, owned, draft.topic_ids_of(told, image) if is_changed else None)
+
+
+def _welcome(joining: Joining, member: ConsumerMember) -> Answer:
+    """Tell a member its epoch; nobody leads, so that it asks for what it has."""
+    reply = JoinGroupResponse(
+        generation_id=member.epoch,
+        protocol_type=CONSUMER_PROTOCOL,
+        protocol_name=joining.protocols[0][0],
+        member_id=member.member_id,
+    )
+    return Answer(joining.ticket, reply)
+
+
+# -- sync --------------------------------------------------------------------------------
+
+
+def guest_sync(
+    context: ConsumerContext, group: ConsumerGroup, request: SyncGroupRequest
+) -> Decision:
+    """SyncGroup: the member is told what it has, at its epoch."""
+    try:
+        member, classic = _guest(group, request.member_id, request.group_instance_id)
+        _check_generation(member, request.generation_id)
+        name = classic.protocols[0][0]
+        _check_protocol(request.protocol_type, CONSUMER_PROTOCOL)
+        _check_protocol(request.protocol_name, name)
+        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            raise RebalanceInProgress("The member must join again to catch up.")
+    except RebalanceInProgress as fault:
+        timers = _expect_join(context, group, member)
+        return Decision(reply=sync_refused(fault.code), timers=timers)
+    except Fault as fault:
+        return Decision(reply=sync_refused(fault.code))
+    version = embedded_version(classic.protocols[0][1])
+    key = (group.group_id, member.member_id)
+    return Decision(
+        reply=SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=write_assignment(member.assigned, context.image().topics, version),
+        ),
+        timers=[
+            CancelTimer((SYNC, *key)),
+            SetTimer((SESSION, *key), classic.session_timeout_ms),
+        ],
+    )
+
+
+def _guest(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[ConsumerMember, ClassicMetadata]:
+    member = member_named(group, member_id, instance_id)
+    if member.classic is None:
+        raise UnknownMember(f"Member {member_id} does not use the classic protocol.")
+    return member, member.classic
+
+
+def _check_generation(member: ConsumerMember, generation: int) -> None:
+    if member.epoch != generation:
+        raise IllegalGeneration(f"Generation {generation} is not the epoch {member.epoch}.")
+
+
+def _check_protocol(named: str | None, actual: str) -> None:
+    if named is not None and named != actual:
+        raise InconsistentProtocol(f"{named} is not {actual}.")
+
+
+def _expect_join(
+    context: ConsumerContext, group: ConsumerGroup, member: ConsumerMember
+) -> list[SetTimer]:
+    """Let the time to join again begin, unless it runs already."""
+    key = (group.group_id, member.member_id)
+    if key in context.awaiting_join:
+        return []
+    context.awaiting_join.add(key)
+    return [SetTimer((JOIN, *key), member.rebalance_timeout_ms)]
+
+
+# -- heartbeat ---------------------------------------------------------------------------
+
+
+def guest_heartbeat(
+    context: ConsumerContext, group: ConsumerGroup, request: HeartbeatRequest
+) -> Decision:
+    """Heartbeat: a sign of life, and whether there is a step to take by joining again.
+
+    There is one after a new epoch, to give something up, or when what it waits for is free.
+    """
+    try:
+        member, classic = _guest(group, request.member_id, request.group_instance_id)
+        _check_generation(member, request.generation_id)
+    except Fault as fault:
+        return Decision(reply=HeartbeatResponse(error_code=fault.code))
+    key = (SESSION, group.group_id, member.member_id)
+    timers = [SetTimer(key, classic.session_timeout_ms)]
+    code = ErrorCode.NONE
+    is_served = (
+        member.state is MemberState.UNRELEASED_PARTITIONS
+        and not group.is_waiting_for_others(member)
+    )
+    is_giving_up = member.state is MemberState.UNREVOKED_PARTITIONS
+    if member.epoch < group.epoch or is_giving_up or is_served:
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        timers += _expect_join(context, group, member)
+    return Decision(reply=HeartbeatResponse(error_code=code), timers=timers)
+
+
+# -- leave -------------------------------------------------------------------------------
+
+
+def guest_leave(
+    context: ConsumerContext,
+    machine: GroupMachine,
+    group: ConsumerGroup,
+    request: LeaveGroupRequest,
+    now: Millis,
+) -> Decision:
+    """LeaveGroup: of members of either protocol, by member id or by instance id.
+
+    A member that leaves or that an admin removes is named in the reply as in the request.
+    """
+    gone: dict[str, ConsumerMember] = {}
+    replies: list[MemberResponse] = []
+    for identity in request.members:
+        try:
+            member = _leaver(group, identity)
+        except Fault as fault:
+            replies.append(
+                MemberResponse(identity.member_id, identity.group_instance_id, fault.code)
+            )
+            continue
+        gone[member.member_id] = member
+        replies.append(MemberResponse(identity.member_id, identity.group_instance_id))
+    reply = LeaveGroupResponse(members=replies)
+    if not gone:
+        return Decision(reply=reply)
+    return fence(context, machine, group, list(gone.values()), now, reply)
+
+
+def _leaver(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if instance_id is not None and member_id == UNKNOWN_MEMBER:
+        member = group.static_member(instance_id)
+        if member is None:
+            raise UnknownMember(f"Instance id {instance_id} is unknown.")
+        return member
+    return member_named(group, member_id, instance_id)

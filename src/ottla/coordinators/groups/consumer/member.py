@@ -1,0 +1,159 @@
+"""A member of a consumer group (KIP-848): what it said of itself, and how far it has come.
+
+    STABLE --target moved, must give up--> UNREVOKED --client gave up--> UNRELEASED or STABLE
+       ^                                                                     |
+       +------------------------- others gave up what it waits for ----------+
+
+``assigned`` is what it may read now. ``pending_revocation`` it was told to give up and may still
+read: both count as held, so that nobody else is given them (one owner per partition, always).
+"""
+
+import enum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from ottla.coordinators.groups.classic.group import Protocols
+from ottla.coordinators.groups.consumer.assignors.spec import NO_PARTITIONS, Partitions
+from ottla.protocol.internal.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+LEAVE_EPOCH: Final = -1
+# A static member that will come back: its partitions wait for it.
+LEAVE_STATIC_EPOCH: Final = -2
+JOIN_EPOCH: Final = 0
+
+
+class MemberState(enum.IntEnum):
+    """How far a member is from its target, by the numbers of Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+class ClassicMetadata(msgspec.Struct, frozen=True):
+    """What a member that speaks the classic protocol said when it joined."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+class ConsumerMember(msgspec.Struct, frozen=True):
+    """A member. ``topic_names`` is sorted; ``topic_regex`` is empty where there is none."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicMetadata | None = None
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NO_PARTITIONS
+    pending_revocation: Partitions = NO_PARTITIONS
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether it has exactly what it shall have."""
+        return self.state is MemberState.STABLE and self.epoch == assignment_epoch
+
+    # -- records -------------------------------------------------------------
+
+    def described_by(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
+        """Return the member with what a record says it said."""
+        classic = value.classic_member_metadata
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topic_names=tuple(value.subscribed_topic_names),
+            topic_regex=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=None if classic is None else _classic(classic),
+        )
+
+    def description(self) -> ConsumerGroupMemberMetadataValue:
+        """Return what it said of itself as a record."""
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=list(self.topic_names),
+            subscribed_topic_regex=self.topic_regex,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.server_assignor,
+            classic_member_metadata=None if self.classic is None else _to_record(self.classic),
+        )
+
+    def placed_by(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
+        """Return the member with the epoch and partitions of a record.
+
+        A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must join
+        again with nothing.
+        """
+        is_known = value.state in MemberState.__members__.values()
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if is_known else MemberState.UNKNOWN,
+            assigned=from_topics(value.assigned_partitions),
+            pending_revocation=from_topics(value.partitions_pending_revocation),
+        )
+
+    def placement(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        """Return its epoch and partitions as a record."""
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=to_topics(self.assigned),
+            partitions_pending_revocation=to_topics(self.pending_revocation),
+        )
+
+    def displaced(self) -> "ConsumerMember":
+        """Return the member without epoch and partitions: the tombstone of its placement."""
+        return replace(
+            self,
+            epoch=LEAVE_EPOCH,
+            previous_epoch=LEAVE_EPOCH,
+            state=MemberState.STABLE,
+            assigned=NO_PARTITIONS,
+            pending_revocation=NO_PARTITIONS,
+        )
+
+
+def _classic(value: ClassicMemberMetadata) -> ClassicMetadata:
+    protocols = tuple((each.name, bytes(each.metadata)) for each in value.supported_protocols)
+    return ClassicMetadata(value.session_timeout_ms, protocols)
+
+
+def _to_record(classic: ClassicMetadata) -> ClassicMemberMetadata:
+    protocols = [ClassicProtocol(name, metadata) for name, metadata in classic.protocols]
+    return ClassicMemberMetadata(classic.session_timeout_ms, protocols)
+
+
+def from_topics(topics: list[TopicPartitions]) -> Partitions:
+    """Read partitions as a record has them."""
+    return {each.topic_id: frozenset(each.partitions) for each in topics if each.partitions}
+
+
+def to_topics(partitions: Partitions) -> list[TopicPartitions]:
+    """Write partitions as a record has them, in order."""
+    return [TopicPartitions(each, sorted(partitions[each])) for each in sorted(partitions)]

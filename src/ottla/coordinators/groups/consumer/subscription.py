@@ -1,0 +1,80 @@
+"""What members of a consumer group subscribe to, and when that makes another epoch."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.coordinators.groups.consumer.context import ConsumerContext
+from ottla.coordinators.groups.consumer.draft import Draft
+from ottla.coordinators.groups.consumer.group import ResolvedRegex
+from ottla.coordinators.groups.consumer.records import regex_record
+from ottla.coordinators.groups.consumer.regex import check_expression, matching
+from ottla.protocol.internal.consumer_group_records import ConsumerGroupRegularExpressionKey
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.types import Millis
+
+# A group's expressions are not searched again more often than this, however many topics come.
+REGEX_REFRESH_MIN_INTERVAL_MS: Final = 10_000
+
+
+def raise_epoch_if_changed(context: ConsumerContext, draft: Draft, *, is_changed: bool) -> None:
+    """Begin another epoch if the members' wishes changed, or the topics they read did."""
+    group = draft.group
+    must_rise = is_changed or group.epoch == 0
+    if not must_rise and context.is_compared(group.group_id):
+        return
+    metadata_hash = context.metadata_hash(group)
+    if must_rise or metadata_hash != group.metadata_hash:
+        draft.raise_epoch(metadata_hash)
+    else:
+        context.note_compared(group.group_id)
+
+
+def drop_unused_expressions(draft: Draft) -> None:
+    """Forget what expressions matched that nobody subscribes by any more."""
+    group = draft.group
+    for expression in sorted(group.regexes):
+        if expression not in group.expressions:
+            key = ConsumerGroupRegularExpressionKey(group.group_id, expression)
+            draft.add(CoordinatorRecord(key, None))
+
+
+def resolve_expressions(
+    context: ConsumerContext, draft: Draft, may_see: Callable[[str], bool], now: Millis
+) -> bool:
+    """Find the topics of expressions that are new, or of all if there are other topics by now.
+
+    Returns whether any matches other topics than before. ``may_see`` says which topics whoever
+    asks may know of. Raises `InvalidRegularExpression` for a new one that cannot be used.
+    """
+    group = draft.group
+    if not group.expressions:
+        return False
+    fresh = [each for each in sorted(group.expressions) if each not in group.regexes]
+    for expression in fresh:
+        check_expression(expression)
+    stale = _stale(context, draft, now)
+    is_changed = bool(fresh)
+    for expression in (*fresh, *stale):
+        topics = frozenset(filter(may_see, matching(expression, context.image().topics.ids)))
+        version = context.image().provenance.offset
+        before = group.regexes.get(expression)
+        is_changed = is_changed or before is None or before.topics != topics
+        resolved = ResolvedRegex(topics, version, now)
+        draft.add(regex_record(group.group_id, expression, resolved))
+    if stale and not is_changed:
+        context.note_searched(group.group_id)
+    return is_changed
+
+
+def _stale(context: ConsumerContext, draft: Draft, now: Millis) -> list[str]:
+    """Return the expressions to search again: topics came or went, or it was long ago."""
+    group = draft.group
+    known = [each for each in sorted(group.expressions) if each in group.regexes]
+    if not known:
+        return []
+    age_ms = now - max(group.regexes[each].timestamp for each in known)
+    if 0 <= age_ms <= REGEX_REFRESH_MIN_INTERVAL_MS:
+        return []
+    # One from the future is of a clock that was set back since: its age says nothing.
+    is_old = age_ms < 0 or age_ms > context.settings.regex_refresh_interval_ms
+    return known if is_old or not context.is_searched(group.group_id) else []

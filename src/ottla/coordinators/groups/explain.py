@@ -1,0 +1,268 @@
+"""From a group and its notes to sentences: why it rebalanced, whom it waits for. Pure.
+
+`story_of` looks at a group of any kind and gathers what counts; `sentences` puts it into words.
+Both are apart so that the words can be read in tests, and the story by programs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.member import ConsumerMember, MemberState
+from ottla.coordinators.groups.kind import Group, GroupType
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.recent_events import Note, NotedMember, NoteKind, Notes, member_words
+from ottla.coordinators.groups.share.group import ShareGroup
+from ottla.coordinators.groups.share.heartbeat import pending_of
+from ottla.metadata.image import Image
+from ottla.protocol.types import NO_TIMESTAMP, Millis, Uuid
+
+_NAMED_MAX: Final = 8
+"""Partitions that one sentence names; of more it says how many."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Whom a group waits for, and what for. ``until`` is when it stops waiting."""
+
+    who: str
+    what: str
+    since: Millis | None = None
+    until: Millis | None = None
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A group now, and what led to it. ``known_since``: from when on its notes are kept."""
+
+    group_id: str
+    kind: str
+    state: str
+    members: int
+    epoch: int
+    now: Millis
+    known_since: Millis
+    state_since: Millis | None = None
+    notes: tuple[Note, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+# -- gathering -----------------------------------------------------------------------------
+
+
+def story_of(machine: GroupMachine, group_id: str, image: Image, now: Millis) -> Story | None:
+    """Return the story of a group of this shard; None where there is no such group."""
+    group = machine.groups.get(group_id)
+    if group is None:
+        return None
+    notes, since = machine.notes.of(group_id), None
+    if isinstance(group, ClassicGroup):
+        notes, since = group.notes, _known(group.state_since)
+    return Story(
+        group_id=group_id,
+        kind=group.type.value,
+        state=group.state_name(),
+        members=len(getattr(group, "members", ())),
+        epoch=group.generation if isinstance(group, ClassicGroup) else getattr(group, "epoch", 0),
+        now=now,
+        known_since=machine.notes.began_at,
+        state_since=since,
+        notes=notes,
+        waiting=tuple(waits_of(group, machine.notes, image)),
+    )
+
+
+def waits_of(group: Group, notes: Notes, image: Image) -> Iterator[Waiting]:
+    """Yield whom a group waits for, whatever its kind."""
+    match group:
+        case ClassicGroup():
+            yield from classic_waits(group)
+        case ConsumerGroup():
+            yield from consumer_waits(group, notes, image)
+        case ShareGroup():
+            yield from share_waits(group, notes, image)
+        case _ if group.type is GroupType.STREAMS:
+            yield from streams_waits(group, notes)
+
+
+def _known(at: Millis) -> Millis | None:
+    return None if at == NO_TIMESTAMP else at
+
+
+def classic_waits(group: ClassicGroup) -> Iterator[Waiting]:
+    """Yield whom a classic group waits for: who has not joined again, or its leader."""
+    since = _known(group.state_since)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        until = None if since is None else Millis(since + group.rebalance_timeout_ms())
+        for member in group.members.values():
+            if member.awaiting_join is None:
+                yield Waiting(_classic_words(member), "to join again", since, until)
+        for member_id in sorted(group.pending_join):
+            yield Waiting(f"member {member_id}", "to come back with the id it got", since)
+        if group.initial_delay is not None:
+            yield Waiting("more members", "to join before the first generation", since)
+    elif group.state is ClassicState.COMPLETING_REBALANCE:
+        leader = None if group.leader_id is None else group.members.get(group.leader_id)
+        if leader is not None and leader.awaiting_sync is None:
+            what = "as the leader to say who reads what"
+            yield Waiting(_classic_words(leader), what, since)
+
+
+def _classic_words(member: ClassicMember) -> str:
+    return f"member {member_words(member.member_id, member.client_id, member.client_host)}"
+
+
+def consumer_waits(group: ConsumerGroup, notes: Notes, image: Image) -> Iterator[Waiting]:
+    """Yield whom a consumer group waits for: who has not given up, or not asked yet."""
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        since = notes.moved_at(group.group_id, member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            what = f"to give up {_partitions(_places(member), image)}"
+            is_timed = since is not None and member.rebalance_timeout_ms > 0
+            until = Millis((since or 0) + member.rebalance_timeout_ms) if is_timed else None
+            yield Waiting(_words(member_id, member), what, since, until)
+        elif member.state is MemberState.STABLE and member.epoch < group.assignment_epoch:
+            what = f"to ask for its assignment of epoch {group.assignment_epoch}"
+            yield Waiting(_words(member_id, member), what, since)
+
+
+def _places(member: ConsumerMember) -> list[tuple[Uuid, int]]:
+    pending = member.pending_revocation
+    return [(topic_id, each) for topic_id in sorted(pending) for each in sorted(pending[topic_id])]
+
+
+def share_waits(group: ShareGroup, notes: Notes, image: Image) -> Iterator[Waiting]:
+    """Yield whom a share group waits for: state to be set up, or members that did not ask yet."""
+    pending = sorted(pending_of(group, image))
+    if pending:
+        what = f"to set up the state of {_partitions(pending, image)}"
+        yield Waiting("the share coordinator", what)
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        if member.epoch < group.assignment_epoch:
+            what = f"to ask for its assignment of epoch {group.assignment_epoch}"
+            since = notes.moved_at(group.group_id, member_id)
+            yield Waiting(_words(member_id, member), what, since)
+
+
+def streams_waits(group: Any, notes: Notes) -> Iterator[Waiting]:  # noqa: ANN401
+    """Yield whom a streams group waits for: topics that are missing, or members with old tasks.
+
+    Read by names alone: streams groups are a room of their own.
+    """
+    if group.state_name() == "NotReady":
+        yield Waiting("the topics of its topology", "to be there as it needs them")
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
+        since = notes.moved_at(group.group_id, member_id)
+        if member.state == MemberState.UNREVOKED_PARTITIONS:
+            yield Waiting(_words(member_id, member), "to give up tasks", since)
+        elif member.state == MemberState.STABLE and member.epoch < group.assignment_epoch:
+            what = f"to ask for its tasks of epoch {group.assignment_epoch}"
+            yield Waiting(_words(member_id, member), what, since)
+
+
+def _words(member_id: str, member: NotedMember) -> str:
+    return f"member {member_words(member_id, member.client_id, member.client_host)}"
+
+
+def _partitions(places: Iterable[tuple[Uuid, int]], image: Image) -> str:
+    """Return partitions by name; those of topics that are gone have none."""
+    topics = image.topics.by_id
+    names = [
+        f"{topics[topic_id].name if topic_id in topics else 'a deleted topic'}-{index}"
+        for topic_id, index in places
+    ]
+    rest = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
+
+
+# -- words ---------------------------------------------------------------------------------
+
+
+TimeWords: TypeAlias = Callable[[Millis], str]
+"""How to write down a time."""
+
+
+def sentences(story: Story, time_words: TimeWords) -> list[str]:
+    """Return what there is to say: what the group is, why it rebalanced, whom it waits for."""
+    words = _Words(story, time_words)
+    return [words.what(), words.why(), *words.whom(), *words.lately()]
+
+
+_BEGINNINGS: Final = frozenset({NoteKind.EPOCH, NoteKind.REBALANCE})
+_MEMBERS: Final = frozenset({NoteKind.JOINED, NoteKind.LEFT, NoteKind.CHANGED})
+
+
+class _Words(NamedTuple):
+    story: Story
+    time_words: TimeWords
+
+    def what(self) -> str:
+        """Say what the group is."""
+        story = self.story
+        word = "generation" if story.kind == "classic" else "epoch"
+        count = "1 member" if story.members == 1 else f"{story.members} members"
+        since = "" if story.state_since is None else f" since {self._ago(story.state_since)}"
+        return (
+            f"{story.group_id} is a {story.kind} group, {story.state}{since}, "
+            f"with {count} in {word} {story.epoch}."
+        )
+
+    def why(self) -> str:
+        """Say why it rebalanced last."""
+        story = self.story
+        last = next((note for note in reversed(story.notes) if note.kind in _BEGINNINGS), None)
+        if last is not None:
+            return f"It rebalanced last at {self._ago(last.at)}: {'; '.join(_causes(story, last))}."
+        if story.known_since == NO_TIMESTAMP:
+            return "Why it rebalanced last is not known."
+        known = self._ago(story.known_since)
+        return f"It has not rebalanced since this broker coordinates it: {known}."
+
+    def whom(self) -> Iterator[str]:
+        """Say whom it waits for."""
+        if not self.story.waiting:
+            yield "It waits for nobody."
+        for each in self.story.waiting:
+            since = "" if each.since is None else f", since {self._ago(each.since)}"
+            until = "" if each.until is None else f", until {self.time_words(each.until)}"
+            yield f"It waits for {each.who} {each.what}{since}{until}."
+
+    def lately(self) -> Iterator[str]:
+        """List what happened."""
+        if self.story.notes:
+            yield "Lately:"
+        for note in self.story.notes:
+            yield f"  {self.time_words(note.at)}  {note.text}"
+
+    def _ago(self, at: Millis) -> str:
+        return f"{self.time_words(at)} ({span_words(max(0, self.story.now - at))} ago)"
+
+
+def _causes(story: Story, last: Note) -> list[str]:
+    """Return why a rebalance began: what changed since the one before it."""
+    if last.kind is NoteKind.REBALANCE:
+        return [last.text]
+    found: list[str] = []
+    at = next(at for at, note in enumerate(story.notes) if note is last)
+    for note in reversed(story.notes[:at]):
+        if note.kind is NoteKind.EPOCH:
+            break
+        if note.kind in _MEMBERS:
+            found.append(note.text)
+    return found[::-1] or ["the topics that it reads, or its settings, changed"]
+
+
+def span_words(ms: int) -> str:
+    """Return a time that has passed in the unit that a person would take."""
+    seconds = ms // 1000
+    if seconds < 120:
+        return f"{ms / 1000:.1f} s" if seconds < 10 else f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h" if hours < 48 else f"{hours // 24} days"

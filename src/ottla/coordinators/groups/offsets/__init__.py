@@ -1,0 +1,1 @@
+"""Committed offsets: the state, the rules of commit, fetch, delete and expiry, and the bytes."""

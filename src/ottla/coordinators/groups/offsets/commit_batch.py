@@ -1,0 +1,354 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The offsets of a plain commit: from its bytes to a batch, to the state and to the reply. Pure.
+
+    request   for each partition int32 index, int64 offset, int32 leader epoch, compact nullable
+              string metadata, no tags (OffsetCommit from version 8 on)
+    record    int length, int8 0, varint 0, varint delta, key, value, varint 0, as in
+              `ottla.protocol.records.writer`; key and value as in `offset_bytes`
+    reply     for each partition int32 index, int16 0, no tags
+
+One pass makes all three, by C where this is compiled, without an object for a partition but the
+two that the state keeps. What is made here is byte for byte what `OffsetCommits` makes of the same
+request, and the same state: tests hold both to it.
+
+Every index is checked by our own comparisons before it is used, and all numbers of the wire are
+worked with as 64 bits, so that the compiled and the plain form agree.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.coordinators.groups.offsets.committed import CommittedOffset
+from ottla.coordinators.groups.offsets.offset_bytes import key_of_topic, tags_of_value
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.protocol.records.writer import put_keyed_header
+from ottla.protocol.types import NO_TIMESTAMP, Millis, Uuid
+
+if TYPE_CHECKING:
+    from ottla.coordinators.groups.offsets.committed import TopicPartition
+    from ottla.protocol import cython_stub as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from ottla.protocol import cython_stub as cython
+
+IS_COMPILED: Final[bool] = cython.compiled
+
+REFUSED: Final = -1
+"""Returned by `CommitBatch.add` for what only the long way can answer."""
+
+# C's own numbers, so that comparing with them makes no object.
+_ENTRY_BYTES_MIN: cython.Py_ssize_t = 18
+_REPLY_BYTES: cython.Py_ssize_t = 7
+# A record beside its key, its text and the tags of its value, at its longest: lengths, deltas,
+# attributes and count of headers 24, numbers of the value 22, the length of the text 3.
+_RECORD_BYTES_MAX: cython.Py_ssize_t = 49
+_VALUE_BYTES: cython.longlong = 22  # version, offset, leader epoch, commit time
+_REFUSED: cython.Py_ssize_t = REFUSED
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = data[at]
+    value = value << 8 | data[at + 1]
+    value = value << 8 | data[at + 2]
+    value = value << 8 | data[at + 3]
+    return value - ((value >> 31) << 32)  # no number here that C would not take for its own
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64(data: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    low: cython.longlong = _int32(data, at + 4)
+    if low < 0:
+        low += 1 << 32
+    return (_int32(data, at) << 32) + low
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put(
+    out: cython.p_uchar, at: cython.Py_ssize_t, text: bytes, size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    i: cython.Py_ssize_t = 0
+    while i < size:
+        out[at + i] = text[i]
+        i += 1
+    return at + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_number(
+    out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.Py_ssize_t:
+    """Write a number of so many bytes; return where it ends."""
+    shift: cython.int = 8 * (size - 1)
+    while shift >= 0:
+        out[at] = (value >> shift) & 0xFF
+        at += 1
+        shift -= 8
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_uvarint(
+    out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong
+) -> cython.Py_ssize_t:
+    while value > 0x7F:
+        out[at] = value & 0x7F | 0x80
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uvarint_size(value: cython.longlong) -> cython.longlong:
+    size: cython.longlong = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _compact_count(
+    data: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.longlong:
+    """Return how many elements a compact array has; -1 where it is none, or oddly written."""
+    value: cython.longlong = 0
+    shift: cython.int = 0
+    while at < end and shift <= 14:
+        value |= (data[at] & 0x7F) << shift
+        if data[at] < 0x80:
+            return value - 1 if shift == 0 or value >> shift else -1
+        shift += 7
+        at += 1
+    return -1
+
+
+@cython.final
+@cython.cclass
+class CommitTopic:
+    """A topic that offsets are committed for. ``topic_id`` is zero where commits name it."""
+
+    name: str
+    topic_id: Uuid
+    _tags: bytes
+    _partition_count: cython.longlong
+    _places: list  # type: ignore[type-arg] # Cython reads no parameters here
+
+    def __init__(self, name: str, topic_id: Uuid, partition_count: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self._tags = tags_of_value(topic_id)
+        self._partition_count = partition_count
+        # Keys of the state, each made once: it is found sooner by the very object it has.
+        self._places = [None] * partition_count
+
+
+@cython.final
+@cython.cclass
+class CommitBatch:
+    """The offsets of one commit of a group, whose first record will stand at offset ``first``.
+
+    Nothing is final before `seal`: one that was refused is thrown away.
+    """
+
+    _group: str
+    _committed_at: Millis
+    _first: cython.longlong
+    _metadata_max: cython.Py_ssize_t
+    _out: bytearray
+    _size: cython.Py_ssize_t
+    _count: cython.longlong
+    _offsets: list  # type: ignore[type-arg] # Cython reads no parameters here
+
+    def __init__(self, group: str, committed_at: Millis, first: int, metadata_max: int) -> None:
+        self._group = group
+        self._committed_at = committed_at
+        self._first = first
+        self._metadata_max = metadata_max
+        self._out = bytearray(HEADER_BYTES)
+        self._size = HEADER_BYTES
+        self._count = 0
+        self._offsets = []
+
+    @property
+    def count(self) -> int:
+        """How many offsets there are."""
+        return self._count
+
+    @property
+    def offsets(self) -> "list[tuple[TopicPartition, CommittedOffset]]":
+        """What a reader of the log finds, in its order."""
+        return self._offsets
+
+    def seal(self) -> bytearray:
+        """Return the batch; it has its CRC, and gets its offset when it is appended."""
+        out = self._out
+        del out[self._size :]
+        put_keyed_header(out, self._count, self._committed_at)
+        return out
+
+    @cython.locals(
+        data=bytearray, out=bytearray, at=cython.Py_ssize_t, end=cython.Py_ssize_t,
+        entries=cython.longlong, left=cython.longlong, index=cython.longlong, room=cython.longlong,
+        answer=cython.Py_ssize_t, key_size=cython.Py_ssize_t,
+        wire=cython.p_uchar, told=cython.p_uchar,
+    )  # fmt: skip
+    def add(
+        self, topic: CommitTopic, data: bytearray, start: int, stop: int, reply: bytearray
+    ) -> int:
+        """Take the array of partitions at ``start``, and the topic's tags behind it.
+
+        Returns where they end, not behind ``stop``, having written their part of the reply; or
+        `REFUSED` where something is unusual or not as it should be.
+        """
+        at, end, key = start, stop, key_of_topic(self._group, topic.name)
+        wire = data
+        entries = _compact_count(wire, at, end)
+        at += _uvarint_size(entries + 1)
+        if entries < 1 or entries * _ENTRY_BYTES_MIN > end - at:
+            return REFUSED
+        key_size = len(key)
+        # All that these records can need, the text in them being part of the request.
+        out = self._out
+        room = entries * (_RECORD_BYTES_MAX + key_size + len(topic._tags)) + (end - at)
+        room -= len(out) - self._size
+        if room > 0:
+            out.extend(bytes(room))
+        answer = len(reply)
+        reply.extend(bytes(entries * _REPLY_BYTES + 4))
+        told = reply  # it does not grow while it is written to
+        answer = _put_uvarint(told, answer, entries + 1)
+        left = entries
+        while left > 0:
+            if end - at < _ENTRY_BYTES_MIN:
+                return REFUSED
+            index = _int32(wire, at)
+            if index < 0 or index >= topic._partition_count:
+                return REFUSED
+            answer = _put_number(told, answer, index, 4) + 3
+            at = self._take(topic, key, data, at, end)
+            if at == _REFUSED:
+                return REFUSED
+            left -= 1
+        if at >= end or wire[at] != 0:
+            return REFUSED
+        del reply[answer + 1 :]
+        return at + 1
+
+    @cython.cfunc
+    @cython.locals(length=cython.Py_ssize_t, text=str, encoded=bytes, wire=cython.p_uchar)
+    def _take(
+        self,
+        topic: CommitTopic,
+        key: bytes,
+        data: bytearray,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Take one partition, of which the least there can be was found; return where it ends."""
+        wire = data
+        index: cython.longlong = _int32(wire, at)
+        offset: cython.longlong = _int64(wire, at + 4)
+        epoch: cython.longlong = _int32(wire, at + 12)
+        text, encoded = "", b""
+        length = wire[at + 16]
+        at += 17
+        if length > 1:
+            if length > 0x7F:
+                if wire[at] > 0x7F:
+                    return _REFUSED
+                length = length & 0x7F | wire[at] << 7
+                at += 1
+            length -= 1
+            if length < 0 or end - at < length + 1:
+                return _REFUSED
+            encoded = bytes(data[at : at + length])
+            try:
+                text = encoded.decode()
+            except UnicodeDecodeError:
+                return _REFUSED
+            if len(text) > self._metadata_max:
+                return _REFUSED
+            at += length
+        if wire[at] != 0:
+            return _REFUSED
+        self._keep(topic, index, offset, epoch, text)
+        self._write(topic, key, index, offset, epoch, encoded)
+        return at + 1
+
+    @cython.cfunc
+    def _keep(
+        self,
+        topic: CommitTopic,
+        index: cython.longlong,
+        offset: cython.longlong,
+        epoch: cython.longlong,
+        text: str,
+    ) -> None:
+        """Make what the state keeps."""
+        found = CommittedOffset(
+            offset,
+            epoch,
+            text,
+            self._committed_at,
+            NO_TIMESTAMP,
+            topic.topic_id,
+            self._first + self._count,  # type: ignore[arg-type] # an Offset, without a call
+        )
+        place = topic._places[index]
+        if place is None:
+            place = topic._places[index] = (topic.name, index)
+        self._offsets.append((place, found))
+
+    @cython.cfunc
+    @cython.locals(
+        out=cython.p_uchar, at=cython.Py_ssize_t, delta=cython.longlong, key_size=cython.longlong,
+        value_size=cython.longlong, text_size=cython.longlong, time=cython.longlong,
+        size=cython.longlong,
+    )  # fmt: skip
+    def _write(
+        self,
+        topic: CommitTopic,
+        key: bytes,
+        index: cython.longlong,
+        offset: cython.longlong,
+        epoch: cython.longlong,
+        text: bytes,
+    ) -> None:
+        """Write the record; lengths are zigzag, so that each is twice what it says."""
+        out, at, delta, time = self._out, self._size, self._count, self._committed_at
+        text_size, key_size = len(text), len(key) + 4
+        value_size = _VALUE_BYTES + _uvarint_size(text_size + 1) + text_size + len(topic._tags)
+        size = 3 + _uvarint_size(delta << 1) + _uvarint_size(key_size << 1) + key_size
+        size += _uvarint_size(value_size << 1) + value_size
+        at = _put_uvarint(out, at, size << 1)
+        at += 2  # no attributes, and the time of the batch
+        at = _put_uvarint(out, at, delta << 1)
+        at = _put_uvarint(out, at, key_size << 1)
+        at = _put(out, at, key, len(key))
+        at = _put_number(out, at, index, 4)
+        at = _put_uvarint(out, at, value_size << 1)
+        at = _put_number(out, at, 4, 2)
+        at = _put_number(out, at, offset, 8)
+        at = _put_number(out, at, epoch, 4)
+        at = _put_uvarint(out, at, text_size + 1)
+        at = _put(out, at, text, text_size)
+        at = _put_number(out, at, time, 8)
+        at = _put(out, at, topic._tags, len(topic._tags))
+        self._size = at + 1  # no headers
+        self._count = delta + 1

@@ -1,0 +1,229 @@
+"""Committed offsets of all groups of a shard, and those of transactions still open.
+
+    committed   group -> (topic, partition) -> offset          immutable: views share it
+    pending     producer id -> group -> (topic, partition) -> offset
+
+An offset that a transaction commits is pending until its marker, and takes effect at the marker
+only if no later record of the log has set the same offset meanwhile: compaction keeps the last
+record of a key, so anything else would make a reload differ from the live state. A tombstone
+removes both kinds.
+
+Everything here is changed by replay alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from immutables import Map
+
+from ottla.coordinators.groups.offsets.offset_bytes import NewOffset, key_of_topic, pairs_of_topic
+from ottla.protocol.internal.framing import CoordinatorRecord
+from ottla.protocol.internal.offset_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    ZERO_UUID,
+    Millis,
+    Offset,
+    Uuid,
+)
+
+TopicPartition: TypeAlias = tuple[str, int]
+GroupOffsets: TypeAlias = Map[TopicPartition, "CommittedOffset"]
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
+    """One offset. ``expires`` is -1 unless the commit said how long to keep it (before v5).
+
+    A broker has many, made anew by every commit; nothing in one can be part of a cycle.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_at: Millis
+    expires: Millis = NO_TIMESTAMP
+    topic_id: Uuid = ZERO_UUID
+    record_offset: Offset = Offset(-1)
+
+    def is_of(self, topic_id: Uuid) -> bool:
+        """Whether it is an offset of this topic; without both ids nobody can tell."""
+        return ZERO_UUID in (topic_id, self.topic_id) or topic_id == self.topic_id
+
+
+class NewOffsets(NamedTuple):
+    """The offsets of one topic that are about to be committed, as the request has them."""
+
+    topic: str
+    topic_id: Uuid
+    partitions: Sequence[NewOffset]
+
+
+class OffsetCommits(msgspec.Struct, frozen=True):
+    """The offsets of one commit, to be written and replayed together (a `Packed`).
+
+    ``take`` is the machine's: it gets them once they are in the log, with where the first of them
+    stands and by whose transaction. There is at least one.
+    """
+
+    group: str
+    topics: list[NewOffsets]
+    committed_at: Millis
+    expires: Millis
+    take: "Callable[[OffsetCommits, Offset, int], None]"
+
+    def pairs(self) -> list[tuple[bytes, bytes | None]]:
+        """Return the records, each as its key and value."""
+        times = (self.committed_at, self.expires)
+        found: list[tuple[bytes, bytes | None]] = []
+        for topic, topic_id, partitions in self.topics:
+            key = key_of_topic(self.group, topic)
+            found.extend(pairs_of_topic(key, topic_id, partitions, times))
+        return found
+
+    def replay(self, first: Offset, producer: Producer | None) -> None:
+        """Take them into the state."""
+        self.take(self, first, NO_PRODUCER_ID if producer is None else producer.id)
+
+    def committed(self, first: Offset) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        """Yield what a reader of the log finds, from offset ``first`` on.
+
+        Where the commit said how long to keep an offset, its record has neither the leader epoch
+        nor the id of the topic.
+        """
+        at, expires, record_offset = self.committed_at, self.expires, first
+        is_short = expires != NO_TIMESTAMP
+        for topic, topic_id, partitions in self.topics:
+            kept_id = ZERO_UUID if is_short else topic_id
+            for each in partitions:
+                epoch = NO_EPOCH if is_short else each.committed_leader_epoch
+                metadata = each.committed_metadata or ""
+                found = CommittedOffset(
+                    each.committed_offset, epoch, metadata, at, expires, kept_id, record_offset
+                )
+                yield (topic, each.partition_index), found
+                record_offset = Offset(record_offset + 1)
+
+
+def offset_tombstone(group: str, at: TopicPartition) -> CoordinatorRecord:
+    """Return the record that removes an offset."""
+    topic, partition = at
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return CoordinatorRecord(key, None)
+
+
+class Offsets:
+    """The offsets of one shard."""
+
+    def __init__(self) -> None:
+        self.committed: Map[str, GroupOffsets] = Map()
+        self.pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
+
+    # -- replay ----------------------------------------------------------------
+
+    def replay(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, at: Offset, producer: int
+    ) -> None:
+        """Take a record; ``producer`` is -1 outside a transaction."""
+        place = (key.topic, key.partition)
+        if value is None:
+            self._remove(key.group, place)
+            return
+        found = CommittedOffset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            Millis(value.commit_timestamp),
+            Millis(value.expire_timestamp),
+            value.topic_id,
+            at,
+        )
+        if producer < 0:
+            self._put(key.group, place, found)
+        else:
+            self.pending.setdefault(producer, {}).setdefault(key.group, {})[place] = found
+
+    def take(self, commits: OffsetCommits, first: Offset, producer: int) -> None:
+        """Take the offsets of one commit, just as `replay` takes each of them."""
+        group = commits.group
+        if producer >= 0:
+            pending = self.pending.setdefault(producer, {}).setdefault(group, {})
+            pending.update(commits.committed(first))
+            return
+        self.put_all(group, commits.committed(first))
+
+    def put_all(
+        self, group: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]]
+    ) -> None:
+        """Take offsets of one commit outside a transaction; of one partition the last counts."""
+        changed = self.committed.get(group, _NONE).mutate()
+        changed.update(offsets)
+        self.committed = self.committed.set(group, changed.finish())
+
+    def end_transaction(self, producer: int, *, is_commit: bool) -> None:
+        """Let the offsets of a producer's transaction count, or forget them."""
+        for group, offsets in self.pending.pop(producer, {}).items():
+            for place, found in offsets.items() if is_commit else ():
+                present = self.get(group, place)
+                if present is None or found.record_offset > present.record_offset:
+                    self._put(group, place, found)
+
+    def _put(self, group: str, place: TopicPartition, found: CommittedOffset) -> None:
+        offsets = self.committed.get(group, _NONE)
+        self.committed = self.committed.set(group, offsets.set(place, found))
+
+    def _remove(self, group: str, place: TopicPartition) -> None:
+        offsets = self.committed.get(group, _NONE)
+        if place in offsets:
+            left = offsets.delete(place)
+            kept = self.committed
+            self.committed = kept.set(group, left) if left else kept.delete(group)
+        for producer, groups in list(self.pending.items()):
+            pending = groups.get(group)
+            if pending is None or pending.pop(place, None) is None:
+                continue
+            if not pending:
+                del groups[group]
+            if not groups:
+                del self.pending[producer]
+
+    # -- questions -------------------------------------------------------------
+
+    def get(self, group: str, place: TopicPartition) -> CommittedOffset | None:
+        """Return a committed offset."""
+        return self.committed.get(group, _NONE).get(place)
+
+    def of_group(self, group: str) -> GroupOffsets:
+        """Return the committed offsets of a group."""
+        return self.committed.get(group, _NONE)
+
+    def is_pending(self, group: str, place: TopicPartition) -> bool:
+        """Whether an open transaction has an offset for this partition."""
+        return any(place in groups.get(group, ()) for groups in self.pending.values())
+
+    def has_open_transaction(self, group: str) -> bool:
+        """Whether an open transaction has an offset of this group."""
+        return any(group in groups for groups in self.pending.values())
+
+    def places(self, group: str) -> Iterator[TopicPartition]:
+        """Yield all partitions of a group with an offset, committed or pending, in order."""
+        found = set(self.of_group(group))
+        for groups in self.pending.values():
+            found.update(groups.get(group, ()))
+        yield from sorted(found)
+
+    def groups_with(self, topic: str, partition: int) -> Iterator[str]:
+        """Yield the groups that have an offset of this partition, committed or pending."""
+        names = set(self.committed)
+        for groups in self.pending.values():
+            names.update(groups)
+        place = (topic, partition)
+        for name in sorted(names):
+            if self.get(name, place) is not None or self.is_pending(name, place):
+                yield name
+
+
+_NONE: GroupOffsets = Map()

@@ -1,0 +1,203 @@
+"""What happened to groups lately, for whoever asks why. Nothing is decided by it.
+
+Notes live in memory alone, with the coordinator: a shard that is loaded begins without any. There
+are at most `NOTES_MAX` of a group, and of `GROUPS_MAX` groups; the oldest give way.
+
+    JOINED, LEFT, CHANGED   a member came, went, or subscribes to something else
+    EPOCH                   targets are made anew for what came before
+    REBALANCE, SETTLED      a classic group asks its members to join again; all have what they read
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol, cast
+
+import msgspec
+
+from ottla.coordinators.groups.kind import Group
+from ottla.protocol.schema import Message
+from ottla.protocol.types import NO_TIMESTAMP, Millis
+
+NOTES_MAX: Final = 24
+GROUPS_MAX: Final = 10_000
+
+
+class NoteKind(enum.Enum):
+    """What a note is about."""
+
+    JOINED = "joined"
+    LEFT = "left"
+    CHANGED = "changed"
+    EPOCH = "epoch"
+    REBALANCE = "rebalance"
+    SETTLED = "settled"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One event, in words that stand for themselves. ``at`` is wall time."""
+
+    at: Millis
+    kind: NoteKind
+    text: str
+
+
+def noted(notes: tuple[Note, ...], note: Note) -> tuple[Note, ...]:
+    """Return notes with one more, within the bound."""
+    return (*notes, note)[-NOTES_MAX:]
+
+
+class NotedMember(Protocol):
+    """What members of every kind but the classic one have."""
+
+    @property
+    def client_id(self) -> str:
+        """What its client calls itself."""
+        ...
+
+    @property
+    def client_host(self) -> str:
+        """Where it connects from."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The assignment epoch it has come to."""
+        ...
+
+
+class NotedGroup(Protocol):
+    """What groups of every kind but the classic one have."""
+
+    @property
+    def group_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Rises when members, subscriptions or topics change."""
+        ...
+
+    @property
+    def members(self) -> Mapping[str, NotedMember]:
+        """Its members."""
+        ...
+
+
+def member_words(member_id: str, client_id: str, client_host: str) -> str:
+    """Return a member as sentences name it."""
+    return f"{member_id} (client {client_id} at {client_host.removeprefix('/')})"
+
+
+def changes(
+    before: NotedGroup | None, after: NotedGroup, member_id: str, why_gone: str
+) -> Iterator[tuple[NoteKind, str]]:
+    """Yield what a record has changed of a group, or of the one member it is about, in words."""
+    was = None if before is None else before.members.get(member_id)
+    member = after.members.get(member_id)
+    if member is not None:
+        name = member_words(member_id, member.client_id, member.client_host)
+        if was is None:
+            yield NoteKind.JOINED, f"member {name} joined"
+        elif _subscription(was) != _subscription(member):
+            wanted = ", ".join(_subscription(member)) or "nothing"
+            yield NoteKind.CHANGED, f"member {name} subscribes to {wanted} now"
+    elif was is not None:
+        name = member_words(member_id, was.client_id, was.client_host)
+        yield NoteKind.LEFT, f"member {name} {why_gone}"
+    if after.epoch > (0 if before is None else before.epoch):
+        yield NoteKind.EPOCH, f"epoch {after.epoch} began"
+
+
+def _subscription(member: NotedMember) -> tuple[str, ...]:
+    """Return topics that a member names itself; members of streams groups name none."""
+    names = tuple(getattr(member, "topic_names", ()))
+    regex = getattr(member, "topic_regex", "")
+    return (*names, *([f"/{regex}/"] if regex else ()))
+
+
+def why_let_go(timer: str) -> str:
+    """Return why a member is let go whose timer has rung, by the kind of the timer."""
+    if "session" in timer:
+        return "was let go: it was not heard of for its session"
+    return "was let go: it did not do in time what it was asked to"
+
+
+class _Kept(msgspec.Struct):
+    """Of one group. ``moved``: when each member last came to another epoch or state."""
+
+    notes: tuple[Note, ...] = ()
+    moved: dict[str, Millis] = msgspec.field(default_factory=dict)
+    blamed: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Notes:
+    """The notes of one shard. ``now`` is wall time."""
+
+    def __init__(self, now: Callable[[], Millis]) -> None:
+        self._now = now
+        self._groups: dict[str, _Kept] = {}
+        self.began_at = NO_TIMESTAMP
+
+    def begin(self, now: Millis) -> None:
+        """Note when the shard was loaded: what happened before is not known."""
+        self.began_at = now
+
+    def blame(self, group_id: str, member_id: str, why: str) -> None:
+        """Say why a member is about to be let go; forgotten once it is."""
+        self._kept(group_id).blamed = {member_id: why}
+
+    def replayed(
+        self, before: Mapping[str, Group], after: Mapping[str, Group], key: Message
+    ) -> None:
+        """Take note of what a record with this key has changed."""
+        group_id: str = getattr(key, "group_id", "")
+        member_id: str = getattr(key, "member_id", "")
+        old, new = before.get(group_id), after.get(group_id)
+        if new is None:
+            self.forget(group_id)
+            return
+        was = None if old is None or old.type is not new.type else old
+        self.changed(cast("NotedGroup | None", was), cast("NotedGroup", new), member_id)
+
+    def changed(self, before: NotedGroup | None, after: NotedGroup, member_id: str) -> None:
+        """Take note of what changed about a group, or one of its members."""
+        kept, now = self._kept(after.group_id), self._now()
+        why_gone = kept.blamed.get(member_id, "left")
+        for kind, text in changes(before, after, member_id, why_gone):
+            kept.notes = noted(kept.notes, Note(now, kind, text))
+        was = None if before is None else before.members.get(member_id)
+        member = after.members.get(member_id)
+        if member is None:
+            kept.moved.pop(member_id, None)
+            kept.blamed.pop(member_id, None)
+        elif _place(was) != _place(member):
+            kept.moved[member_id] = now
+
+    def of(self, group_id: str) -> tuple[Note, ...]:
+        """Return the notes of a group, the oldest first."""
+        kept = self._groups.get(group_id)
+        return () if kept is None else kept.notes
+
+    def moved_at(self, group_id: str, member_id: str) -> Millis | None:
+        """Return since when a member is where it is."""
+        kept = self._groups.get(group_id)
+        return None if kept is None else kept.moved.get(member_id)
+
+    def forget(self, group_id: str) -> None:
+        """Let go of a group."""
+        self._groups.pop(group_id, None)
+
+    def _kept(self, group_id: str) -> _Kept:
+        """Return a group's, as the last to give way."""
+        kept = self._groups.pop(group_id, None) or _Kept()
+        self._groups[group_id] = kept
+        while len(self._groups) > GROUPS_MAX:
+            self._groups.pop(next(iter(self._groups)))
+        return kept
+
+
+def _place(member: NotedMember | None) -> tuple[int, int] | None:
+    if member is None:
+        return None
+    return member.epoch, int(getattr(member, "state", 0))

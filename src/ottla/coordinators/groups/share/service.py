@@ -1,0 +1,291 @@
+"""The share groups of a broker, as the wire asks for them.
+
+A partition that a group comes to read needs state at the share coordinator first (KIP-932): it
+is initialized while the heartbeat waits, so that the member gets it with this reply already.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from ottla.coordinators.decision import Decision
+from ottla.coordinators.groups.consumer.errors import GroupIdNotFound
+from ottla.coordinators.groups.machine import GroupMachine, GroupsView
+from ottla.coordinators.groups.service import Client, GroupCoordinator
+from ottla.coordinators.groups.share.describe import describe_share_group
+from ottla.coordinators.groups.share.group import ShareGroup
+from ottla.coordinators.groups.share.heartbeat import (
+    Beat,
+    Beaten,
+    check_share_heartbeat,
+    decide_initialized,
+    decide_reset,
+    decide_share_heartbeat,
+    decide_uninitialized,
+)
+from ottla.coordinators.groups.share.kind import share_kind
+from ottla.coordinators.share_state.rules import Found
+from ottla.coordinators.share_state.state import UNINITIALIZED, ShareKey
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.messages.share_group_describe import DescribedGroup
+from ottla.protocol.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from ottla.protocol.types import Millis, Uuid
+
+log = logging.getLogger(__name__)
+
+
+INITIALIZE_MS: Final = 5000
+"""How long a heartbeat waits for state to be set up; the next one tries again what took longer."""
+
+Place: TypeAlias = tuple[Uuid, int]
+"""A partition by the id of its topic."""
+
+
+class GroupNotEmpty(Fault):
+    """A group that has members, which would not notice the change."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class InvalidGroupId(Fault):
+    """A group id that no group can have."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class StateKeeper(Protocol):
+    """What the state of share partitions is kept by. Raises a `Fault` where nobody answers."""
+
+    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
+        """Begin a share partition, or begin it anew."""
+        ...
+
+    async def delete(self, key: ShareKey) -> ErrorCode:
+        """End a share partition."""
+        ...
+
+    async def summary(self, key: ShareKey) -> Found:
+        """Return where a share partition is."""
+        ...
+
+
+class ShareGroups(msgspec.Struct, frozen=True):
+    """Finds the shard of a group and has it decide; faults are raised."""
+
+    groups: GroupCoordinator
+    keeper: StateKeeper
+    image: Callable[[], Image]
+    initializing: set[str] = msgspec.field(default_factory=set)
+
+    async def _decided(
+        self, group_id: str, decide: Callable[[GroupMachine, Millis], Decision]
+    ) -> Any:  # noqa: ANN401 - each request has a reply of its own
+        answered = self.groups.runtime.submit(
+            self.groups.index_of(group_id), lambda machine, now, ticket: decide(machine, now)
+        )
+        return await answered if inspect.isawaitable(answered) else answered
+
+    async def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client: Client
+    ) -> ShareGroupHeartbeatResponse:
+        """ShareGroupHeartbeat."""
+        check_share_heartbeat(request)
+        beaten = await self._beat(Beat(request, client.client_id, client.host))
+        if not beaten.pending or request.group_id in self.initializing:
+            return beaten.response
+        self.initializing.add(request.group_id)
+        done = False
+        try:
+            async with asyncio.timeout(INITIALIZE_MS / 1000):
+                done = await self._initialize(request.group_id, beaten)
+        except TimeoutError:
+            log.warning("share partitions not initialized in time group=%s", request.group_id)
+        finally:
+            self.initializing.discard(request.group_id)
+        if not done:
+            return beaten.response
+        return await self._told_again(request, client, beaten.response)
+
+    async def _beat(self, beat: Beat) -> Beaten:
+        beaten: Beaten = await self._decided(
+            beat.request.group_id,
+            lambda machine, now: decide_share_heartbeat(share_kind(machine).context, machine, beat),
+        )
+        return beaten
+
+    async def _initialize(self, group_id: str, beaten: Beaten) -> bool:
+        """Have what is pending initialized; return whether some of it is now."""
+        places = sorted(beaten.pending)
+        codes = await asyncio.gather(
+            *(
+                self._initialized(ShareKey(group_id, *each), beaten.state_epoch, UNINITIALIZED)
+                for each in places
+            )
+        )
+        done = frozenset(
+            place for place, code in zip(places, codes, strict=True) if code is ErrorCode.NONE
+        )
+        if done:
+            await self._decided(
+                group_id,
+                lambda machine, now: decide_initialized(
+                    share_kind(machine).context, machine, group_id, done
+                ),
+            )
+        return bool(done)
+
+    async def _initialized(self, key: ShareKey, state_epoch: int, start: int) -> ErrorCode:
+        try:
+            code = await self.keeper.initialize(key, state_epoch, start)
+            if code is ErrorCode.FENCED_STATE_EPOCH:
+                # Left over from a group of this name that was deleted: begin behind it.
+                left = await self.keeper.summary(key)
+                epoch = left.state.state_epoch + 1
+                code = await self.keeper.initialize(key, epoch, start)
+        except Fault as fault:
+            code = fault.code
+        if code is not ErrorCode.NONE:
+            log.warning("share partition not initialized key=%s code=%s", key, code.name)
+        return code
+
+    async def _told_again(
+        self,
+        request: ShareGroupHeartbeatRequest,
+        client: Client,
+        response: ShareGroupHeartbeatResponse,
+    ) -> ShareGroupHeartbeatResponse:
+        """Return the reply with what has become readable since."""
+        again = replace(request, member_epoch=response.member_epoch, subscribed_topic_names=None)
+        beaten = await self._beat(Beat(again, client.client_id, client.host))
+        if beaten.response.assignment is None:
+            beaten.response.assignment = response.assignment
+        return beaten.response
+
+    # -- reading ---------------------------------------------------------------
+
+    def _view(self, group_id: str) -> GroupsView:
+        view = self.groups.runtime.shard(self.groups.index_of(group_id)).committed()
+        assert isinstance(view, GroupsView)
+        return view
+
+    def group(self, group_id: str) -> ShareGroup | None:
+        """Return a share group as it is committed."""
+        group = self._view(group_id).groups.get(group_id)
+        return group if isinstance(group, ShareGroup) else None
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Describe one share group as it is committed."""
+        return describe_share_group(self._view(group_id), group_id, self.image())
+
+    async def summary(self, key: ShareKey) -> Found:
+        """Return where a share partition is; a fault is a code of the reply."""
+        try:
+            return await self.keeper.summary(key)
+        except Fault as fault:
+            return Found(fault.code)
+
+    # -- resetting ---------------------------------------------------------------
+
+    def check_reset(self, group_id: str, *, may_create: bool = False) -> ShareGroup:
+        """Return a share group whose offsets may be changed: one without members.
+
+        With ``may_create`` a group that does not exist is one, too; nothing is written yet.
+        """
+        if not group_id:
+            raise InvalidGroupId("The group id must not be empty.")
+        group = self._view(group_id).groups.get(group_id)
+        if group is None and may_create:
+            return ShareGroup(group_id)
+        if not isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"Group {group_id} is not a share group.")
+        if not group.is_empty():
+            raise GroupNotEmpty(f"Group {group_id} has members.")
+        return group
+
+    async def alter(self, group_id: str, starts: Mapping[Place, int]) -> dict[Place, ErrorCode]:
+        """Let share partitions begin anew at other offsets. Raises as `check_reset`.
+
+        A group that does not exist is created, if any partition could be initialized.
+        """
+        group = self.check_reset(group_id, may_create=True)
+        codes = await self._for_each(
+            group_id,
+            starts,
+            lambda key, place: self._initialized(key, group.epoch + 1, starts[place]),
+        )
+        done = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
+        if done:
+            await self._decided(
+                group_id,
+                lambda machine, now: decide_reset(
+                    share_kind(machine).context, machine, group_id, done
+                ),
+            )
+        return codes
+
+    async def delete(self, group_id: str, topic_ids: Iterable[Uuid]) -> dict[Uuid, ErrorCode]:
+        """Forget where a group is in topics. Raises as `check_reset`.
+
+        UNKNOWN_TOPIC_OR_PARTITION: the group has no offsets in the topic.
+        """
+        group = self.check_reset(group_id)
+        wanted = dict.fromkeys(topic_ids, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        places = sorted(place for place in group.initialized if place[0] in wanted)
+        wanted.update((topic_id, ErrorCode.NONE) for topic_id, _ in places)
+        codes = await self._end(group_id, places)
+        for (topic_id, _), code in codes.items():
+            wanted[topic_id] = wanted[topic_id] or code
+        return wanted
+
+    async def delete_state(self, group_id: str) -> ErrorCode:
+        """End all state of a share group that is to be deleted; NONE for any other group.
+
+        A group that has members is left alone. What could not be ended stays the group's, so
+        that it can be tried again.
+        """
+        group = self.group(group_id)
+        if group is None or not group.is_empty():
+            return ErrorCode.NONE
+        codes = await self._end(group_id, sorted(group.initialized))
+        return next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+
+    async def _end(self, group_id: str, places: Sequence[Place]) -> dict[Place, ErrorCode]:
+        """End share partitions, and note which of them have no state now."""
+        codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
+        gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
+        if gone:
+            await self._decided(
+                group_id,
+                lambda machine, now: decide_uninitialized(
+                    share_kind(machine).context, machine, group_id, gone
+                ),
+            )
+        return codes
+
+    async def _for_each(
+        self,
+        group_id: str,
+        places: Iterable[Place],
+        ask: Callable[[ShareKey, Place], Awaitable[ErrorCode]],
+    ) -> dict[Place, ErrorCode]:
+        """Ask about each share partition, all at once; a fault is the code of its own."""
+
+        async def one(place: Place) -> ErrorCode:
+            try:
+                return await ask(ShareKey(group_id, *place), place)
+            except Fault as fault:
+                return fault.code
+
+        listed = list(places)
+        codes = await asyncio.gather(*map(one, listed))
+        return dict(zip(listed, codes, strict=True))

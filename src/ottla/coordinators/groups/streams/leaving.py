@@ -1,0 +1,89 @@
+"""How members of a streams group go, and how a group stops waiting for its first members."""
+
+from typing import Any
+
+from ottla.coordinators.decision import NOTHING, Decision
+from ottla.coordinators.groups.consumer.errors import GroupIdNotFound, UnknownMember
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.streams.context import StreamsContext
+from ottla.coordinators.groups.streams.draft import StreamsDraft
+from ottla.coordinators.groups.streams.group import StreamsGroup
+from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.streams.reply import StreamsBeaten
+from ottla.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+
+def leave(
+    context: StreamsContext, machine: GroupMachine, request: StreamsGroupHeartbeatRequest
+) -> Decision:
+    """Let a member go; it may ask that the whole application ends."""
+    group = machine.groups.get(request.group_id)
+    if not isinstance(group, StreamsGroup):
+        why = "not found" if group is None else "is not a streams group"
+        raise GroupIdNotFound(f"Group {request.group_id} {why}.")
+    member = group.members.get(request.member_id)
+    if member is None:
+        raise UnknownMember(
+            f"Member {request.member_id} is not a member of group {request.group_id}."
+        )
+    if request.shutdown_application:
+        context.shutdowns.setdefault(request.group_id, request.member_id)
+    response = StreamsGroupHeartbeatResponse(
+        member_id=request.member_id, member_epoch=request.member_epoch
+    )
+    return fence(context, group, member, StreamsBeaten(response))
+
+
+def fence(
+    context: StreamsContext,
+    group: StreamsGroup,
+    member: StreamsMember,
+    reply: Any = None,  # noqa: ANN401 - as `Decision`
+) -> Decision:
+    """Let go of a member. The others share what it had, in another epoch."""
+    draft = StreamsDraft(group)
+    draft.remove(member.member_id)
+    draft.raise_epoch(None, group.configs)
+    if member.endpoint is not None:
+        context.note_endpoint(group.group_id)
+    return Decision(draft.records, reply, timers=draft.timers)
+
+
+# -- timers ------------------------------------------------------------------------------
+
+
+def on_silence(
+    context: StreamsContext, machine: GroupMachine, group_id: str, member_id: str
+) -> Decision:
+    """Let go of a member that was not heard of."""
+    group = machine.groups.get(group_id)
+    if not isinstance(group, StreamsGroup) or member_id not in group.members:
+        return NOTHING
+    return fence(context, group, group.members[member_id])
+
+
+def on_unrevoked(
+    context: StreamsContext, machine: GroupMachine, group_id: str, member_id: str
+) -> Decision:
+    """Let go of a member that has not given up what others wait for."""
+    group = machine.groups.get(group_id)
+    member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
+    if member is None or member.state is not TaskState.UNREVOKED_TASKS:
+        return NOTHING
+    return on_silence(context, machine, group_id, member_id)
+
+
+def on_formed(context: StreamsContext, machine: GroupMachine, group_id: str) -> Decision:
+    """Make the first targets. What the log does not take is made by the next heartbeat."""
+    context.forming.discard(group_id)
+    group = machine.groups.get(group_id)
+    if not isinstance(group, StreamsGroup) or group.is_empty() or group.topology is None:
+        return NOTHING
+    if group.epoch <= group.assignment_epoch:
+        return NOTHING
+    draft = StreamsDraft(group)
+    draft.assign(context.look(group_id, group.topology).configured)
+    return Decision(draft.records, refused=lambda fault: Decision())

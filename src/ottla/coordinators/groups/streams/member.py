@@ -1,0 +1,187 @@
+"""A member of a streams group (KIP-1071): a thread of a process, and the tasks it has.
+
+    STABLE --target moved, must give up--> UNREVOKED --client gave up--> UNRELEASED or STABLE
+       ^                                                                     |
+       +------------------------- others gave up what it waits for ----------+
+
+``assigned`` is what it may run now. ``pending_revocation`` it was told to give up and may still
+run: both count as held. ``task_epochs`` says for each active task of either since which epoch it
+has it: offsets that it commits for the task are taken from that epoch on.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from ottla.coordinators.groups.streams.tasks import (
+    NO_ROLES,
+    TaskId,
+    TaskRoles,
+    Tasks,
+    by_subtopology,
+    gathered,
+)
+from ottla.protocol.internal.streams_group_records import (
+    Endpoint,
+    KeyValue,
+    StreamsGroupCurrentMemberAssignmentTaskIds,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataValue,
+)
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+# A static member that will come back; Kafka 4.2 has none in streams groups, nor have we.
+LEAVE_STATIC_EPOCH: Final = -2
+
+NO_EPOCHS: Final[Mapping[TaskId, int]] = {}
+
+_TaskIds: TypeAlias = StreamsGroupCurrentMemberAssignmentTaskIds
+
+
+class TaskState(enum.IntEnum):
+    """How far a member is from its target, by the numbers of Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED_TASKS = 1
+    UNRELEASED_TASKS = 2
+    UNKNOWN = 127
+
+
+class StreamsMember(msgspec.Struct, frozen=True):
+    """A member. ``endpoint`` is where its process answers queries; ``tags`` are sorted."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = -1
+    process_id: str = ""
+    endpoint: tuple[str, int] | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: TaskState = TaskState.STABLE
+    assigned: TaskRoles = NO_ROLES
+    pending_revocation: TaskRoles = NO_ROLES
+    task_epochs: Mapping[TaskId, int] = NO_EPOCHS
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether it has exactly what it shall have."""
+        return self.state is TaskState.STABLE and self.epoch == assignment_epoch
+
+    def held(self) -> TaskRoles:
+        """Return all that it may be running."""
+        return self.assigned | self.pending_revocation
+
+    # -- records -------------------------------------------------------------
+
+    def described_by(self, value: StreamsGroupMemberMetadataValue) -> "StreamsMember":
+        """Return the member with what a record says it said."""
+        endpoint = value.user_endpoint
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            topology_epoch=value.topology_epoch,
+            process_id=value.process_id,
+            endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+            tags=tuple(sorted((each.key, each.value) for each in value.client_tags)),
+        )
+
+    def description(self) -> StreamsGroupMemberMetadataValue:
+        """Return what it said of itself as a record."""
+        return StreamsGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            topology_epoch=self.topology_epoch,
+            process_id=self.process_id,
+            user_endpoint=None if self.endpoint is None else Endpoint(*self.endpoint),
+            client_tags=[KeyValue(key, value) for key, value in self.tags],
+        )
+
+    def placed_by(self, value: StreamsGroupCurrentMemberAssignmentValue) -> "StreamsMember":
+        """Return the member with the epoch and tasks of a record.
+
+        A state that a newer version wrote is `TaskState.UNKNOWN`: such a member must join
+        again with nothing. A task without an epoch of its own has that of the member.
+        """
+        is_known = value.state in TaskState.__members__.values()
+        epochs: dict[TaskId, int] = {}
+        for listed in (value.active_tasks, value.active_tasks_pending_revocation):
+            epochs.update(_read_epochs(listed, value.member_epoch))
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=TaskState(value.state) if is_known else TaskState.UNKNOWN,
+            assigned=TaskRoles(
+                gathered(value.active_tasks),
+                gathered(value.standby_tasks),
+                gathered(value.warmup_tasks),
+            ),
+            pending_revocation=TaskRoles(
+                gathered(value.active_tasks_pending_revocation),
+                gathered(value.standby_tasks_pending_revocation),
+                gathered(value.warmup_tasks_pending_revocation),
+            ),
+            task_epochs=epochs,
+        )
+
+    def placement(self) -> StreamsGroupCurrentMemberAssignmentValue:
+        """Return its epoch and tasks as a record."""
+        assigned, pending = self.assigned, self.pending_revocation
+        return StreamsGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            active_tasks=self._with_epochs(assigned.active),
+            standby_tasks=_listed(assigned.standby),
+            warmup_tasks=_listed(assigned.warmup),
+            active_tasks_pending_revocation=self._with_epochs(pending.active),
+            standby_tasks_pending_revocation=_listed(pending.standby),
+            warmup_tasks_pending_revocation=_listed(pending.warmup),
+        )
+
+    def _with_epochs(self, tasks: Tasks) -> list[_TaskIds]:
+        return [
+            _TaskIds(name, parts, [self.task_epochs[name, part] for part in parts])
+            for name, parts in by_subtopology(tasks)
+        ]
+
+    def displaced(self) -> "StreamsMember":
+        """Return the member without epoch and tasks: the tombstone of its placement."""
+        return replace(
+            self,
+            epoch=LEAVE_EPOCH,
+            previous_epoch=LEAVE_EPOCH,
+            state=TaskState.STABLE,
+            assigned=NO_ROLES,
+            pending_revocation=NO_ROLES,
+            task_epochs=NO_EPOCHS,
+        )
+
+
+def _listed(tasks: Tasks) -> list[_TaskIds]:
+    return [_TaskIds(name, parts) for name, parts in by_subtopology(tasks)]
+
+
+def _read_epochs(listed: Iterable[_TaskIds], default: int) -> dict[TaskId, int]:
+    found: dict[TaskId, int] = {}
+    for each in listed:
+        epochs = each.assignment_epochs or ()
+        are_told = len(epochs) == len(each.partitions)
+        for index, partition in enumerate(each.partitions):
+            found[each.subtopology_id, partition] = epochs[index] if are_told else default
+    return found

@@ -1,0 +1,22 @@
+"""What a StreamsGroupHeartbeat is answered with, once what was decided is committed."""
+
+from typing import NamedTuple
+
+from ottla.coordinators.groups.streams.tasks import Tasks, by_subtopology
+from ottla.coordinators.groups.streams.topology import InternalTopic
+from ottla.protocol.messages.streams_group_heartbeat import (
+    ResponseTaskIds,
+    StreamsGroupHeartbeatResponse,
+)
+
+
+class StreamsBeaten(NamedTuple):
+    """The reply, and internal topics that have to be made for the group's tasks to run."""
+
+    response: StreamsGroupHeartbeatResponse
+    missing: tuple[InternalTopic, ...] = ()
+
+
+def task_ids(tasks: Tasks) -> list[ResponseTaskIds]:
+    """Return tasks as a reply lists them, in order."""
+    return [ResponseTaskIds(*each) for each in by_subtopology(tasks)]
