@@ -15,7 +15,6 @@ from ottla.controller.acls import (
     describe_acls,
 )
 from ottla.controller.decision import Decision
-from ottla.metadata.access import Acl
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_acls import (
@@ -25,6 +24,7 @@ from ottla.protocol.messages.create_acls import (
 )
 from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.security.acl import Acl
 
 IMAGE = image_of()
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4

@@ -13,7 +13,7 @@ from ottla.controller.bootstrap import (
     records_for_empty_log,
 )
 from ottla.controller.scram import ScramMechanism, credential_record, salted_password
-from ottla.metadata.access import Acl, ScramUser
+from ottla.metadata.access import ScramUser
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
@@ -33,6 +33,7 @@ from ottla.protocol.internal.metadata_cluster import (
 )
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.schema import Message
+from ottla.security.acl import Acl
 
 ACL = Acl(2, "foo", 3, "User:alice", "*", 3, 3)
 ELR = ELIGIBLE_LEADER_REPLICAS_VERSION

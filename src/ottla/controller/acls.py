@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
-from ottla.metadata.access import Acl
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
@@ -39,59 +38,15 @@ from ottla.protocol.messages.describe_acls import (
 )
 from ottla.protocol.types import Uuid
 from ottla.runtime.ports import Random
-
-
-class ResourceType(enum.IntEnum):
-    """What an entry is about, by Kafka's numbers; 0 is what an older client does not know."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(enum.IntEnum):
-    """How a name is meant. ANY and MATCH are for filters alone."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(enum.IntEnum):
-    """What is allowed or denied."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class PermissionType(enum.IntEnum):
-    """Whether an entry allows or denies."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-
-CLUSTER_NAME = "kafka-cluster"
-WILDCARD = "*"
+from ottla.security.acl import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
 
 
 class AclFilter(NamedTuple):

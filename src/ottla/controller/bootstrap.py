@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS
 from ottla.controller.configs import config_record
-from ottla.metadata.access import Acl, ScramUser
+from ottla.metadata.access import ScramUser
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,
@@ -40,6 +40,7 @@ from ottla.protocol.internal.metadata_cluster import (
 from ottla.protocol.internal.metadata_security import UserScramCredentialRecord
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
+from ottla.security.acl import Acl
 
 # Needed where a cluster is formatted with users or ACLs, not where a node starts.
 if TYPE_CHECKING:

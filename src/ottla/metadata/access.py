@@ -10,18 +10,6 @@ import msgspec
 from ottla.protocol.types import Uuid
 
 
-class Acl(msgspec.Struct, frozen=True, gc=False):
-    """One access control entry; its id is the key it is kept under."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
-
-
 class ScramUser(NamedTuple):
     """A user under one SCRAM mechanism, by Kafka's number of it."""
 

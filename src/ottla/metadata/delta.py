@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 from immutables import Map
 
-from ottla.metadata.access import Acl, DelegationToken, ScramCredential, ScramUser
+from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
 from ottla.metadata.cluster import BrokerRegistration, ControllerRegistration
 from ottla.metadata.configs import ConfigResource, QuotaEntity
 from ottla.metadata.image import Image
@@ -18,6 +18,7 @@ from ottla.metadata.metadata_versions import METADATA_VERSION
 from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.metadata.touched import Touched
 from ottla.protocol.types import TopicIdPartition, Uuid
+from ottla.security.acl import Acl
 
 K = TypeVar("K")
 T = TypeVar("T")

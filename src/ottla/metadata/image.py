@@ -8,7 +8,7 @@ provenance, which says how far in the log they reach.
 import msgspec
 from immutables import Map
 
-from ottla.metadata.access import Acl, DelegationToken, ScramCredential, ScramUser
+from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
 from ottla.metadata.answered import AnsweredRequests
 from ottla.metadata.cluster import Cluster
 from ottla.metadata.configs import ClientQuotas, Configs
@@ -24,6 +24,7 @@ from ottla.protocol.types import (
     ProducerId,
     Uuid,
 )
+from ottla.security.acl import Acl
 
 
 class Provenance(msgspec.Struct, frozen=True, gc=False):

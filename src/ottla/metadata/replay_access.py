@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ottla.metadata.access import Acl, DelegationToken, ScramCredential, ScramUser
+from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
 from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import Image
 from ottla.metadata.touched import Touched
@@ -14,6 +14,7 @@ from ottla.protocol.internal.metadata_security import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from ottla.security.acl import Acl
 
 
 def add_acl(image: Image, record: AccessControlEntryRecord, touched: Touched) -> Image:
