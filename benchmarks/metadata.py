@@ -14,7 +14,7 @@ from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.publishing import Publication
 from ottla.metadata.replay import apply, replay_all
-from ottla.metadata.snapshot import snapshot_values
+from ottla.metadata.snapshot_records import snapshot_values
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_topics import (
     PartitionChangeRecord,

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.free_ports import free_ports
 
 from ottla.client.connection import Connection
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import format_node
 from ottla.protocol.errors import ErrorCode

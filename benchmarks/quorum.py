@@ -23,7 +23,7 @@ from time import perf_counter
 from benchmarks.nodes import CLUSTER_ID, Cluster, NodeProcess, cluster
 from benchmarks.report import Row, render
 from ottla.client.connection import Connection
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node, start_node

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node

@@ -13,13 +13,13 @@ from ottla.api.controller_table import ControllerContext
 from ottla.api.envelope import EnvelopeHandler
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
+from ottla.controller.active_controller import Controller, ControllerParts, ControllerSettings
 from ottla.controller.bootstrap import bootstrap_records, feature_levels, records_for_empty_log
+from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
-from ottla.controller.duties import FenceSilentBrokers
-from ottla.controller.liveness import Liveness
+from ottla.controller.decision_settings import settings_of
+from ottla.controller.periodic_tasks import FenceSilentBrokers
 from ottla.controller.recovery_loop import UncleanRecovery
-from ottla.controller.service import Controller, ControllerParts, ControllerSettings
-from ottla.controller.settings import settings_of
 from ottla.controller.unclean_recovery import LogState, Wounded
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
@@ -38,7 +38,7 @@ from ottla.raft.core.effects import RoleChanged
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import Retention
 from ottla.raft.peers import WirePeers
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.snapshots import SnapshotReader
 from ottla.runtime.ports import Address, Random
 from ottla.runtime.supervisor import Service, supervise

@@ -22,8 +22,8 @@ from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, Reques
 from ottla.raft.core.voters import ReplicaKey, VoterSet
 from ottla.raft.driver import RaftDriver
 from ottla.raft.metadata_log import DIRECTORY_NAME
+from ottla.raft.rpc_codec import to_message, to_reply
 from ottla.raft.snapshots import write_initial_snapshot
-from ottla.raft.wire import to_message, to_reply
 from ottla.runtime.ports import Address
 from simulation.ledger import InvariantBroken
 from simulation.platter import Keep

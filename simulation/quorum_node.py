@@ -20,13 +20,13 @@ from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.raft.applier import CommittedBatch
 from ottla.raft.core.effects import AppendControl, Role, RoleChanged, VotersRecord
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import MetadataLog, Retention, metadata_log_config
 from ottla.raft.peers import WirePeers
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.repair import NO_REPAIR, RejoinMark, Repair, repair_log
 from ottla.raft.snapshots import SnapshotReader
 from ottla.runtime.ports import Address

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.client.connection import Connection
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import FormatPlan, format_node
 from ottla.protocol.errors import ErrorCode

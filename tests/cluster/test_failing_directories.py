@@ -22,7 +22,7 @@ from test_replication_in_process import (
     values,
 )
 
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node, start_node

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.client.connection import Connection
-from ottla.config.errors import ConfigError
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
+from ottla.config.problems import ConfigError
 from ottla.metadata.features import supported_features
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.client.connection import Connection
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node, start_node

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from ottla.controller.partitions import Election, Rules, Wanted, plan_change
+from ottla.controller.partition_changes import Election, Rules, Wanted, plan_change
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration
 from ottla.protocol.types import TopicIdPartition, Uuid

@@ -10,7 +10,7 @@ from tests.unit.metadata_model_rules import play
 
 from ottla.metadata.image import EMPTY
 from ottla.metadata.replay import replay_all
-from ottla.metadata.snapshot import snapshot_records
+from ottla.metadata.snapshot_records import snapshot_records
 from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord, NoOpRecord
 from ottla.protocol.internal.metadata_records import decode_metadata_record

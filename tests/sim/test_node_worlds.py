@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from ottla.client.connection import Connection, Options
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import format_node

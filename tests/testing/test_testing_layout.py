@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.testing.layout import (
     ClusterPlan,
     NodePlan,

@@ -1,5 +1,7 @@
 """A small cluster for tests of decisions: requests in, records replayed, as a log would."""
 
+from ottla.controller.alter_partition import decide_alter_partition
+from ottla.controller.broker_liveness import Standing
 from ottla.controller.brokers import (
     RegistrationContext,
     decide_broker_registration,
@@ -7,12 +9,10 @@ from ottla.controller.brokers import (
 )
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.heartbeats import decide_broker_heartbeat
-from ottla.controller.index import index_of
-from ottla.controller.isr import decide_alter_partition
-from ottla.controller.liveness import Standing
-from ottla.controller.settings import DecisionSettings
-from ottla.controller.topics import TopicContext, decide_create_topics
+from ottla.controller.partition_index import index_of
+from ottla.controller.topic_creation import TopicContext, decide_create_topics
 from ottla.controller.unclean_recovery import (
     LogState,
     asked_of,

@@ -14,8 +14,8 @@ from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import Sessions
 from ottla.api.routes import Caller
 from ottla.config.generated import TopicConfig
-from ottla.metadata.cluster import BrokerRegistration, Cluster, Endpoint
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import BrokerRegistration, Cluster, Endpoint
 from ottla.metadata.topics import PartitionRegistration, Topics
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode, encode

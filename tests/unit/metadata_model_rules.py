@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ottla.metadata import access, cluster
+from ottla.metadata import access, registrations
 from ottla.protocol.schema import Message
 
 Model = dict[str, Any]
@@ -27,21 +27,21 @@ def _feature(model: Model, r: Any) -> None:
 
 
 def _listeners(endpoints: Any) -> Any:
-    made = {e.name: cluster.Endpoint(e.host, e.port, e.security_protocol) for e in endpoints}
-    return cluster.Map(made)
+    made = {e.name: registrations.Endpoint(e.host, e.port, e.security_protocol) for e in endpoints}
+    return registrations.Map(made)
 
 
 def _ranges(features: Any) -> Any:
-    return cluster.Map(
+    return registrations.Map(
         {
-            f.name: cluster.VersionRange(f.min_supported_version, f.max_supported_version)
+            f.name: registrations.VersionRange(f.min_supported_version, f.max_supported_version)
             for f in features
         }
     )
 
 
 def _register_broker(model: Model, r: Any) -> None:
-    model["brokers"][r.broker_id] = cluster.BrokerRegistration(
+    model["brokers"][r.broker_id] = registrations.BrokerRegistration(
         r.broker_id,
         r.broker_epoch,
         r.incarnation_id,
@@ -55,7 +55,7 @@ def _register_broker(model: Model, r: Any) -> None:
 
 
 def _register_controller(model: Model, r: Any) -> None:
-    model["controllers"][r.controller_id] = cluster.ControllerRegistration(
+    model["controllers"][r.controller_id] = registrations.ControllerRegistration(
         r.controller_id, r.incarnation_id, _listeners(r.end_points), _ranges(r.features)
     )
 
@@ -63,7 +63,7 @@ def _register_controller(model: Model, r: Any) -> None:
 def _change_broker(model: Model, broker_id: int, **changes: Any) -> None:
     old = model["brokers"][broker_id]
     fields = {f: getattr(old, f) for f in old.__struct_fields__}
-    model["brokers"][broker_id] = cluster.BrokerRegistration(**{**fields, **changes})
+    model["brokers"][broker_id] = registrations.BrokerRegistration(**{**fields, **changes})
 
 
 def _registration_change(model: Model, r: Any) -> None:

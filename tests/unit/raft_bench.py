@@ -9,11 +9,11 @@ from ottla.protocol.types import Millis, NodeId, Offset, Uuid
 from ottla.raft.applier import CommittedBatch
 from ottla.raft.core.effects import Role, RoleChanged
 from ottla.raft.core.messages import Reply, Request
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import MetadataLog, Retention
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.snapshots import SnapshotReader, write_initial_snapshot
 from ottla.runtime.ports import Committer
 from simulation.clock import SimClock

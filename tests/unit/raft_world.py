@@ -43,7 +43,7 @@ from ottla.raft.core.messages import (
     VoteRequest,
     VotersAt,
 )
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.voters import (
     ALL_KRAFT_VERSIONS,
     Endpoint,

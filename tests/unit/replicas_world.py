@@ -6,10 +6,10 @@ from immutables import Map
 from msgspec.structs import replace
 from replication_world import CLUSTER, HandClock
 
-from ottla.metadata.cluster import BrokerRegistration, Cluster
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, Configs
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY, Image
+from ottla.metadata.registrations import BrokerRegistration, Cluster
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
 from ottla.protocol.types import NodeId, Uuid
 from ottla.replication.hosting import Host, HostPorts, HostSettings

@@ -40,7 +40,7 @@ from ottla.cli.output import Output
 from ottla.cli.progress import human
 from ottla.cli.rendering import render, render_line
 from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.gauges import ScrubCounts, scrub_families
 from ottla.observability.exposition import Registry
 from ottla.protocol.messages.describe_cluster import DescribeClusterBroker

@@ -15,7 +15,6 @@ from ottla.config.describe import (
     describe_group,
     describe_topic,
 )
-from ottla.config.errors import ConfigError
 from ottla.config.generated import BrokerConfig, TopicConfig
 from ottla.config.layers import (
     Layers,
@@ -25,6 +24,7 @@ from ottla.config.layers import (
     group_config,
     topic_config,
 )
+from ottla.config.problems import ConfigError
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka_describe_configs.txt"
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ottla.config import generate, generated
-from ottla.config.key import Importance, Key, Required, Scope, Update
-from ottla.config.keys import (
+from ottla.config.key_definition import Importance, Key, Required, Scope, Update
+from ottla.config.key_table import (
     BROKER_SYNONYMS,
     DYNAMIC_ONLY,
     GROUP_FALLBACK,

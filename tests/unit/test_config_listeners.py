@@ -14,8 +14,8 @@ from ottla.config.addresses import (
     parse_protocol_map,
     parse_voter,
 )
-from ottla.config.errors import ConfigError
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
+from ottla.config.problems import ConfigError
 from ottla.protocol.types import NodeId
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.config.errors import ConfigError
-from ottla.config.settings import Loaded, for_listener, load
+from ottla.config.loading import Loaded, for_listener, load
+from ottla.config.problems import ConfigError
 
 MINIMAL = """
 node.id=1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.config.rules import duration_ms
+from ottla.config.value_rules import duration_ms
 from ottla.config.values import BadValue, Password, Type, Value, parse, to_text
 
 

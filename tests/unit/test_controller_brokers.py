@@ -3,8 +3,8 @@
 import pytest
 from controller_world import CLUSTER, World, directory, incarnation, registration
 
+from ottla.controller.broker_liveness import Standing
 from ottla.controller.brokers import decide_fence, decide_unregister_broker
-from ottla.controller.liveness import Standing
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.broker_registration import Feature

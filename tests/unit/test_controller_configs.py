@@ -18,13 +18,13 @@ from controller_images import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller import configs
-from ottla.controller.config_rules import ConfigContext
-from ottla.controller.configs import (
+from ottla.controller import config_alterations
+from ottla.controller.config_alterations import (
     Operation,
     decide_alter_configs,
     decide_incremental_alter_configs,
 )
+from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision import Decision
 from ottla.metadata.configs import ConfigResource
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -204,7 +204,7 @@ def test_a_value_has_a_length_at_most() -> None:
 
 
 def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configs, "RECORDS_MAX", 1)
+    monkeypatch.setattr(config_alterations, "RECORDS_MAX", 1)
     decision = alter(
         IMAGE,
         resource(TOPIC, "foo", ("retention.ms", SET, "7")),

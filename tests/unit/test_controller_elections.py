@@ -3,7 +3,7 @@
 import pytest
 from controller_world import World
 
-from ottla.controller.elections import decide_elect_leaders, unclean_partitions
+from ottla.controller.leader_elections import decide_elect_leaders, unclean_partitions
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.unclean_recovery import LogState, recoveries, wounded_among
 from ottla.metadata.topics import LeaderRecoveryState

@@ -4,7 +4,7 @@ import pytest
 from controller_images import BROKER, after, broker, config, feature, image_of
 
 from ottla.controller.config_rules import ConfigContext
-from ottla.controller.features import (
+from ottla.controller.feature_updates import (
     FeatureContext,
     FeaturesDecision,
     UpgradeType,

@@ -5,10 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from ottla.controller.broker_liveness import Standing
 from ottla.controller.brokers import decide_unregister_broker
 from ottla.controller.decision import Decision
-from ottla.controller.elections import decide_elect_leaders
-from ottla.controller.liveness import Standing
+from ottla.controller.leader_elections import decide_elect_leaders
 from ottla.controller.reassignments import decide_alter_reassignments
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.replica_dirs import decide_assign_replicas

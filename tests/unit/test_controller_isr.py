@@ -3,7 +3,7 @@
 import pytest
 from controller_world import World
 
-from ottla.controller.isr import decide_alter_partition
+from ottla.controller.alter_partition import decide_alter_partition
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.topics import LeaderRecoveryState
 from ottla.protocol.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 from controller_world import World
 
-from ottla.controller.liveness import (
+from ottla.controller.broker_liveness import (
     OFFSET_MAX,
     ChangeCounter,
     Liveness,

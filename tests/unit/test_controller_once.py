@@ -9,13 +9,13 @@ from ottla.api.controller_handlers import ControllerHandlers
 from ottla.api.controller_table import DECISIONS, Ask, ControllerContext, TokenSettings
 from ottla.api.routes import Caller
 from ottla.config.values import Password
+from ottla.controller.active_controller import Moment
+from ottla.controller.broker_liveness import Liveness
 from ottla.controller.decision import Decision
-from ottla.controller.liveness import Liveness
-from ottla.controller.service import Moment
-from ottla.metadata import answered
-from ottla.metadata.answered import AnsweredRequest, AnsweredRequests, RequestIdentity
+from ottla.metadata import answered_requests
+from ottla.metadata.answered_requests import AnsweredRequest, AnsweredRequests, RequestIdentity
 from ottla.metadata.image import Provenance
-from ottla.metadata.snapshot import snapshot_batches, snapshot_image
+from ottla.metadata.snapshot_records import snapshot_batches, snapshot_image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import decode_framed, encode_framed
@@ -209,8 +209,8 @@ def test_snapshot_keeps_answered_requests() -> None:
 
 
 def test_answered_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answered, "COUNT_MAX", 3)
-    monkeypatch.setattr(answered, "BYTES_MAX", 10)
+    monkeypatch.setattr(answered_requests, "COUNT_MAX", 3)
+    monkeypatch.setattr(answered_requests, "BYTES_MAX", 10)
     ids = [Uuid(bytes([number]) * 16) for number in range(6)]
     kept = AnsweredRequests()
     for request_id in ids[:5]:

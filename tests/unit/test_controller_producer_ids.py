@@ -4,10 +4,10 @@ import pytest
 from controller_images import after, broker, image_of
 from msgspec.structs import replace
 
-from ottla.controller.controllers import decide_controller_registration
 from ottla.controller.producer_ids import decide_allocate_producer_ids
-from ottla.metadata.cluster import Endpoint, VersionRange
+from ottla.controller.register_controller import decide_controller_registration
 from ottla.metadata.metadata_versions import MetadataVersion
+from ottla.metadata.registrations import Endpoint, VersionRange
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.controller_registration import (

@@ -7,9 +7,9 @@ from controller_images import after, image_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller import quotas
+from ottla.controller import client_quotas
+from ottla.controller.client_quotas import decide_alter_client_quotas, describe_client_quotas
 from ottla.controller.decision import Decision
-from ottla.controller.quotas import decide_alter_client_quotas, describe_client_quotas
 from ottla.metadata.configs import quota_entity
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -174,7 +174,7 @@ def test_validate_only_writes_nothing() -> None:
 
 
 def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "RECORDS_MAX", 1)
+    monkeypatch.setattr(client_quotas, "RECORDS_MAX", 1)
     decision = alter(IMAGE, *(entry({"user": u}, {RATE: 1.0}) for u in "ab"))
     assert [e.error_code for e in decision.reply.entries] == [ErrorCode.POLICY_VIOLATION] * 2
     assert decision.records == []

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 from controller_world import World
 
+from ottla.controller.active_controller import Moment
 from ottla.controller.brokers import decide_fence
 from ottla.controller.recovery_loop import UncleanRecovery
-from ottla.controller.service import Moment
 from ottla.controller.unclean_recovery import (
     ASKED_MAX,
     LogState,

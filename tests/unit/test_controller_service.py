@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ottla.controller.decision import Decision
-from ottla.controller.service import (
+from ottla.controller.active_controller import (
     Controller,
     ControllerParts,
     ControllerSettings,
     Moment,
 )
+from ottla.controller.decision import Decision
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ottla.controller.decision import Refusal
 from ottla.controller.topic_changes import decide_create_partitions, decide_delete_topics
-from ottla.controller.topics import decide_create_topics
+from ottla.controller.topic_creation import decide_create_topics
 from ottla.metadata.configs import ConfigResource
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED

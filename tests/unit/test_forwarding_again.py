@@ -9,7 +9,7 @@ import pytest
 from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Caller, Route, Routes
-from ottla.metadata.answered import RequestIdentity
+from ottla.metadata.answered_requests import RequestIdentity
 from ottla.node.controller_channel import ControllerChannel
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.errors import ErrorCode

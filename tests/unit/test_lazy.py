@@ -12,7 +12,7 @@ import pytest
 from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import Route
 from ottla.cli.warming import PACKAGES, PAUSE_S, PAUSE_S_MAX, decide_pause_s, warm
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import format_node
 from ottla.protocol.api_keys import ApiKey
@@ -200,7 +200,7 @@ def test_warming_up_waits_longer_while_others_are_busy() -> None:
 MODULES_MAX = 585
 # What serves requests that come later, or never.
 PUT_OFF = ("ottla.coordinators.groups.", "ottla.coordinators.transactions.", "ottla.sharing.")
-UNWANTED = {"re2", "difflib", "pathlib", "ottla.raft.wire", "ottla.api.groups"}
+UNWANTED = {"re2", "difflib", "pathlib", "ottla.raft.rpc_codec", "ottla.api.groups"}
 
 START = """
 import asyncio, socket, sys

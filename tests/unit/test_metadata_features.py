@@ -3,7 +3,6 @@
 import pytest
 
 from ottla.metadata import features
-from ottla.metadata.cluster import VersionRange
 from ottla.metadata.features import (
     default_levels,
     supported_features,
@@ -17,6 +16,7 @@ from ottla.metadata.metadata_versions import (
     from_version_string,
     is_metadata_changed,
 )
+from ottla.metadata.registrations import VersionRange
 
 # Asked of Kafka 4.2.1: level, name, versions of PartitionRecord, PartitionChangeRecord,
 # RegisterBrokerRecord, Fetch and ListOffsets, and letters for what the log may contain:

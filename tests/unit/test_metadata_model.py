@@ -12,7 +12,7 @@ from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay import apply, replay, replay_all
-from ottla.metadata.snapshot import snapshot_batches, snapshot_image
+from ottla.metadata.snapshot_records import snapshot_batches, snapshot_image
 from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_records import decode_metadata_record

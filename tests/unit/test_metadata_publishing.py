@@ -7,9 +7,9 @@ import pytest
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image, Provenance
+from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import ORDER, Publication
 from ottla.metadata.replay import apply, replay_all
-from ottla.metadata.watch import ImageWatch
 from ottla.protocol.internal.metadata_topics import TopicRecord
 
 

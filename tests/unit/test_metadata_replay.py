@@ -3,10 +3,10 @@
 import pytest
 
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, quota_entity
-from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay import REPLAYS, apply, replay, replay_all
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.topics import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,

@@ -7,19 +7,19 @@ import pytest
 from ottla.metadata.image import EMPTY, Provenance
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay import replay_all
-from ottla.metadata.snapshot import (
+from ottla.metadata.snapshot_policy import (
+    Reason,
+    SinceSnapshot,
+    SnapshotLimits,
+    decide_snapshot,
+)
+from ottla.metadata.snapshot_records import (
     BATCH_RECORDS_MAX,
     UnwritableMetadata,
     losses,
     snapshot_batches,
     snapshot_image,
     snapshot_values,
-)
-from ottla.metadata.snapshot_policy import (
-    Reason,
-    SinceSnapshot,
-    SnapshotLimits,
-    decide_snapshot,
 )
 from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_cluster import (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import EMPTY, Provenance
 from ottla.metadata.replay import replay_all
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.transactions import BatchLoader
 from ottla.protocol.internal.metadata_cluster import (
     AbortTransactionRecord,

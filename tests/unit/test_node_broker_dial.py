@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.config.settings import load
-from ottla.metadata.cluster import Endpoint
+from ottla.config.loading import load
+from ottla.metadata.registrations import Endpoint
 from ottla.node.broker_dial import broker_dial
 
 CONTROLLER = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.config.values import BadValue
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all

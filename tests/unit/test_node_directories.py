@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.directories import all_directories
 from ottla.runtime.disk import RealDisk
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
+from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
 from ottla.metadata.snapshot_policy import SnapshotLimits
-from ottla.metadata.watch import ImageWatch
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.snapshotter import Snapshotter
 from ottla.protocol.internal.framing import Versioned

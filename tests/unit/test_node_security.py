@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.config.errors import ConfigError
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
+from ottla.config.problems import ConfigError
 from ottla.node.security import check_listeners
 
 PLAIN = (

@@ -13,12 +13,12 @@ from ottla.api.routes import Routes
 from ottla.protocol import api_keys
 from ottla.protocol.types import Millis, NodeId
 from ottla.raft.core.effects import Role
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
 from ottla.raft.peers import WirePeers
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.snapshots import write_initial_snapshot
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk

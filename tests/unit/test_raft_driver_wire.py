@@ -26,7 +26,7 @@ from ottla.protocol.messages import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
-from ottla.raft import wire
+from ottla.raft import rpc_codec
 from ottla.raft.core import messages as core
 from ottla.raft.core.effects import Role
 from ottla.raft.core.log_view import LogPosition
@@ -104,17 +104,17 @@ def vote_message(**changed: object) -> Message:
         "epoch": EPOCH,
         "log_end": LogPosition(LeaderEpoch(0), Offset(0)),
     }
-    return wire.to_message(core.VoteRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.VoteRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def begin_message(**changed: object) -> Message:
     given = {"cluster_id": CLUSTER, "leader_id": NodeId(2), "epoch": EPOCH, "voter": OWN.key}
-    return wire.to_message(core.BeginEpochRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.BeginEpochRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def end_message(**changed: object) -> Message:
     given = {"cluster_id": CLUSTER, "leader_id": NodeId(2), "epoch": EPOCH}
-    return wire.to_message(core.EndEpochRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.EndEpochRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def fetch_message(**changed: object) -> Message:
@@ -125,7 +125,7 @@ def fetch_message(**changed: object) -> Message:
         "log_end": LogPosition(LeaderEpoch(0), Offset(0)),
         "bytes_max": 1 << 20,
     }
-    return wire.to_message(core.FetchRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.FetchRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def snapshot_message(**changed: object) -> Message:
@@ -137,17 +137,17 @@ def snapshot_message(**changed: object) -> Message:
         "position": 0,
         "bytes_max": 100,
     }
-    return wire.to_message(core.FetchSnapshotRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.FetchSnapshotRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def add_message(**changed: object) -> Message:
     given = {"cluster_id": CLUSTER, "voter": OTHER.key, "endpoints": OTHER.endpoints}
-    return wire.to_message(core.AddVoterRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.AddVoterRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def remove_message(**changed: object) -> Message:
     given = {"cluster_id": CLUSTER, "voter": OTHER.key}
-    return wire.to_message(core.RemoveVoterRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.RemoveVoterRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 def update_message(**changed: object) -> Message:
@@ -158,7 +158,7 @@ def update_message(**changed: object) -> Message:
         "endpoints": OWN.endpoints,
         "kraft_versions": VersionRange(0, 1),
     }
-    return wire.to_message(core.UpdateVoterRequest(**(given | changed)))  # type: ignore[arg-type]
+    return rpc_codec.to_message(core.UpdateVoterRequest(**(given | changed)))  # type: ignore[arg-type]
 
 
 ALL = [
@@ -333,7 +333,7 @@ def test_a_replica_fetches_by_id(version: int) -> None:
     part = partition_of(told.message)
     assert isinstance(part, fetch.PartitionData)
     assert part.error_code == E.NONE
-    reply = wire.to_reply(told.message, "CONTROLLER")
+    reply = rpc_codec.to_reply(told.message, "CONTROLLER")
     assert isinstance(reply, core.FetchReply)
     assert isinstance(reply.records, core.Batches)
     assert (reply.records.base_offset, reply.records.end.epoch) == (0, 1)
@@ -343,7 +343,7 @@ def test_a_replica_fetches_by_id(version: int) -> None:
 
 def test_a_position_the_leader_does_not_have_is_told_where_to_cut() -> None:
     told = ask_leader(fetch_message(log_end=LogPosition(EPOCH, Offset(900))))
-    reply = wire.to_reply(told.message, "CONTROLLER")
+    reply = rpc_codec.to_reply(told.message, "CONTROLLER")
     assert isinstance(reply, core.FetchReply)
     assert reply.diverging is not None
     assert reply.diverging.epoch == 1
@@ -360,7 +360,7 @@ def test_snapshots_are_served_in_pieces() -> None:
         data, size = b"", 1
         while len(data) < size:
             message = snapshot_message(snapshot=taken, position=len(data))
-            reply = wire.to_reply(await ask(driver, message), "CONTROLLER")
+            reply = rpc_codec.to_reply(await ask(driver, message), "CONTROLLER")
             assert isinstance(reply, core.FetchSnapshotReply)
             assert isinstance(reply.chunk, core.Chunk)
             assert 0 < reply.chunk.length <= 100
@@ -370,7 +370,7 @@ def test_snapshots_are_served_in_pieces() -> None:
             message = snapshot_message(snapshot=taken, position=position)
             part = partition_of(await ask(driver, message))
             assert part.error_code == E.POSITION_OUT_OF_RANGE  # type: ignore[attr-defined]
-        empty = wire.to_reply(await ask(driver, fetch_message()), "CONTROLLER")
+        empty = rpc_codec.to_reply(await ask(driver, fetch_message()), "CONTROLLER")
         assert isinstance(empty, core.FetchReply)
         assert empty.snapshot == taken, "an empty replica is sent the snapshot"
 
@@ -381,7 +381,7 @@ def test_the_quorum_is_described_by_its_leader() -> None:
     message = describe_quorum.DescribeQuorumRequest(
         [
             describe_quorum.RequestTopicData(
-                wire.TOPIC, [describe_quorum.RequestPartitionData(wire.PARTITION)]
+                rpc_codec.TOPIC, [describe_quorum.RequestPartitionData(rpc_codec.PARTITION)]
             )
         ]
     )
@@ -399,7 +399,9 @@ def test_the_quorum_is_described_by_its_leader() -> None:
 
 
 def test_log_described_twice_in_one_request_is_unknown() -> None:
-    row = describe_quorum.RequestTopicData(wire.TOPIC, [describe_quorum.RequestPartitionData(0)])
+    row = describe_quorum.RequestTopicData(
+        rpc_codec.TOPIC, [describe_quorum.RequestPartitionData(0)]
+    )
     told = ask_leader(describe_quorum.DescribeQuorumRequest([row, row])).message
     assert isinstance(told, describe_quorum.DescribeQuorumResponse)
     codes = [part.error_code for topic in told.topics for part in topic.partitions]
@@ -425,7 +427,11 @@ def test_refused_fetch_says_where_the_log_begins(version: int, endpoints: int) -
 def test_only_the_leader_describes_and_changes() -> None:
     async def story(driver: RaftDriver) -> None:
         message = describe_quorum.DescribeQuorumRequest(
-            [describe_quorum.RequestTopicData(wire.TOPIC, [describe_quorum.RequestPartitionData()])]
+            [
+                describe_quorum.RequestTopicData(
+                    rpc_codec.TOPIC, [describe_quorum.RequestPartitionData()]
+                )
+            ]
         )
         for request in (message, add_message(), remove_message()):
             told = await ask(driver, request)
@@ -452,7 +458,7 @@ def test_a_response_of_another_shape_is_none(make: Callable[[], Message]) -> Non
     for topics in ([], getattr(told, name) * 2):
         setattr(told, name, topics)
         with pytest.raises(Fault):
-            wire.to_reply(told, "CONTROLLER")
+            rpc_codec.to_reply(told, "CONTROLLER")
 
 
 def test_damaged_records_in_a_response_are_none() -> None:
@@ -462,7 +468,7 @@ def test_damaged_records_in_a_response_are_none() -> None:
     assert part.records is not None
     part.records = bytes(part.records)[:-1] + b"\xff"
     with pytest.raises(Fault):
-        wire.to_reply(told, "CONTROLLER")
+        rpc_codec.to_reply(told, "CONTROLLER")
 
 
 def test_half_a_position_is_none() -> None:
@@ -470,7 +476,7 @@ def test_half_a_position_is_none() -> None:
     assert isinstance(told, fetch.FetchResponse)
     told.responses[0].partitions[0].diverging_epoch = fetch.EpochEndOffset(3, -1)
     with pytest.raises(Fault):
-        wire.to_reply(told, "CONTROLLER")
+        rpc_codec.to_reply(told, "CONTROLLER")
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -487,7 +493,7 @@ def test_what_is_sent_is_what_arrives(make: Callable[..., Message]) -> None:
         message = make()
         with pytest.raises(Fault):
             await ask(Ear(), message)  # type: ignore[arg-type]
-        again = wire.to_message(heard[0])
+        again = rpc_codec.to_message(heard[0])
         version = type(message).SCHEMA.versions[1]
         assert encode(again, version) == encode(message, version)
 

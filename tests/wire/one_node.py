@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node

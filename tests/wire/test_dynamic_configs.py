@@ -12,9 +12,9 @@ from one_node import OneNode, format_one, settings
 
 from ottla.client.connection import Connection
 from ottla.config.dynamic import THREAD_POOLS, WITHOUT_EFFECT
-from ottla.config.key import Scope, Update
-from ottla.config.keys import KEYS
-from ottla.config.settings import Loaded
+from ottla.config.key_definition import Scope, Update
+from ottla.config.key_table import KEYS
+from ottla.config.loading import Loaded
 from ottla.config.values import to_text
 from ottla.node.handle import Node
 from ottla.protocol.errors import ErrorCode

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla import Node
 from ottla.client.connection import Connection
-from ottla.config.errors import ConfigError
+from ottla.config.problems import ConfigError
 from ottla.node.handle import StartFailed
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotLeader

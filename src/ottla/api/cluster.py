@@ -18,8 +18,8 @@ from ottla.api.authorized_operations import (
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.api.replies import Steps, batched, collect, finish
 from ottla.api.routes import Caller, Route
-from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.metadata.topics import (
     DIRECTORY_LOST,
     DIRECTORY_MIGRATING,

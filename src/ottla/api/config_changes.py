@@ -17,11 +17,10 @@ import msgspec
 from ottla.api.envelope import Forwarder
 from ottla.api.replies import ITEMS_PER_STEP
 from ottla.api.routes import Caller, Route
-from ottla.config.errors import Problem
 from ottla.config.layers import Texts
 from ottla.config.listeners import Listeners
-from ottla.controller.config_rules import own_layers
-from ottla.controller.configs import (
+from ottla.config.problems import Problem
+from ottla.controller.config_alterations import (
     Operation,
     canonical,
     incremental_changes,
@@ -29,14 +28,15 @@ from ottla.controller.configs import (
     refuse_repetition,
     whole_changes,
 )
+from ottla.controller.config_rules import own_layers
 from ottla.controller.decision import Refusal
-from ottla.controller.logger_rules import refuse_logger_changes
-from ottla.controller.own_configs import (
+from ottla.controller.local_config_changes import (
     own_change,
     refusal_of,
     refuse_other_node,
     refuse_own_change,
 )
+from ottla.controller.logger_rules import refuse_logger_changes
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.observability.loggers import Loggers

@@ -8,9 +8,9 @@ import msgspec
 
 from ottla.api.controller_table import DECISIONS, Ask, ControllerContext, Decider, restore_reply
 from ottla.api.routes import Caller, Route
-from ottla.controller import elections
+from ottla.controller import leader_elections
+from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import Decision
-from ottla.controller.service import Decide, Moment
 from ottla.controller.unclean_recovery import Recovery
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
@@ -23,11 +23,11 @@ from ottla.raft.core.messages import VoterChangeReply
 from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from ottla.controller import features, once
+    from ottla.controller import decide_once, feature_updates
     from ottla.protocol.messages import update_features
 else:
-    features = LazyModule("ottla.controller.features")
-    once = LazyModule("ottla.controller.once")
+    feature_updates = LazyModule("ottla.controller.feature_updates")
+    decide_once = LazyModule("ottla.controller.decide_once")
     update_features = LazyModule("ottla.protocol.messages.update_features")
 
 
@@ -105,7 +105,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         """Decide, unless an earlier attempt of the same forwarded request was decided."""
         if ask.caller.request is None:
             return decider(ask)
-        return once.decide_once(
+        return decide_once.decide_once(
             ask.image, key, ask.caller.request, lambda: decider(ask), partial(restore_reply, ask)
         )
 
@@ -113,11 +113,13 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ElectLeadersRequest, version: int
     ) -> ElectLeadersResponse:
         """Elect; before an unclean election replicas are asked how far their logs go."""
-        unclean = elections.unclean_partitions(self.controller.committed_image, request)
+        unclean = leader_elections.unclean_partitions(self.controller.committed_image, request)
         found = await self.recoveries.find(unclean) if unclean else {}
 
         def decide_election(ask: Ask) -> Decision[Message]:
-            decision = elections.decide_elect_leaders(ask.image, request, ask.settings, found)
+            decision = leader_elections.decide_elect_leaders(
+                ask.image, request, ask.settings, found
+            )
             self.recoveries.note(ask.image, decision.records)
             return decision
 
@@ -134,9 +136,11 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         """Finalize levels; kraft.version is asked of the voters, behind all others."""
         asked: list[int] = []
 
-        def decide(moment: Moment) -> "features.FeaturesDecision":
-            context = features.FeatureContext(self.context.configs(), self.quorum.kraft_version())
-            found = features.decide_update_features(moment.image, request, version, context)
+        def decide(moment: Moment) -> "feature_updates.FeaturesDecision":
+            context = feature_updates.FeatureContext(
+                self.context.configs(), self.quorum.kraft_version()
+            )
+            found = feature_updates.decide_update_features(moment.image, request, version, context)
             if found.kraft_version is not None:
                 asked.append(found.kraft_version)
             return found

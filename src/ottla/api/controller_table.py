@@ -14,12 +14,12 @@ import msgspec
 
 from ottla.api.routes import Caller
 from ottla.config.values import Password
-from ottla.controller import brokers, controllers, heartbeats
+from ottla.controller import brokers, heartbeats, register_controller
+from ottla.controller.active_controller import Moment
+from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision import ControllerState, Decision
-from ottla.controller.liveness import Liveness
-from ottla.controller.service import Moment
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -32,29 +32,29 @@ from ottla.runtime.ports import Random
 if TYPE_CHECKING:
     from ottla.controller import (
         acls,
-        configs,
-        isr,
+        alter_partition,
+        client_quotas,
+        config_alterations,
         producer_ids,
-        quotas,
         reassignments,
         replica_dirs,
         scram,
         tokens,
         topic_changes,
-        topics,
+        topic_creation,
     )
 else:
     acls = LazyModule("ottla.controller.acls")
-    configs = LazyModule("ottla.controller.configs")
-    isr = LazyModule("ottla.controller.isr")
+    config_alterations = LazyModule("ottla.controller.config_alterations")
+    alter_partition = LazyModule("ottla.controller.alter_partition")
     producer_ids = LazyModule("ottla.controller.producer_ids")
-    quotas = LazyModule("ottla.controller.quotas")
+    client_quotas = LazyModule("ottla.controller.client_quotas")
     reassignments = LazyModule("ottla.controller.reassignments")
     replica_dirs = LazyModule("ottla.controller.replica_dirs")
     scram = LazyModule("ottla.controller.scram")
     tokens = LazyModule("ottla.controller.tokens")
     topic_changes = LazyModule("ottla.controller.topic_changes")
-    topics = LazyModule("ottla.controller.topics")
+    topic_creation = LazyModule("ottla.controller.topic_creation")
 
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -80,7 +80,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     has_authorizer: bool = False
     """Whether ACLs are enforced; where they are not, none is taken."""
     # How many changes of partitions a caller may still make (KIP-599).
-    quota: "Callable[[Caller], topics.Quota]" = lambda caller: topics.unlimited
+    quota: "Callable[[Caller], topic_creation.Quota]" = lambda caller: topic_creation.unlimited
 
     def configs(self) -> ConfigContext:
         """Return what is known about configurations, with the voters of now."""
@@ -118,10 +118,12 @@ class Ask(msgspec.Struct, frozen=True):
         return self.context.configs()
 
     @property
-    def topics(self) -> "topics.TopicContext":
+    def topics(self) -> "topic_creation.TopicContext":
         """What decisions about topics are made upon."""
         context = self.context
-        return topics.TopicContext(context.settings, context.random, context.quota(self.caller))
+        return topic_creation.TopicContext(
+            context.settings, context.random, context.quota(self.caller)
+        )
 
     @property
     def tokens(self) -> "tokens.TokenContext":
@@ -219,7 +221,7 @@ def restore_reply(ask: Ask, reply: Message) -> Message:
     """Fill in what is not kept of the reply to a request that is sent again."""
     key = ApiKey(reply.SCHEMA.api_key or 0)
     if key is ApiKey.CREATE_TOPICS:
-        return topics.restore_configs(ask.image, reply, ask.topics)  # type: ignore[arg-type]
+        return topic_creation.restore_configs(ask.image, reply, ask.topics)  # type: ignore[arg-type]
     if key is ApiKey.CREATE_DELEGATION_TOKEN:
         return tokens.restore_hmac(reply, ask.tokens)  # type: ignore[arg-type]
     return reply
@@ -231,8 +233,8 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
         ApiKey.BROKER_REGISTRATION: _register_broker,
         ApiKey.BROKER_HEARTBEAT: _heartbeat,
         ApiKey.UNREGISTER_BROKER: _unregister_broker,
-        ApiKey.CONTROLLER_REGISTRATION: lambda ask: controllers.decide_controller_registration(
-            ask.image, ask.request
+        ApiKey.CONTROLLER_REGISTRATION: lambda ask: (
+            register_controller.decide_controller_registration(ask.image, ask.request)
         ),
         ApiKey.ALLOCATE_PRODUCER_IDS: lambda ask: producer_ids.decide_allocate_producer_ids(
             ask.image, ask.request
@@ -241,7 +243,7 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
             ask.image, ask.request, ask.settings
         ),
         # topics and partitions
-        ApiKey.CREATE_TOPICS: lambda ask: topics.decide_create_topics(
+        ApiKey.CREATE_TOPICS: lambda ask: topic_creation.decide_create_topics(
             ask.state, ask.request, ask.topics
         ),
         ApiKey.DELETE_TOPICS: lambda ask: topic_changes.decide_delete_topics(
@@ -250,7 +252,7 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
         ApiKey.CREATE_PARTITIONS: lambda ask: topic_changes.decide_create_partitions(
             ask.image, ask.request, ask.topics
         ),
-        ApiKey.ALTER_PARTITION: lambda ask: isr.decide_alter_partition(
+        ApiKey.ALTER_PARTITION: lambda ask: alter_partition.decide_alter_partition(
             ask.image, ask.request, ask.settings
         ),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda ask: reassignments.decide_alter_reassignments(
@@ -261,13 +263,13 @@ DECISIONS: Final[Mapping[ApiKey, Decider]] = MappingProxyType(
             [], reassignments.list_reassignments(ask.state, ask.request)
         ),
         # configuration and quotas
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda ask: configs.decide_incremental_alter_configs(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda ask: (
+            config_alterations.decide_incremental_alter_configs(ask.image, ask.request, ask.configs)
+        ),
+        ApiKey.ALTER_CONFIGS: lambda ask: config_alterations.decide_alter_configs(
             ask.image, ask.request, ask.configs
         ),
-        ApiKey.ALTER_CONFIGS: lambda ask: configs.decide_alter_configs(
-            ask.image, ask.request, ask.configs
-        ),
-        ApiKey.ALTER_CLIENT_QUOTAS: lambda ask: quotas.decide_alter_client_quotas(
+        ApiKey.ALTER_CLIENT_QUOTAS: lambda ask: client_quotas.decide_alter_client_quotas(
             ask.image, ask.request
         ),
         # who may

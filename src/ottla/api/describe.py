@@ -19,8 +19,8 @@ from ottla.config.describe import (
 )
 from ottla.config.layers import Layers, Texts
 from ottla.controller.acls import describe_acls, refuse_describe_acls
+from ottla.controller.client_quotas import describe_client_quotas
 from ottla.controller.config_rules import node_id_of, own_layers
-from ottla.controller.quotas import describe_client_quotas
 from ottla.controller.scram import describe_user_scram_credentials
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image

@@ -10,8 +10,8 @@
 
 A broker that gets no reply sends the request again, under the same id (`IdentifiedEnvelope`): the
 controller that serves it finds out whether an earlier attempt was committed, and answers as it
-did (`ottla.controller.once`). A broker of Apache Kafka gives no id, and a controller of Apache
-Kafka does not look at it; then a second attempt is a new request, as it is in Kafka.
+did (`ottla.controller.decide_once`). A broker of Apache Kafka gives no id, and a controller of
+Apache Kafka does not look at it; then a second attempt is a new request, as it is in Kafka.
 
 An error of the Envelope itself is one of the way: NOT_CONTROLLER makes the broker look for the
 new one. What the request itself came to is in the response inside.
@@ -28,7 +28,7 @@ import msgspec
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Body, Result, finished, paced
 from ottla.api.routes import Caller, Route, Routes
-from ottla.metadata.answered import RequestIdentity
+from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, decode_prefix, decode_steps, encode
 from ottla.protocol.errors import ErrorCode

@@ -21,8 +21,8 @@ from ottla.api.fetch_request import FetchAsk
 from ottla.api.fetch_sessions import Told
 from ottla.api.read_replica import Candidate, decide_read_replica
 from ottla.api.routes import Caller
-from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
 from ottla.protocol.types import NO_EPOCH

@@ -2,7 +2,7 @@
 ``__cluster_metadata``, DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter.
 
 Each handler turns a request into the core's words, asks, and turns the reply back; the asking
-side is `ottla.raft.wire`. Where an error stands is Kafka's choice: a wrong cluster id, or a
+side is `ottla.raft.rpc_codec`. Where an error stands is Kafka's choice: a wrong cluster id, or a
 request that is not about the one partition there is, at the top and alone; all else with the
 partition, beside the leader that the node knows. Sessions of Fetch are not kept: every fetch
 names its partition.
@@ -31,7 +31,7 @@ from ottla.raft.core.effects import Role
 from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.view import QuorumView, ReplicaView
 from ottla.raft.core.voters import Endpoint, ReplicaKey, VersionRange, VoterSet, find_endpoint
-from ottla.raft.wire import PARTITION, TOPIC, TOPIC_ID
+from ottla.raft.rpc_codec import PARTITION, TOPIC, TOPIC_ID
 
 # A request for more bytes gets these; what a batch may have at most.
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024

@@ -45,7 +45,7 @@ from typing import Final
 import msgspec
 
 from ottla.api.replies import Handled
-from ottla.metadata.answered import RequestIdentity
+from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.schema import Versions, covers
 from ottla.runtime.ports import Address

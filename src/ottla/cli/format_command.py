@@ -11,7 +11,7 @@ import typer
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.settings_file import fail, load_settings
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
 from ottla.node.directories import all_directories
 from ottla.node.format_plan import (
     BadFormatOptions,

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ottla.config.rules import duration_ms
+from ottla.config.value_rules import duration_ms
 from ottla.protocol.types import TopicPartition
 
 

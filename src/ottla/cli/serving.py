@@ -10,8 +10,8 @@ from ottla.cli.output import Output
 from ottla.cli.server_words import ServerWords
 from ottla.cli.settings_file import fail, load_settings
 from ottla.cli.warming import warm
-from ottla.config.errors import ConfigError
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
+from ottla.config.problems import ConfigError
 from ottla.node.handle import Node, ShutdownTimeout, start_node
 from ottla.node.start_errors import START_FAULTS, start_error
 from ottla.protocol.types import Offset

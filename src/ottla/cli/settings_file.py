@@ -4,8 +4,8 @@ import os
 import sys
 from typing import NoReturn
 
-from ottla.config.errors import ConfigError
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
+from ottla.config.problems import ConfigError
 
 
 def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:

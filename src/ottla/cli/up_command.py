@@ -17,7 +17,7 @@ from ottla.cli.session import client_world
 from ottla.cli.settings_file import fail
 from ottla.cli.up_plan import HOST, BadPlan, PlannedNode, plan_nodes, settings_of
 from ottla.client.cluster import Cluster, NoBroker
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import FormatRefused, format_node
 from ottla.protocol.faults import Fault

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ottla.config.addresses import BadAddress, parse_host_counts, parse_voter
-from ottla.config.errors import Problem
 from ottla.config.generated import BrokerConfig, GroupConfig, TopicConfig
 from ottla.config.listeners import Listeners
+from ottla.config.problems import Problem
 
 MEGABYTE = 1024 * 1024
 COMPRESSION_CODECS = range(5)

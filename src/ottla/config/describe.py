@@ -10,8 +10,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ottla.config.key import Key, Scope, Update
-from ottla.config.keys import DYNAMIC_ONLY, KEYS, TOPIC_FALLBACK, base_of_listener_key, synonyms_of
+from ottla.config.key_definition import Key, Scope, Update
+from ottla.config.key_table import (
+    DYNAMIC_ONLY,
+    KEYS,
+    TOPIC_FALLBACK,
+    base_of_listener_key,
+    synonyms_of,
+)
 from ottla.config.layers import Layers, Texts, effective_value, shown
 from ottla.config.values import to_text
 

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 from ottla.config.checks import dynamic_broker_problems
-from ottla.config.errors import ConfigError, Problem
-from ottla.config.key import Scope, Update
-from ottla.config.keys import KEYS, LISTENER_PREFIX, base_of_listener_key
+from ottla.config.key_definition import Scope, Update
+from ottla.config.key_table import KEYS, LISTENER_PREFIX, base_of_listener_key
 from ottla.config.layers import Layers, broker_config, effective_broker_value, parse_checked
 from ottla.config.listeners import Listener, Listeners, resolve
+from ottla.config.problems import ConfigError, Problem
 from ottla.config.unenforced import unenforced_problems
 from ottla.config.unsupported import UNSUPPORTED_KEYS, unsupported_value
 from ottla.config.values import parse_list

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.config.dynamic import WITHOUT_EFFECT
-from ottla.config.key import Importance, Key, Required, Scope
-from ottla.config.keys import KEYS, fields_of
+from ottla.config.key_definition import Importance, Key, Required, Scope
+from ottla.config.key_table import KEYS, fields_of
 from ottla.config.unsupported import UNSUPPORTED_KEYS
 from ottla.config.values import Password, Type, to_text
 

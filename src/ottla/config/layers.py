@@ -10,16 +10,16 @@ Within one level a more precise key (``log.retention.ms``) wins over a coarser o
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ottla.config.errors import ConfigError, Problem
 from ottla.config.generated import BrokerConfig, ClientMetricsConfig, GroupConfig, TopicConfig
-from ottla.config.key import Key, Scope
-from ottla.config.keys import (
+from ottla.config.key_definition import Key, Scope
+from ottla.config.key_table import (
     BROKER_SYNONYMS,
     GROUP_FALLBACK,
     KEYS,
     TOPIC_FALLBACK,
     fields_of,
 )
+from ottla.config.problems import ConfigError, Problem
 from ottla.config.values import BadValue, Value, parse
 
 Texts = Mapping[str, str]

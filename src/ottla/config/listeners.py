@@ -16,8 +16,8 @@ from ottla.config.addresses import (
     parse_listener,
     parse_protocol_map,
 )
-from ottla.config.errors import ConfigError, Problem
 from ottla.config.generated import BrokerConfig
+from ottla.config.problems import ConfigError, Problem
 
 
 class Listener(msgspec.Struct, frozen=True):

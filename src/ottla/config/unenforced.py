@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ottla.config.errors import Problem
-from ottla.config.key import Scope
-from ottla.config.keys import KEYS, base_of_listener_key
+from ottla.config.key_definition import Scope
+from ottla.config.key_table import KEYS, base_of_listener_key
+from ottla.config.problems import Problem
 from ottla.config.values import to_text
 
 _PREFIXES: Final = ("sasl.", "ssl.")

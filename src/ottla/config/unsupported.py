@@ -7,7 +7,7 @@ credential check, the value is refused instead.
 
 import msgspec
 
-from ottla.config.key import Key
+from ottla.config.key_definition import Key
 from ottla.config.values import Value, to_text
 
 _POOL = "one event loop serves a node; there is no such pool"

@@ -19,8 +19,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.controller.config_alterations import config_record
 from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS
-from ottla.controller.configs import config_record
 from ottla.metadata.access import ScramUser
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,

@@ -13,12 +13,12 @@ import msgspec
 
 from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.decision import Decision, Refusal
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft, drop_from_isr, in_isr
-from ottla.controller.partitions import Wanted
-from ottla.controller.settings import DecisionSettings
-from ottla.metadata.cluster import BrokerRegistration
+from ottla.controller.partition_changes import Wanted
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import (

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ottla.config.checks import group_problems, topic_problems
-from ottla.config.errors import ConfigError, Problem
 from ottla.config.generated import TopicConfig
-from ottla.config.key import Key, Scope, Update
-from ottla.config.keys import KEYS, base_of_listener_key
+from ottla.config.key_definition import Key, Scope, Update
+from ottla.config.key_table import KEYS, base_of_listener_key
 from ottla.config.layers import (
     Layers,
     Texts,
@@ -25,6 +24,7 @@ from ottla.config.layers import (
     shown,
     topic_config,
 )
+from ottla.config.problems import ConfigError, Problem
 from ottla.config.values import BadValue, Type
 from ottla.controller.decision import Refusal
 from ottla.metadata.configs import ConfigResource, ConfigResourceType

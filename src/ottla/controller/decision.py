@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ottla.controller.index import PartitionIndex, follow, index_of
+from ottla.controller.partition_index import PartitionIndex, follow, index_of
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
 from ottla.protocol.errors import ErrorCode

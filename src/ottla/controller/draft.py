@@ -7,8 +7,8 @@ made to what the first left, so that the records of a decision never contradict 
 from collections.abc import Iterable
 
 from ottla.controller.config_rules import is_elr_enabled
-from ottla.controller.partitions import Rules, Wanted, plan_change
-from ottla.controller.settings import DecisionSettings, TopicPolicies
+from ottla.controller.decision_settings import DecisionSettings, TopicPolicies
+from ottla.controller.partition_changes import Rules, Wanted, plan_change
 from ottla.metadata.image import Image
 from ottla.metadata.replay_topics import merge
 from ottla.metadata.topics import (

@@ -13,6 +13,7 @@ The last rule keeps clients from being sent to a broker that is gone.
 
 import enum
 
+from ottla.controller.broker_liveness import UNKNOWN_OFFSET, Standing
 from ottla.controller.brokers import (
     controlled_shutdown_records,
     fence_records,
@@ -21,11 +22,10 @@ from ottla.controller.brokers import (
     unfence_records,
 )
 from ottla.controller.decision import ControllerState, Decision
-from ottla.controller.liveness import UNKNOWN_OFFSET, Standing
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.replica_dirs import offline_records
-from ottla.controller.settings import DecisionSettings
-from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,

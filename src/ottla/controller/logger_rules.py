@@ -6,7 +6,7 @@ and a deleted one is inherited again; the root logger always has a level of its 
 
 from collections.abc import Callable, Iterable
 
-from ottla.controller.configs import Operation
+from ottla.controller.config_alterations import Operation
 from ottla.controller.decision import Refusal
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.incremental_alter_configs import AlterableConfig

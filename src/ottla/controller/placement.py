@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from ottla.controller.decision import Refusal
-from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.runtime.ports import Random
 

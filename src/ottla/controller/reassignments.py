@@ -10,9 +10,9 @@ record; one that only reorders or shrinks completes at once.
 from collections.abc import Sequence
 
 from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partitions import Wanted
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.partition_changes import Wanted
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.protocol.errors import ErrorCode

@@ -9,10 +9,10 @@ KRaft; Kafka 4 moves all of them back, which is what a percentage of 0 does).
 from collections import Counter
 
 from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.elections import ELECTIONS_MAX
-from ottla.controller.partitions import Election, Wanted
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.leader_elections import ELECTIONS_MAX
+from ottla.controller.partition_changes import Election, Wanted
 from ottla.metadata.image import Image
 from ottla.protocol.types import TopicIdPartition
 

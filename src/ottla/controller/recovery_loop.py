@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import ControllerState, Decision
-from ottla.controller.service import Decide, Moment
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.unclean_recovery import (
     LogState,
     Recovery,

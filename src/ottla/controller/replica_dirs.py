@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft, drop_from_isr
-from ottla.controller.partitions import Wanted
-from ottla.controller.settings import DecisionSettings
-from ottla.metadata.cluster import BrokerRegistration
+from ottla.controller.partition_changes import Wanted
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import BrokerRegistrationChangeRecord

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
 from ottla.controller.placement import place
-from ottla.controller.topics import (
+from ottla.controller.topic_creation import (
     PARTITIONS_MAX,
     TopicContext,
     new_partitions,

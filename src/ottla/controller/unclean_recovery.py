@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partitions import Election, Wanted
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.partition_changes import Election, Wanted
 from ottla.metadata.image import Image
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, TopicIdPartition
 

@@ -11,10 +11,10 @@ import msgspec
 from immutables import Map
 
 from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
-from ottla.metadata.cluster import BrokerRegistration, ControllerRegistration
 from ottla.metadata.configs import ConfigResource, QuotaEntity
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
+from ottla.metadata.registrations import BrokerRegistration, ControllerRegistration
 from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.metadata.touched import Touched
 from ottla.protocol.types import TopicIdPartition, Uuid

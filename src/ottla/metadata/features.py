@@ -10,13 +10,13 @@ from types import MappingProxyType
 
 import msgspec
 
-from ottla.metadata.cluster import VersionRange
 from ottla.metadata.metadata_versions import (
     LATEST_PRODUCTION,
     METADATA_VERSION,
     MINIMUM_VERSION,
     MetadataVersion,
 )
+from ottla.metadata.registrations import VersionRange
 
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"

@@ -9,10 +9,10 @@ import msgspec
 from immutables import Map
 
 from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
-from ottla.metadata.answered import AnsweredRequests
-from ottla.metadata.cluster import Cluster
+from ottla.metadata.answered_requests import AnsweredRequests
 from ottla.metadata.configs import ClientQuotas, Configs
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
+from ottla.metadata.registrations import Cluster
 from ottla.metadata.topics import Topics
 from ottla.protocol.types import (
     NO_EPOCH,

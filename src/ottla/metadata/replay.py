@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from ottla.metadata import replay_access, replay_cluster, replay_topics
 from ottla.metadata.delta import Delta, delta_of
-from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import Image, Provenance
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.touched import Touched
 from ottla.protocol.internal.metadata_cluster import (
     BrokerRegistrationChangeRecord,

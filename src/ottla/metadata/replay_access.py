@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
-from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import Image
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.touched import Touched
 from ottla.protocol.internal.metadata_security import (
     AccessControlEntryRecord,

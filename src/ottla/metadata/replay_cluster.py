@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping
 from immutables import Map
 from msgspec.structs import replace
 
-from ottla.metadata.answered import AnsweredRequest
-from ottla.metadata.cluster import (
+from ottla.metadata.answered_requests import AnsweredRequest
+from ottla.metadata.features import KRAFT_VERSION
+from ottla.metadata.image import Features, Image
+from ottla.metadata.metadata_versions import METADATA_VERSION, MINIMUM_VERSION, MetadataVersion
+from ottla.metadata.registrations import (
     BrokerRegistration,
     ControllerRegistration,
     Endpoint,
     VersionRange,
 )
-from ottla.metadata.faults import ReplayFault
-from ottla.metadata.features import KRAFT_VERSION
-from ottla.metadata.image import Features, Image
-from ottla.metadata.metadata_versions import METADATA_VERSION, MINIMUM_VERSION, MetadataVersion
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.touched import Touched
 from ottla.protocol.internal.metadata_cluster import (
     BrokerEndpoint,

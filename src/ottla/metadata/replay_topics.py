@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, quota_entity
-from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import Image
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.topics import (
     DIRECTORY_MIGRATING,
     LeaderRecoveryState,

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ottla.metadata.delta import Delta, delta_between, delta_of
-from ottla.metadata.faults import ReplayFault
 from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.replay import replay_noting
+from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.touched import Touched
 from ottla.protocol.internal.metadata_cluster import (
     AbortTransactionRecord,

@@ -21,26 +21,26 @@ from ottla.api.late_routes import Promise, late_routes
 from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
 from ottla.api.start_gate import StartGate
 from ottla.config.generated import BrokerConfig
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
+from ottla.controller.active_controller import Controller, ControllerParts, ControllerSettings, Duty
 from ottla.controller.bootstrap import (
     bootstrap_records,
     feature_levels,
     records_for_empty_log,
 )
+from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
-from ottla.controller.duties import (
+from ottla.controller.decision_settings import DecisionSettings, settings_of
+from ottla.controller.periodic_tasks import (
     FenceSilentBrokers,
     ForgetEndedTokens,
     Rebalance,
 )
-from ottla.controller.liveness import Liveness
 from ottla.controller.recovery_loop import UncleanRecovery
-from ottla.controller.service import Controller, ControllerParts, ControllerSettings, Duty
-from ottla.controller.settings import DecisionSettings, settings_of
+from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
 from ottla.metadata.publishing import Publisher
 from ottla.metadata.snapshot_policy import SnapshotLimits
-from ottla.metadata.watch import ImageWatch
 from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
 from ottla.node.config_routes import with_config_routes
 from ottla.node.connection_limits import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.api.late_routes import late_routes
 from ottla.api.routes import Route
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.lazy import LazyModule
 

@@ -20,12 +20,12 @@ import msgspec
 
 from ottla.config.addresses import BadAddress, parse_host_counts
 from ottla.config.dynamic import listeners_of
-from ottla.config.errors import ConfigError, Problem
-from ottla.config.key import Scope
-from ottla.config.keys import KEYS, LISTENER_PREFIX
+from ottla.config.key_definition import Scope
+from ottla.config.key_table import KEYS, LISTENER_PREFIX
 from ottla.config.layers import Layers, effective_broker_value, parse_checked
 from ottla.config.listeners import Listeners
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
+from ottla.config.problems import ConfigError, Problem
 from ottla.config.values import BadValue
 from ottla.controller.config_rules import own_layers
 from ottla.metadata.configs import quota_entity

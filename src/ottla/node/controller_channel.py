@@ -3,10 +3,10 @@
 One connection to one controller, opened when needed, dropped when it fails or when the
 controller says that it leads no longer. A request is tried until it is answered or its time is
 up; it may then have been served more than once, or once without an answer, as with any client.
-Requests for which that matters carry an id: see `ottla.controller.once`. The others are requests
-of this node itself, and serving one twice is harmless: registrations and directory assignments
-set what is set already, AlterPartition names the partition epoch that it changes, and a block of
-producer ids that nobody uses is lost.
+Requests for which that matters carry an id: see `ottla.controller.decide_once`. The others are
+requests of this node itself, and serving one twice is harmless: registrations and directory
+assignments set what is set already, AlterPartition names the partition epoch that it changes,
+and an unused block of producer ids is lost.
 """
 
 import asyncio

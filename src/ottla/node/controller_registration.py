@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.metadata.image import Image
-from ottla.metadata.watch import Condition
+from ottla.metadata.image_watch import Condition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.controller_registration import (

@@ -37,8 +37,8 @@ from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.metadata.image import Image
+from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
-from ottla.metadata.watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships

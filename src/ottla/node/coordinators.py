@@ -17,7 +17,7 @@ from ottla.api.routes import Route
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
 from ottla.observability.http import Page

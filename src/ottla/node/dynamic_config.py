@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 
 from ottla.config.dynamic import WITHOUT_EFFECT
-from ottla.config.errors import ConfigError
 from ottla.config.generated import BrokerConfig
 from ottla.config.layers import Layers, broker_config
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
+from ottla.config.problems import ConfigError
 from ottla.controller.config_rules import own_layers
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image

@@ -8,11 +8,11 @@ the broker's file. Listeners that nodes use among themselves are never touched h
 import logging
 
 from ottla.config.dynamic import listener_problems, listeners_of
-from ottla.config.errors import ConfigError, Problem
 from ottla.config.generated import BrokerConfig
 from ottla.config.layers import Layers
 from ottla.config.listeners import Listener, Listeners
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
+from ottla.config.problems import ConfigError, Problem
 from ottla.node.listening import SpecOf
 from ottla.node.ports import NodePorts
 from ottla.node.security import listener_security_problems

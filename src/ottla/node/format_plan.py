@@ -3,7 +3,7 @@
 import msgspec
 
 from ottla.config.addresses import BadAddress, parse_voter
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
 from ottla.controller.bootstrap import (
     BadBootstrap,
     bootstrap_records,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ottla.config.listeners import Listener
-from ottla.config.settings import Loaded, load
-from ottla.metadata.cluster import Endpoint
+from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import Endpoint
 from ottla.node.build import NodeContext, NodeParts, build_node
 from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.directories import all_directories

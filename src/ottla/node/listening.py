@@ -9,9 +9,9 @@ import msgspec
 
 from ottla.api.routes import Routes
 from ottla.config.listeners import Listener
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
 from ottla.metadata.features import KRAFT_VERSION, supported_features
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.node.ports import NodePorts
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import Features

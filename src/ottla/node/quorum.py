@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ottla.config.addresses import parse_host_port, parse_voter
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
 from ottla.node.listening import endpoints_of
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NO_LEADER, LeaderEpoch, NodeId, Offset
 from ottla.raft.applier import MetadataListener
 from ottla.raft.configuration import log_config, raft_settings, retention, static_voters
 from ottla.raft.core.messages import VoterChangeReply
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.voters import Endpoint, ReplicaKey
 from ottla.raft.driver import RaftDriver, RaftParts
 from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
 from ottla.raft.peers import WirePeers
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.repair import RejoinMark, repair_log
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address

@@ -8,7 +8,7 @@ from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
 from ottla.api.late_routes import Promise, late_routes
 from ottla.api.read_replica import RACK_AWARE
 from ottla.api.routes import Route
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.node.directories import log_directories
 from ottla.node.hosting import Hosting
 from ottla.protocol.api_keys import ApiKey

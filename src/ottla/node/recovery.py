@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.controller.active_controller import Controller
 from ottla.controller.config_rules import ConfigContext
+from ottla.controller.decision_settings import settings_of
 from ottla.controller.log_polls import LogPolls
 from ottla.controller.recovery_loop import UncleanRecovery
-from ottla.controller.service import Controller
-from ottla.controller.settings import settings_of
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.node.broker_dial import broker_dial
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
 from ottla.metadata.features import supported_features
 from ottla.node.listening import Bound, endpoints_of
 from ottla.protocol.messages import broker_registration as broker

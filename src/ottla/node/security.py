@@ -13,10 +13,10 @@ import ipaddress
 from collections.abc import Iterator
 
 from ottla.config.addresses import SecurityProtocol
-from ottla.config.errors import ConfigError, Problem
 from ottla.config.generated import BrokerConfig
 from ottla.config.listeners import Listener, Listeners
-from ottla.config.settings import Loaded
+from ottla.config.loading import Loaded
+from ottla.config.problems import ConfigError, Problem
 from ottla.config.unenforced import unenforced_problems
 
 ALLOW_KEY = "ottla.allow.insecure.controller.listener"

@@ -28,8 +28,8 @@ from ottla.coordinators.share_state.state import Run
 from ottla.coordinators.share_state.state import ShareKey as StateKey
 from ottla.coordinators.topics import SHARE_GROUP_STATE
 from ottla.metadata.image import Image
+from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
-from ottla.metadata.watch import ImageWatch
 from ottla.node.dead_letters import DeadLetterTopics
 from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships

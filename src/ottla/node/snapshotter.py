@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from ottla.metadata.image import Image
-from ottla.metadata.snapshot import snapshot_values
 from ottla.metadata.snapshot_policy import SinceSnapshot, SnapshotLimits, decide_snapshot
+from ottla.metadata.snapshot_records import snapshot_values
 from ottla.protocol.types import Offset
 from ottla.raft.core.log_view import LogPosition
 from ottla.runtime.ports import Clock

@@ -8,7 +8,7 @@ from ottla.node.handle import StartFailed
 from ottla.node.hosting import AllDirectoriesFailed
 from ottla.protocol.faults import Fault, StorageFailed
 from ottla.raft.metadata_log import UnusableMetadataLog
-from ottla.raft.quorum_state import UnreadableQuorumState
+from ottla.raft.quorum_state_file import UnreadableQuorumState
 from ottla.raft.snapshots import CorruptSnapshot
 from ottla.storage.log_dir import DirectoryInUse
 from ottla.storage.meta_properties import MetaPropertiesRefused

@@ -28,7 +28,7 @@ from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Image
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.node.broker_dial import broker_dial
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting

@@ -6,7 +6,7 @@ from ottla.api.late_routes import late_routes
 from ottla.api.produce import ProduceHandler
 from ottla.api.produce_transaction import TransactionVerifier
 from ottla.api.routes import Route
-from ottla.metadata.watch import ImageWatch
+from ottla.metadata.image_watch import ImageWatch
 from ottla.node.hosting import Hosting
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.lazy import LazyModule

@@ -24,9 +24,9 @@ from ottla.protocol.faults import Fault
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterResponse
 from ottla.protocol.uuids import uuid_text
 from ottla.raft.core.messages import AddVoterRequest
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.voters import VoterSet
-from ottla.raft.wire import CHANGE_TIMEOUT_MS, to_message
+from ottla.raft.rpc_codec import CHANGE_TIMEOUT_MS, to_message
 from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.ports import Address, Disk, Network
 

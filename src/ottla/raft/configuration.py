@@ -9,7 +9,7 @@ to find the others, whatever the log says: it is how a node dials before it has 
 from ottla.config.addresses import parse_host_port, parse_voter
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.types import NodeId, Uuid
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.voters import (
     ALL_KRAFT_VERSIONS,
     Endpoint,

@@ -44,12 +44,12 @@ from ottla.raft.core.messages import (
     Request,
     VoterChangeReply,
 )
-from ottla.raft.core.settings import RaftSettings
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import VoterSet
 from ottla.raft.metadata_log import MetadataLog, Retention, checked_batches
 from ottla.raft.peers import Peers
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.repair import RejoinMark
 from ottla.raft.snapshots import (
     BATCH_BYTES_MAX,

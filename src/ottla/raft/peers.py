@@ -23,10 +23,10 @@ from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Network
 
 if TYPE_CHECKING:
-    from ottla.raft import wire
+    from ottla.raft import rpc_codec
 else:
     # The only voter of a quorum speaks to nobody.
-    wire = LazyModule("ottla.raft.wire")
+    rpc_codec = LazyModule("ottla.raft.rpc_codec")
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +80,9 @@ class WirePeers:
             # peer that vanished is dialled anew.
             connection = await self._connect(address, line)
             response: Message = await connection.send(
-                wire.to_message(request), timeout_ms=self._timeout_ms
+                rpc_codec.to_message(request), timeout_ms=self._timeout_ms
             )
-            reply = wire.to_reply(response, endpoint.listener)
+            reply = rpc_codec.to_reply(response, endpoint.listener)
         except (OSError, Fault) as error:
             self._note_down(address, line, error)
             return None

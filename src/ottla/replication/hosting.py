@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from ottla.metadata.cluster import BrokerRegistration
 from ottla.metadata.image import EMPTY, Image
+from ottla.metadata.registrations import BrokerRegistration
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid

@@ -7,9 +7,9 @@ then the broker's file, then Kafka's defaults; see `config.layers`.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.config.errors import ConfigError
 from ottla.config.generated import TopicConfig
 from ottla.config.layers import Layers, effective_broker_value, topic_config
+from ottla.config.problems import ConfigError
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.protocol.types import NodeId

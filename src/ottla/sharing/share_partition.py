@@ -7,7 +7,7 @@ so that no two fetches get the same record.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.config.rules import duration_ms
+from ottla.config.value_rules import duration_ms
 from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange, UnsupportedMagic
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.reader import Record, read_records

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ottla.config.settings import Loaded, load
+from ottla.config.loading import Loaded, load
 from ottla.node.handle import Node, ShutdownTimeout, start_node
 from ottla.node.ports import NodePorts, system_ports
 from ottla.protocol.types import NodeId

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.protocol.uuids import uuid_text

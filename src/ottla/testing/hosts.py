@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ottla.config.settings import load
+from ottla.config.loading import load
 from ottla.node.handle import Node, start_node
 from ottla.runtime.ports import Address
 from ottla.testing.child import READY, Orders, leave, node_ports, wait_brokers

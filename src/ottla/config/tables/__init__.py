@@ -1,1 +1,1 @@
-"""The rows of the table of keys, one module per subject; `ottla.config.keys` joins them."""
+"""The rows of the table of keys, one module per subject; `ottla.config.key_table` joins them."""

@@ -3,8 +3,8 @@
 Each row: name, type, default, rule, importance, when a change takes effect, what it means.
 """
 
-from ottla.config.key import Importance, Key, Update
-from ottla.config.rules import Range, at_least, between, items, one_of, some_items
+from ottla.config.key_definition import Importance, Key, Update
+from ottla.config.value_rules import Range, at_least, between, items, one_of, some_items
 from ottla.config.values import Type
 
 BOOLEAN = Type.BOOLEAN

@@ -3,8 +3,8 @@
 Each row: name, type, default, rule, importance, when a change takes effect, what it means.
 """
 
-from ottla.config.key import Importance, Key, Update
-from ottla.config.rules import at_least, items, one_of, some_items
+from ottla.config.key_definition import Importance, Key, Update
+from ottla.config.value_rules import at_least, items, one_of, some_items
 from ottla.config.values import Type
 
 STRING = Type.STRING

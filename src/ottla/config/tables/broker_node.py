@@ -3,8 +3,8 @@
 Each row: name, type, default, rule, importance, when a change takes effect, what it means.
 """
 
-from ottla.config.key import REQUIRED, Importance, Key, Update
-from ottla.config.rules import HostPorts, Voters, at_least, items, some_items
+from ottla.config.key_definition import REQUIRED, Importance, Key, Update
+from ottla.config.value_rules import HostPorts, Voters, at_least, items, some_items
 from ottla.config.values import Type
 
 BOOLEAN = Type.BOOLEAN

@@ -267,7 +267,7 @@ class NoOpRecord(Message):
     """Nothing; shows that the active controller is alive.
 
     The tagged fields are ours, and Kafka's nodes skip them: the id, API and reply of a forwarded
-    request whose change is in the same batch (see `ottla.metadata.answered`).
+    request whose change is in the same batch (see `ottla.metadata.answered_requests`).
 
     Version 0, flexible from 0.
     """

@@ -53,6 +53,7 @@ from ottla.raft.core.messages import (
     VoteRequest,
 )
 from ottla.raft.core.quorum import Quorum
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.roles import (
     Candidate,
     Follower,
@@ -61,7 +62,6 @@ from ottla.raft.core.roles import (
     Resigned,
     Unattached,
 )
-from ottla.raft.core.settings import RaftSettings
 from ottla.raft.core.view import QuorumView, describe
 from ottla.raft.core.voters import Endpoints, VoterSet
 

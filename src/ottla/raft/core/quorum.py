@@ -42,6 +42,7 @@ from ottla.raft.core.messages import (
 )
 from ottla.raft.core.outstanding import Outstanding
 from ottla.raft.core.progress import Progress
+from ottla.raft.core.raft_settings import RaftSettings
 from ottla.raft.core.roles import (
     AnyRole,
     Ballot,
@@ -52,7 +53,6 @@ from ottla.raft.core.roles import (
     Resigned,
     Unattached,
 )
-from ottla.raft.core.settings import RaftSettings
 from ottla.raft.core.voters import Endpoint, Endpoints, ReplicaKey, VoterSet
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
-from ottla.metadata.cluster import Cluster
 from ottla.metadata.image import Image
+from ottla.metadata.registrations import Cluster
 from ottla.metadata.topics import Topic
 
 # A cache beyond this is begun anew; it then holds more than all groups of a shard read.

@@ -18,14 +18,14 @@ from ottla.controller.decision import (
     Decision,
     Refusal,
 )
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import default_directory
-from ottla.controller.index import may_collide, unified
+from ottla.controller.partition_index import may_collide, unified
 from ottla.controller.placement import place
 from ottla.controller.reassignments import refuse_assignment
-from ottla.controller.settings import DecisionSettings
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
-from ottla.metadata.snapshot import partition_record
+from ottla.metadata.snapshot_records import partition_record
 from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned

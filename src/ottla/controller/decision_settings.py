@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ottla.config.key import Scope
+from ottla.config.key_definition import Scope
 from ottla.config.layers import Layers, effective_broker_value, effective_value
 from ottla.config.values import Value
 from ottla.controller.config_rules import ConfigContext

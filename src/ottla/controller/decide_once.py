@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from ottla.controller.decision import Decision
-from ottla.metadata.answered import RequestIdentity
+from ottla.metadata.answered_requests import RequestIdentity
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, encode

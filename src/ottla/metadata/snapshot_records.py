@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TypeVar
 
-from ottla.metadata.cluster import BrokerRegistration, ControllerRegistration
 from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
+from ottla.metadata.registrations import BrokerRegistration, ControllerRegistration
 from ottla.metadata.replay import replay_all
 from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration
 from ottla.protocol.internal.framing import Versioned, encode_framed

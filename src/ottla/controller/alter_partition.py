@@ -7,9 +7,9 @@ names must be alive, and be the incarnation that it saw (KIP-903).
 
 from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partitions import Wanted
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.partition_changes import Wanted
 from ottla.metadata.image import Image
 from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration, Topic
 from ottla.protocol.errors import ErrorCode

@@ -18,11 +18,11 @@ from ottla.config.dynamic import (
     listener_problems,
     listeners_of,
 )
-from ottla.config.errors import ConfigError, Problem
 from ottla.config.layers import Layers
 from ottla.config.listeners import Listeners
+from ottla.config.problems import ConfigError, Problem
+from ottla.controller.config_alterations import Changes
 from ottla.controller.config_rules import broker_key_problems, node_id_of
-from ottla.controller.configs import Changes
 from ottla.controller.decision import Refusal
 from ottla.protocol.errors import ErrorCode
 

@@ -11,10 +11,9 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from ottla.config.checks import broker_problems
-from ottla.config.errors import ConfigError, ConfigWarning, Problem
 from ottla.config.generated import BrokerConfig
-from ottla.config.key import Key, Required, Scope
-from ottla.config.keys import (
+from ottla.config.key_definition import Key, Required, Scope
+from ottla.config.key_table import (
     DYNAMIC_ONLY,
     KEYS,
     LISTENER_PREFIX,
@@ -23,6 +22,7 @@ from ottla.config.keys import (
 )
 from ottla.config.layers import Layers, parse_checked, shown
 from ottla.config.listeners import Listeners, resolve
+from ottla.config.problems import ConfigError, ConfigWarning, Problem
 from ottla.config.properties import (
     BadProperties,
     Setting,

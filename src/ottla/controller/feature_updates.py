@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from ottla.config.layers import Layers, effective_broker_value
+from ottla.controller.config_alterations import config_record
 from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS, ConfigContext
-from ottla.controller.configs import config_record
 from ottla.controller.decision import Decision, Refusal
-from ottla.metadata.cluster import VersionRange
 from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -34,6 +33,7 @@ from ottla.metadata.metadata_versions import (
     MetadataVersion,
     is_metadata_changed,
 )
+from ottla.metadata.registrations import VersionRange
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord, NoOpRecord

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partitions import Election, Wanted
-from ottla.controller.settings import DecisionSettings
+from ottla.controller.partition_changes import Election, Wanted
 from ottla.controller.unclean_recovery import Recovery, recover
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic

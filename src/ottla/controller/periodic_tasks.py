@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ottla.controller.active_controller import Moment
+from ottla.controller.broker_liveness import Liveness
 from ottla.controller.brokers import decide_fence
 from ottla.controller.decision import Decision
-from ottla.controller.liveness import Liveness
+from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.rebalance import decide_rebalance
-from ottla.controller.service import Moment
-from ottla.controller.settings import DecisionSettings
 from ottla.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import enum
 
 import msgspec
 
-from ottla.config.rules import Rule
+from ottla.config.value_rules import Rule
 from ottla.config.values import Type, Value
 
 

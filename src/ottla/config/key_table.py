@@ -7,7 +7,7 @@ our own, which start with ``ottla.``. The rows are in `ottla.config.tables`, by 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ottla.config.key import Key, Scope
+from ottla.config.key_definition import Key, Scope
 from ottla.config.tables.broker_groups import BROKER_GROUPS
 from ottla.config.tables.broker_log import BROKER_LOG
 from ottla.config.tables.broker_network import BROKER_NETWORK
