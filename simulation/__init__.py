@@ -1,4 +1,5 @@
 """The product's code in a simulation: virtual time, disks and networks with seeded faults.
 
-Not part of the wheel, and never imported by the product. Start reading at `loop.py` and `world.py`.
+Not part of the wheel, and never imported by the product. Start reading at `loop.py`
+and `simulation.py`.
 """

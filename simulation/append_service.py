@@ -14,7 +14,7 @@ from ottla.protocol.faults import StorageFailed
 from ottla.runtime.ports import Address
 from simulation.journal_store import Store
 from simulation.ledger import Ledger
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 SERVER = Address("server", 9092)
 _LENGTH = struct.Struct(">i")

@@ -1,4 +1,4 @@
-"""A host's clocks over the world's time: the wall clock may be wrong, jump and drift."""
+"""A host's clocks over the simulation's time: the wall clock may be wrong, jump and drift."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ class SimClock:
         return Millis(int(self._loop.time() * 1000 * self._rate + self._offset_ms + _ROUNDING))
 
     def monotonic(self) -> Millis:
-        """Return the milliseconds since the world began."""
+        """Return the milliseconds since the simulation began."""
         return Millis(int(self._loop.time() * 1000 + _ROUNDING))
 
     def jump(self, milliseconds: int) -> None:

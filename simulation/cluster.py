@@ -1,4 +1,4 @@
-"""The scenario ``cluster``: whole nodes, brokers and controllers, with clients, in one world.
+"""The scenario ``cluster``: whole nodes, brokers and controllers, with clients, in one simulation.
 
 3 to 5 nodes, by seed; a topic of two partitions on three replicas, two of which must be in sync.
 Producers and consumers work and an operator moves replicas about, while nodes lose power, die, are
@@ -6,9 +6,9 @@ cut off, slow down, lose a log directory, are restarted one after the other. In 
 heals, then all die at once: nothing that was acknowledged is missing, all replicas are equal, and
 work goes on.
 
-In every second world each append is synced, and power may be lost anywhere, at any time. In the
-others it is not, as by default, and a record lives by its replicas: there one machine at a time
-loses what it had not written, and none other dies until that one is in sync again.
+With every second seed each append is synced, and power may be lost anywhere, at any time. With the
+others it is not, as by default, and records survive on replicas only: one machine at a time loses
+its unsynced writes, and no other machine crashes until that one is in sync again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from simulation.cluster_operator import Operator
 from simulation.cluster_watch import TOPIC, ClusterWatch
 from simulation.ledger import InvariantBroken
 from simulation.platter import Keep
-from simulation.world import Host, Ports, World
+from simulation.simulation import Host, Ports, Simulation
 
 ROUNDS: Final = 2
 PARTITIONS: Final = 2
@@ -36,9 +36,9 @@ HEALED_S: Final = 20.0
 STEP_S: Final = 0.15
 
 
-async def cluster(world: World) -> None:
+async def cluster(simulation: Simulation) -> None:
     """Whole clusters and their clients: acknowledged is for ever, whatever breaks."""
-    await ClusterTorment(world).run()
+    await ClusterScenario(simulation).run()
 
 
 def make_shape(seed: int) -> Shape:
@@ -52,14 +52,14 @@ def make_shape(seed: int) -> Shape:
     )
 
 
-class ClusterTorment:
+class ClusterScenario:
     """The machines of one cluster, their clients, and the hand that breaks things."""
 
     def __init__(
-        self, world: World, shape: Shape | None = None, watch: ClusterWatch | None = None
+        self, simulation: Simulation, shape: Shape | None = None, watch: ClusterWatch | None = None
     ) -> None:
-        self.world = world
-        self.shape = shape or make_shape(world.seed)
+        self.simulation = simulation
+        self.shape = shape or make_shape(simulation.seed)
         self.watch = watch or ClusterWatch(PARTITIONS)
         self.machines = [Machine(i, self.shape) for i in range(1, self.shape.nodes + 1)]
         self.is_cut = False
@@ -70,15 +70,15 @@ class ClusterTorment:
 
     async def run(self) -> None:
         """Break things and repair them, round after round, then see what is left."""
-        random = self.world.random
+        random = self.simulation.random
         await self._begin()
         for _ in range(ROUNDS):
             await self._pass(random.between(0.1, 0.4))
-            await self._strike()
+            await self._inject()
             if random.chance(0.6):
-                # Two blows shortly after one another find what one alone does not.
+                # Two faults shortly after one another find what one alone does not.
                 await self._pass(random.between(0.02, 0.4))
-                await self._strike()
+                await self._inject()
             # Mostly long enough for others to lead behind the back of one that is cut off.
             is_long = random.chance(0.8 if self.is_cut else 0.3)
             await self._pass(random.between(0.9, 1.5) if is_long else random.between(0.05, 0.5))
@@ -89,13 +89,13 @@ class ClusterTorment:
 
     def host(self, machine: Machine) -> Host:
         """Return the host of a machine."""
-        return self.world.host(machine.name)
+        return self.simulation.host(machine.name)
 
     async def _begin(self) -> None:
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
-        self.world.host("operator").start(self._operate)
+        self.simulation.host("operator").start(self._operate)
         await self._wait(self._is_whole, "at the beginning")
         for name in PRODUCERS:
             self._start_client(name, ClusterProducer)
@@ -106,13 +106,13 @@ class ClusterTorment:
         async def run(ports: Ports) -> None:
             await kind(name, ports, self.watch, self.shape.nodes).run()
 
-        self.world.host(name).start(run)
+        self.simulation.host(name).start(run)
 
     async def _operate(self, ports: Ports) -> None:
         await Operator(ports, self.watch, self.shape, self._image).run()
 
     def _calm(self, host: Host) -> None:
-        host.sync_delay_s = lambda: self.world.random.between(0.001, 0.01)
+        host.sync_delay_s = lambda: self.simulation.random.between(0.001, 0.01)
 
     # -- looking ---------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class ClusterTorment:
 
     async def _pass(self, seconds: float) -> None:
         """Let time pass, looking now and then."""
-        loop = self.world.loop
+        loop = self.simulation.loop
         end = loop.time() + seconds
         while loop.time() < end:
             await asyncio.sleep(min(STEP_S, end - loop.time()))
@@ -199,11 +199,11 @@ class ClusterTorment:
         )
         return f"{nodes}; fenced {fenced}; {partitions}"
 
-    # -- strikes ---------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------
 
     def _victim(self) -> Machine:
         """Return a machine, leaders more often than others."""
-        random = self.world.random
+        random = self.simulation.random
         up = self._up()
         topic = self._image().topics.named(TOPIC)
         if topic is not None and random.chance(0.5):
@@ -214,12 +214,12 @@ class ClusterTorment:
             return active[0]
         return self.machines[random.below(len(self.machines))]
 
-    async def _strike(self) -> None:
-        """Do one bad thing, chosen by the world's luck."""
-        random = self.world.random
+    async def _inject(self) -> None:
+        """Do one bad thing, chosen by the simulation's luck."""
+        random = self.simulation.random
         victim = self._victim()
         host = self.host(victim)
-        strikes: list[tuple[str, Callable[[], None]]] = [
+        faults: list[tuple[str, Callable[[], None]]] = [
             ("power", lambda: self._crash(victim)),
             ("power", lambda: self._crash(victim)),
             ("power soon", lambda: self._crash_at(victim)),
@@ -237,12 +237,12 @@ class ClusterTorment:
             ("clock", lambda: host.clock.jump(random.below(2_400_000) - 1_200_000)),
         ]
         if random.below(10) == 0:
-            self.world.journal.note("*", "strike", "restart in turn")
+            self.simulation.journal.note("*", "fault", "restart in turn")
             await self._restart_all_in_turn()
         else:
-            name, strike = strikes[random.below(len(strikes))]
-            self.world.journal.note(victim.name, "strike", name)
-            strike()
+            name, fault = faults[random.below(len(faults))]
+            self.simulation.journal.note(victim.name, "fault", name)
+            fault()
 
     def _may_lose(self, machine: Machine) -> bool:
         """Say whether a machine may lose what it has not synced."""
@@ -259,7 +259,7 @@ class ClusterTorment:
             self._isolate(machine)
             return
         self._lossy.add(machine.name)
-        lost = Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED
+        lost = Keep.NOTHING if self.simulation.random.chance(0.5) else Keep.SEEDED
         self.host(machine).crash(keep or lost)
         self._suspect.discard(machine.name)
 
@@ -267,7 +267,7 @@ class ClusterTorment:
         if self._may_lose(machine):
             self._lossy.add(machine.name)
             self._armed.add(machine.name)
-            self.host(machine).disk.crash_at(1 + self.world.random.below(30))
+            self.host(machine).disk.crash_at(1 + self.simulation.random.below(30))
 
     def _kill(self, machine: Machine) -> None:
         if self._may_die(machine) and self.host(machine).is_up:
@@ -287,36 +287,38 @@ class ClusterTorment:
             return
         self._lossy.add(machine.name)
         self._suspect.add(machine.name)
-        where = DATA if self.world.random.chance(0.7) else ""
-        self.host(machine).disk.fail(kind, path_contains=where, after=self.world.random.below(6))
+        where = DATA if self.simulation.random.chance(0.7) else ""
+        self.host(machine).disk.fail(
+            kind, path_contains=where, after=self.simulation.random.below(6)
+        )
 
     def _isolate(self, machine: Machine) -> None:
         self.is_cut = True
-        one_way = self.world.random.chance(0.3)
+        one_way = self.simulation.random.chance(0.3)
         for other in self.machines:
             if other is not machine:
-                self.world.network.cut(machine.name, other.name, one_way=one_way)
+                self.simulation.network.cut(machine.name, other.name, one_way=one_way)
 
     def _cut_some(self) -> None:
         self.is_cut = True
-        random = self.world.random
+        random = self.simulation.random
         for one in self.machines:
             for other in self.machines:
                 if one is not other and random.chance(0.3):
-                    self.world.network.cut(one.name, other.name, one_way=random.chance(0.5))
+                    self.simulation.network.cut(one.name, other.name, one_way=random.chance(0.5))
 
     def _slow_links(self) -> None:
-        random = self.world.random
+        random = self.simulation.random
         for one in self.machines:
             for other in self.machines:
                 if one is not other and random.chance(0.5):
-                    link = self.world.network.link(one.name, other.name)
+                    link = self.simulation.network.link(one.name, other.name)
                     link.delay_s, link.jitter_s = 0.02, random.between(0.02, 0.2)
 
     def _slow_disks(self) -> None:
         for machine in self.machines:
-            if self.world.random.chance(0.6):
-                self.host(machine).sync_delay_s = lambda: self.world.random.between(0.1, 0.5)
+            if self.simulation.random.chance(0.6):
+                self.host(machine).sync_delay_s = lambda: self.simulation.random.between(0.1, 0.5)
 
     async def _restart_all_in_turn(self) -> None:
         """Have every node shut down in order and start again, one after the other."""
@@ -332,13 +334,13 @@ class ClusterTorment:
             if not host.is_up:
                 self._killed.add(machine.name)
                 self._restart(machine)
-            await self._pass(self.world.random.between(0.2, 0.8))
+            await self._pass(self.simulation.random.between(0.2, 0.8))
 
     # -- repair ----------------------------------------------------------------
 
     def _mend(self) -> None:
         """Repair what is broken, mostly, and start what is down."""
-        random = self.world.random
+        random = self.simulation.random
         if random.chance(0.8):
             self._heal_links()
         for machine in self.machines:
@@ -352,18 +354,18 @@ class ClusterTorment:
 
     def _maybe_step(self, machine: Machine) -> int:
         """Return a step at which a machine that starts loses power, now and then; 0 for none."""
-        if not self._may_lose(machine) or self.world.random.chance(0.7):
+        if not self._may_lose(machine) or self.simulation.random.chance(0.7):
             return 0
         self._lossy.add(machine.name)
         self._armed.add(machine.name)
-        return 1 + self.world.random.below(600)
+        return 1 + self.simulation.random.below(600)
 
     def _heal_links(self) -> None:
         self.is_cut = False
-        self.world.network.heal()
+        self.simulation.network.heal()
         for one in self.machines:
             for other in self.machines:
-                link = self.world.network.link(one.name, other.name)
+                link = self.simulation.network.link(one.name, other.name)
                 link.delay_s, link.jitter_s = 0.0002, 0.0003
 
     def _restart(self, machine: Machine, crash_at_step: int = 0) -> None:
@@ -372,7 +374,7 @@ class ClusterTorment:
         if not crash_at_step:
             self._armed.discard(machine.name)
         if machine.name in self._suspect:
-            host.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
+            host.disk.crash(Keep.NOTHING if self.simulation.random.chance(0.5) else Keep.SEEDED)
             self._suspect.discard(machine.name)
         machine.node = None
         host.restart(crash_at_step=crash_at_step)
@@ -416,7 +418,7 @@ class ClusterTorment:
         await self._wait(lambda: self.watch.acknowledged > before + 5, when)
 
     def _are_clients_done(self) -> bool:
-        return not any(self.world.host(name).is_up for name in (*PRODUCERS, *CONSUMERS))
+        return not any(self.simulation.host(name).is_up for name in (*PRODUCERS, *CONSUMERS))
 
     def _is_equal(self) -> bool:
         """Say whether all replicas have all, and know it."""

@@ -48,7 +48,7 @@ from ottla.runtime.ports import Address
 from simulation.cluster_node import BROKER_PORT, name_of
 from simulation.cluster_watch import TOPIC, ClusterWatch, Value, decode_value
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 IMPATIENT: Final = Options(connect_timeout_ms=300)
 REQUEST_TIMEOUT_MS: Final = 900

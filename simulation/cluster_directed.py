@@ -1,4 +1,4 @@
-"""Worlds in which a hand aims: one partition, one weak spot of replication, hit every time.
+"""Simulations in which a hand aims: one partition, one weak spot of replication, hit every time.
 
 The scenario ``cluster`` breaks things by chance; moments of a few milliseconds it seldom hits. Here
 the moment is waited for. The first node is the controller and no replica, so that who is cut off
@@ -35,12 +35,12 @@ from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, Offset
 from ottla.replication.partition import Partition
-from simulation.cluster import ClusterTorment
+from simulation.cluster import ClusterScenario
 from simulation.cluster_client import ClusterClient
 from simulation.cluster_node import Shape
 from simulation.cluster_watch import TOPIC, ClusterWatch, batches_of
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports, World
+from simulation.simulation import Ports, Simulation
 
 NODES: Final = 4
 VOTERS: Final = 1
@@ -53,14 +53,14 @@ SMALL_STEPS: Final = STEADY + "replica.fetch.max.bytes=1\n"
 ACKS_LEADER, ACKS_ALL = 1, -1
 
 
-async def joining(world: World) -> None:
+async def joining(simulation: Simulation) -> None:
     """Who is in sync has what was acknowledged."""
-    await Joining(world).run()
+    await JoiningScenario(simulation).run()
 
 
-async def minimum(world: World) -> None:
+async def minimum(simulation: Simulation) -> None:
     """What was read stays, also where too few are in sync."""
-    await BelowMinimum(world).run()
+    await BelowMinimumScenario(simulation).run()
 
 
 class Held:
@@ -80,20 +80,20 @@ class Held:
         ]
 
 
-class Directed(ClusterTorment):
+class DirectedScenario(ClusterScenario):
     """One partition, its replicas on the brokers that are no controllers."""
 
     def __init__(
         self,
-        world: World,
+        simulation: Simulation,
         min_insync: int,
         more: str = STEADY,
         configs: dict[str, str] | None = None,
     ) -> None:
         shape = Shape(NODES, VOTERS, replicas=3, min_insync=min_insync, is_durable=False, more=more)
-        super().__init__(world, shape, ClusterWatch(1))
+        super().__init__(simulation, shape, ClusterWatch(1))
         others = [2, 3, 4]
-        self.replicas = [others.pop(world.random.below(len(others))) for _ in range(3)]
+        self.replicas = [others.pop(simulation.random.below(len(others))) for _ in range(3)]
         self.configs = configs or {}
         self.acks = ACKS_LEADER
         self.is_writing = True
@@ -104,17 +104,17 @@ class Directed(ClusterTorment):
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
-        self.world.host("operator").start(self._operate)
+        self.simulation.host("operator").start(self._operate)
         await self._until(self._is_whole, "at the beginning")
-        self.world.host("writer").start(self._write)
+        self.simulation.host("writer").start(self._write)
         await self.aim()
         await self._heal_all()
         self.is_writing = False
-        await self._until(lambda: not self.world.host("writer").is_up, "with the last records")
+        await self._until(lambda: not self.simulation.host("writer").is_up, "with the last records")
         await self._are_all_equal()
 
     async def aim(self) -> None:
-        """Do what the world is about. Raises InvariantBroken."""
+        """Do what the simulation is about. Raises InvariantBroken."""
         raise NotImplementedError
 
     # -- what can be done ------------------------------------------------------
@@ -129,7 +129,7 @@ class Directed(ClusterTorment):
         """Return the followers, in an order by chance."""
         leader = self._partition().leader
         found = [each for each in self._partition().replicas if each != leader]
-        if self.world.random.chance(0.5):
+        if self.simulation.random.chance(0.5):
             found.reverse()
         return found
 
@@ -140,7 +140,7 @@ class Directed(ClusterTorment):
 
     def _cut(self, one: int, other: int) -> None:
         names = self.machines[one - 1].name, self.machines[other - 1].name
-        self.world.network.cut(*names, one_way=False)
+        self.simulation.network.cut(*names, one_way=False)
 
     def _kill_now(self, *nodes: int) -> None:
         for each in nodes:
@@ -190,7 +190,7 @@ class Directed(ClusterTorment):
     # -- clients ---------------------------------------------------------------
 
     async def _operate(self, ports: Ports) -> None:
-        """Make the topic; then do what the world wants of an operator."""
+        """Make the topic; then do what the simulation wants of an operator."""
         client = ClusterClient("operator", ports, self.watch, NODES)
         topic = CreatableTopic(
             TOPIC,
@@ -240,11 +240,11 @@ class Directed(ClusterTorment):
                 self.acknowledged.append((int(row.base_offset), value))
 
 
-class Joining(Directed):
+class JoiningScenario(DirectedScenario):
     """A follower that comes back far behind leads as soon as it is in sync."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, min_insync=2, more=SMALL_STEPS)
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation, min_insync=2, more=SMALL_STEPS)
         self.acks = ACKS_ALL
 
     async def aim(self) -> None:
@@ -266,18 +266,18 @@ class Joining(Directed):
             raise InvariantBroken(f"{late} leads without {len(lost)} acknowledged, as {lost[0]!r}")
 
 
-class BelowMinimum(Directed):
+class BelowMinimumScenario(DirectedScenario):
     """A leader alone, below the minimum, shows readers nothing that its death would take back."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, min_insync=2)
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation, min_insync=2)
 
     async def aim(self) -> None:
         """Leave a leader alone, let it be written to, and kill it."""
         leader = self._partition().leader
         for follower in self._followers():
             await self._cut_off(leader, follower)
-        await asyncio.sleep(self.world.random.between(0.3, 0.8))
+        await asyncio.sleep(self.simulation.random.between(0.3, 0.8))
         shown = (await self._survivors())[leader].committed()
         self._kill_now(leader)
         self._heal_links()

@@ -15,7 +15,7 @@ from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
 from ottla.node.hosting import AllDirectoriesFailed
 from ottla.node.ports import NodePorts
 from ottla.protocol.faults import StorageFailed
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 CLUSTER: Final = "sim"
 BROKER_PORT: Final = 9092
@@ -60,7 +60,7 @@ transaction.state.log.num.partitions=1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a world's cluster looks like.
+    """What a simulation's cluster looks like.
 
     ``is_durable``: every append is synced before anybody is told of it, on leaders and followers.
     Without it, as by default, only replication keeps a record over a loss of power. ``more`` are

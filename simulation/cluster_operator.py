@@ -24,7 +24,7 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPart
 from simulation.cluster_client import ClusterClient
 from simulation.cluster_node import DATA, META, Shape
 from simulation.cluster_watch import TOPIC, ClusterWatch
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 PAUSE_S: Final = 0.15
 PREFERRED: Final = 0

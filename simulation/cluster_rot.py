@@ -24,11 +24,11 @@ from ottla.protocol.records.batch import batches, is_crc_valid
 from ottla.protocol.types import Millis
 from ottla.replication.partition import Partition
 from simulation.cluster_client import ClusterClient
-from simulation.cluster_directed import NODES, STEADY, Directed
+from simulation.cluster_directed import NODES, STEADY, DirectedScenario
 from simulation.cluster_node import Machine
 from simulation.cluster_watch import TOPIC
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports, World
+from simulation.simulation import Ports, Simulation
 
 SCRUBBED: Final = STEADY + (
     "log.scrub.enable=true\nlog.scrub.interval.ms=300\nlog.scrub.max.bytes.per.second=100000000\n"
@@ -42,16 +42,16 @@ LOOK_S: Final = 0.002
 FLIPS_MAX: Final = 3
 
 
-async def bit_rot(world: World) -> None:
+async def bit_rot(simulation: Simulation) -> None:
     """Bits flip in stored segments: found, never served once known, repaired."""
-    await BitRot(world).run()
+    await BitRotScenario(simulation).run()
 
 
-class BitRot(Directed):
+class BitRotScenario(DirectedScenario):
     """Flips bits of stored batches and sees them repaired."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, min_insync=1, more=SCRUBBED)
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation, min_insync=1, more=SCRUBBED)
         self.found = 0
         self.refused = 0
         self._is_breaking = False
@@ -64,15 +64,15 @@ class BitRot(Directed):
 
     async def aim(self) -> None:
         """Flip bits, now and then with another fault at once, and wait until all is sound."""
-        self.world.host("watcher").start(self._watch)
-        self.world.host("reader").start(self._read)
-        for _ in range(1 + self.world.random.below(FLIPS_MAX)):
+        self.simulation.host("watcher").start(self._watch)
+        self.simulation.host("reader").start(self._read)
+        for _ in range(1 + self.simulation.random.below(FLIPS_MAX)):
             await self._until(self._has_old_segments, "of segments")
             await asyncio.sleep(CHECKPOINTED_S)
             victims = self._choose_victims()
             wanted = self.found + len(victims)
             self._flip(victims)
-            if self.world.random.chance(0.4):
+            if self.simulation.random.chance(0.4):
                 self._is_breaking = True  # who is killed or cut off may be the last in sync
                 await self._break_more(victims)
                 await self._heal_all()
@@ -98,7 +98,7 @@ class BitRot(Directed):
 
     def _choose_victims(self) -> list[Machine]:
         """Choose one replica, the leader as often as not, and now and then a second one."""
-        random, leader = self.world.random, self._partition().leader
+        random, leader = self.simulation.random, self._partition().leader
         others = self._followers()
         order = [leader, *others] if random.chance(0.5) else [*others, leader]
         count = 2 if random.chance(0.3) else 1
@@ -106,8 +106,8 @@ class BitRot(Directed):
 
     def _flip(self, victims: list[Machine]) -> None:
         """Flip a bit of the same sealed segment on each."""
-        number = self.world.random.below(SEGMENTS_MIN - 1)
-        part = self.world.random.fraction()
+        number = self.simulation.random.below(SEGMENTS_MIN - 1)
+        part = self.simulation.random.fraction()
         for machine in victims:
             (partition,) = self._hosted(machine)
             segment = partition.log.segments[number]
@@ -116,7 +116,7 @@ class BitRot(Directed):
 
     async def _break_more(self, victims: list[Machine]) -> None:
         """Kill or cut off the damaged node, or the leader, while it is found and repaired."""
-        random = self.world.random
+        random = self.simulation.random
         await asyncio.sleep(random.between(0.0, 0.5))
         leader = self._partition().leader
         node = victims[0].node_id if random.chance(0.6) or leader < 0 else leader

@@ -1,11 +1,12 @@
 """The scenario ``unclean``: a partition loses all complete replicas, and some leader is wanted.
 
-Followers of a partition are cut off from its leader one after the other, each a while after the one
-before, so that each has less than the next; then the leader dies. What is left differs in length;
-if one comes back that had led before and missed the reign since, the longest log is not the best.
-The replica with the most leads (KIP-966): nothing is lost that a living replica of the last reign
-had. In every second world the topic allows it by itself, in the others an operator asks. In the end
-the dead come back and all are equal.
+Followers of a partition are cut off from its leader one after the other, some time apart, so that
+each has fewer records than the next; then the leader crashes. The remaining logs differ in length.
+If a former leader comes back that missed the last leader epoch, the longest log is not the best.
+The replica with the most records of the last leader epoch is elected (KIP-966): no record is lost
+that a live replica of that epoch has. With every second seed the topic allows unclean elections,
+with the others an operator requests one. In the end the crashed nodes come back and all replicas
+are equal.
 """
 
 import asyncio
@@ -14,45 +15,45 @@ from typing import Final
 
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from simulation.cluster_client import ClusterClient
-from simulation.cluster_directed import Directed, Held
+from simulation.cluster_directed import DirectedScenario, Held
 from simulation.cluster_watch import TOPIC
 from simulation.ledger import InvariantBroken
-from simulation.world import World
+from simulation.simulation import Simulation
 
 UNCLEAN: Final = 1
 
 
-async def unclean(world: World) -> None:
+async def unclean(simulation: Simulation) -> None:
     """The most complete of the incomplete replicas leads."""
-    await UncleanTorment(world).run()
+    await UncleanScenario(simulation).run()
 
 
-class UncleanTorment(Directed):
+class UncleanScenario(DirectedScenario):
     """Wounds one partition again and again."""
 
-    def __init__(self, world: World) -> None:
-        self.is_allowed = world.seed % 2 == 0
+    def __init__(self, simulation: Simulation) -> None:
+        self.is_allowed = simulation.seed % 2 == 0
         allowed = "true" if self.is_allowed else "false"
-        super().__init__(world, 1, configs={"unclean.leader.election.enable": allowed})
+        super().__init__(simulation, 1, configs={"unclean.leader.election.enable": allowed})
         self.is_asking = False
 
     async def aim(self) -> None:
         """Wound the partition, see who leads, and go on from there."""
-        for _ in range(1 + self.world.random.below(3)):
+        for _ in range(1 + self.simulation.random.below(3)):
             dead = await self._wound()
             survivors = await self._survivors()
             self.is_asking = not self.is_allowed
             await self._until(partial(self._is_led_by_another, dead), "of elections")
             self.is_asking = False
             await self._judge(survivors)
-            if self.world.random.chance(0.6):
+            if self.simulation.random.chance(0.6):
                 await self._bring_back_cut_off(dead)
             else:
                 await self._heal_all()
 
     async def _wound(self) -> int:
         """Leave the leader as the only one in sync, the others at different ends; kill it."""
-        random = self.world.random
+        random = self.simulation.random
         await asyncio.sleep(random.between(0.1, 0.5))
         leader = self._partition().leader
         for follower in self._followers():
@@ -74,7 +75,7 @@ class UncleanTorment(Directed):
         ends = {node: held.how_complete for node, held in before.items()}
         if ends[leader] != max(ends.values()):
             raise InvariantBroken(f"{leader} leads; last epochs and ends were {ends}")
-        self.world.journal.note("*", "recovered", str(leader))
+        self.simulation.journal.note("*", "recovered", str(leader))
         after = (await self._survivors())[leader]
         had = before[leader].batches
         if after.batches[: len(had)] != had:

@@ -106,7 +106,7 @@ class ClusterWatch:
 
     @property
     def elections(self) -> int:
-        """How many reigns were seen."""
+        """How many leaderships were seen."""
         return len(self._leaders)
 
     def look_at_log(self, node: str, life: int, partition: Partition) -> None:

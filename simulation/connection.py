@@ -275,7 +275,7 @@ class SimTransport(asyncio.Transport):
         try:
             self._context.run(callback, *args)
         except SimCrash:
-            pass  # the world has ended this life already
+            pass  # the simulation has ended this life already
         except Exception as error:  # noqa: BLE001 - what asyncio does with a protocol's error
             self._fatal(error)
 

@@ -36,7 +36,7 @@ from ottla.protocol.types import ZERO_UUID, Uuid
 from ottla.runtime.ports import Address
 from simulation.controller_watch import CONFIG, ControllerWatch
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 IMPATIENT = Options(connect_timeout_ms=300)
 REQUEST_TIMEOUT_MS = 1500

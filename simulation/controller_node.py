@@ -50,14 +50,14 @@ from simulation.quorum_node import (
     FEATURES,
     LOG_DIR,
     PORT,
+    Leaderships,
     Machine,
-    Reigns,
     directory,
     open_log,
 )
-from simulation.world import Ports
+from simulation.simulation import Ports
 
-# Topics need a broker to be placed on; nobody plays it, so its session lasts longer than a world.
+# Topics need a broker to be placed on. No process runs it, so its session outlasts the simulation.
 BROKER = RegisterBrokerRecord(
     broker_id=100, incarnation_id=directory(100), fenced=False, rack=None, log_dirs=[directory(200)]
 )
@@ -76,19 +76,19 @@ class Witness:
     def __init__(self, machine: Machine, watch: ControllerWatch, loader: ImageLoader) -> None:
         self.watch = watch
         self._machine = machine
-        self._reigns = Reigns(machine, watch)
+        self._leaderships = Leaderships(machine, watch)
         self._loader = loader
 
     def on_role(self, change: RoleChanged) -> None:
         """Note who leads, and in which epoch."""
-        self._reigns.on_role(change)
+        self._leaderships.on_role(change)
         self._loader.on_role(change)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
         """Compare each batch with what others were told at its place."""
         for batch in committed:
             self.watch.committed_batch(self._machine.name, batch)
-        self._reigns.on_committed(committed[-1])
+        self._leaderships.on_committed(committed[-1])
         await self._loader.on_committed(committed)
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
@@ -189,7 +189,7 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
 async def answer_for(
     broker_id: int, wounded: Sequence[Wounded]
 ) -> dict[TopicIdPartition, LogState]:
-    """Answer for a broker of this world, which has no logs: any of them is as good."""
+    """Answer for a broker of this simulation, which has no logs: any of them is as good."""
     return {each.at: LogState(0, broker_id) for each in wounded}
 
 

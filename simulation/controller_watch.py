@@ -23,7 +23,7 @@ from simulation.ledger import InvariantBroken
 from simulation.quorum_watch import QuorumWatch
 
 CONFIG = "retention.ms"
-# Offsets whose images are kept: more than a node falls behind in the minute a world lasts.
+# Offsets whose images are kept: more than a node falls behind in the minute a simulation lasts.
 IMAGES_MAX = 2000
 
 
@@ -48,7 +48,7 @@ class ControllerWatch(QuorumWatch):
         self.acknowledged = 0
         self.refused = 0
         self.open = 0
-        self.is_calm = False  # one leader, known to all: nobody answers out of an old reign
+        self.is_calm = False  # one leader, known to all: nobody answers from an old leader epoch
         self.is_over = False  # clients end once they know what became of their last change
         self.newest = EMPTY
         self.images: dict[str, Image] = {}

@@ -16,30 +16,30 @@ from simulation.controller_node import run_controller
 from simulation.controller_watch import ControllerWatch
 from simulation.ledger import InvariantBroken
 from simulation.platter import Keep
-from simulation.quorum import HEALED_S, STEP_S, QuorumTorment, make_machines, torment_quorum
+from simulation.quorum import HEALED_S, STEP_S, QuorumScenario, make_machines, run_quorum
 from simulation.quorum_node import PORT, Machine
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 DIRECT = ("ann", "bob")
 FORWARDED = ("eve", "joe")
 CLIENTS = (*DIRECT, *FORWARDED)
 ROUNDS = 2
 CALM_S = 0.4
-REIGNS = 3
+LEADERSHIPS = 3
 
 
-async def controllers(world: World) -> None:
+async def controllers(simulation: Simulation) -> None:
     """Whole nodes with controller and image: acknowledged is for ever, and all see the same."""
-    await torment_quorum(make_torment(world), ROUNDS)
+    await run_quorum(make_scenario(simulation), ROUNDS)
 
 
-def make_torment(world: World) -> "ControllersTorment":
+def make_scenario(simulation: Simulation) -> "ControllersScenario":
     """Return the hosts of a seed."""
-    return ControllersTorment(world, ControllerWatch(), make_machines(world))
+    return ControllersScenario(simulation, ControllerWatch(), make_machines(simulation))
 
 
 @dataclass
-class ControllersTorment(QuorumTorment):
+class ControllersScenario(QuorumScenario):
     """The hosts of one quorum of controllers, their clients, and the hand that breaks things."""
 
     watch: ControllerWatch
@@ -54,7 +54,7 @@ class ControllersTorment(QuorumTorment):
         """Start everything."""
         super().begin()
         for name in CLIENTS:
-            self.world.host(name).start(self._client(name))
+            self.simulation.host(name).start(self._client(name))
 
     def _client(self, name: str) -> Main:
         async def run(ports: Ports) -> None:
@@ -66,8 +66,8 @@ class ControllersTorment(QuorumTorment):
     def _pick(self) -> Address:
         """Return whom a client asks: mostly who leads, else anybody."""
         leader = self._leader()
-        if leader is None or self.world.random.chance(0.3):
-            leader = self.machines[self.world.random.below(len(self.machines))]
+        if leader is None or self.simulation.random.chance(0.3):
+            leader = self.machines[self.simulation.random.below(len(self.machines))]
         return Address(leader.name, PORT)
 
     # -- the end -------------------------------------------------------------
@@ -88,19 +88,19 @@ class ControllersTorment(QuorumTorment):
         await self._work("after the last power loss")
         self.watch.is_over = True
         for name in CLIENTS:
-            await self.world.host(name).wait_down()
+            await self.simulation.host(name).wait_down()
         await self._settle("at the end")
         for machine in self.machines:
             self.watch.audit(machine.name)
 
     async def _pass_leadership_on(self) -> None:
         """Have leaders resign, so that one leads again that has led before in this life."""
-        for _ in range(REIGNS):
+        for _ in range(LEADERSHIPS):
             leader = self._leader()
             if leader is not None and leader.driver is not None:
                 resign = partial(leader.driver.resign, leader.driver.describe().epoch)
                 self.host(leader).call_inside(resign)
-            await asyncio.sleep(self.world.random.between(0.15, 0.35))
+            await asyncio.sleep(self.simulation.random.between(0.15, 0.35))
 
     async def _work(self, when: str) -> None:
         """Wait a while, and longer if need be, until clients get something done."""

@@ -9,7 +9,7 @@ from ottla.protocol.schema import Message
 from simulation.cluster_client import EXPECTED, REQUEST_TIMEOUT_MS, ClusterClient
 from simulation.coordinator_watch import CoordinatorWatch
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 FOR_GROUP: Final = 0
 FOR_TRANSACTION: Final = 1

@@ -1,4 +1,4 @@
-"""The scenario ``rebalance-steps``: a blow between every two steps of a rebalance.
+"""The scenario ``rebalance-steps``: a fault between every two steps of a rebalance.
 
 One member has all partitions; another joins, and both have one in the end. By seed the group is
 classic, a consumer group or a streams group. A streams group takes over the id, and the offsets, of
@@ -37,10 +37,10 @@ from simulation.coordinator_members import (
     make_member,
 )
 from simulation.coordinator_state import check_shards
-from simulation.coordinator_steps import NODES, Case, Stepped
+from simulation.coordinator_steps import NODES, Case, SteppedScenario
 from simulation.coordinator_watch import GROUP, CoordinatorWatch
 from simulation.ledger import InvariantBroken
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 OWNER: Final = "fay"
 JOINER: Final = "gus"
@@ -82,16 +82,16 @@ CONSUMER_STEPS: Final = (
     "given told",
     "taken",
 )
-BLOWS: Final = {
+FAULTS: Final = {
     "classic": ("worker", "owner", "gone", "coordinator", "deposed"),
     "consumer": ("worker", "owner", "coordinator", "moved"),
     "streams": ("worker", "coordinator", "moved"),
 }
 
 
-async def rebalance_steps(world: World) -> None:
+async def rebalance_steps(simulation: Simulation) -> None:
     """Each partition has one reader, whoever dies between any two steps of a rebalance."""
-    await RebalanceSteps(world).run()
+    await RebalanceStepsScenario(simulation).run()
 
 
 class Reader(CoordinatorClient):
@@ -101,7 +101,7 @@ class Reader(CoordinatorClient):
         super().__init__(name, ports, watch, NODES)
         self._member_id = member_id
 
-    async def run(self, steps: "RebalanceSteps", kind: str) -> None:
+    async def run(self, steps: "RebalanceStepsScenario", kind: str) -> None:
         """Belong to the group, then leave it."""
         member = make_member(self, kind, self._member_id)
         steps.members[self.name] = member
@@ -126,28 +126,28 @@ class Reader(CoordinatorClient):
             await self.rest()
 
 
-class RebalanceSteps(Stepped):
+class RebalanceStepsScenario(SteppedScenario):
     """Strikes at each step of a rebalance. ``members`` are those of the newest lives."""
 
     topic = CONSUMER_OFFSETS
     topics = (TOPIC, CONSUMER_OFFSETS)
 
-    def __init__(self, world: World, blows: Sequence[str] = ()) -> None:
-        super().__init__(world, SETTINGS)
-        self.kind = KINDS[world.seed % len(KINDS)]
+    def __init__(self, simulation: Simulation, faults: Sequence[str] = ()) -> None:
+        super().__init__(simulation, SETTINGS)
+        self.kind = KINDS[simulation.seed % len(KINDS)]
         self.workers: list[str] = [OWNER]
         self.members: dict[str, Member] = {}
         self.conversions = 0
-        self._blows = blows or BLOWS[self.kind]
+        self._faults = faults or FAULTS[self.kind]
         self._lives = 0
         self._generation = -1
         self._written_end = 0
         self._shard: Shard[GroupMachine] | None = None
 
     def cases(self) -> Sequence[Case]:
-        """Return every blow at every step."""
+        """Return every fault at every step."""
         steps = CLASSIC_STEPS if self.kind == "classic" else CONSUMER_STEPS
-        return [(blow, step) for blow in self._blows for step in steps]
+        return [(fault, step) for fault in self._faults for step in steps]
 
     def begin_work(self) -> None:
         """Start the member that has everything."""
@@ -159,11 +159,11 @@ class RebalanceSteps(Stepped):
             await Reader(name, ports, self.watch, f"{name}-{self._lives}").run(self, kind)
 
         main: Main = run
-        self.world.host(name).start(main)
+        self.simulation.host(name).start(main)
 
-    def victim(self, blow: str) -> str:
+    def victim(self, fault: str) -> str:
         """Return who dies: who joins, or who has to let go."""
-        return OWNER if blow == "owner" else JOINER
+        return OWNER if fault == "owner" else JOINER
 
     async def prepare(self, case: Case) -> None:
         """Have one member with all partitions; before that, a classic group, now and then."""
@@ -184,8 +184,8 @@ class RebalanceSteps(Stepped):
         await self.until(lambda: self._has(OWNER) == ALL, "as a classic group")
         await self._drain([OWNER])
         self.conversions += 1
-        self.world.host("committer").start(self._commit)
-        await self.until(lambda: not self.world.host("committer").is_up, "with its offset")
+        self.simulation.host("committer").start(self._commit)
+        await self.until(lambda: not self.simulation.host("committer").is_up, "with its offset")
         self.workers = [OWNER]
         self._start(OWNER, self.kind)
 
@@ -200,7 +200,7 @@ class RebalanceSteps(Stepped):
 
     async def _drain(self, names: Sequence[str]) -> None:
         self.workers = [name for name in self.workers if name not in names]
-        hosts = [self.world.host(name) for name in names]
+        hosts = [self.simulation.host(name) for name in names]
         await self.until(lambda: not any(host.is_up for host in hosts), "in leaving")
 
     def launch(self, case: Case) -> None:
@@ -209,7 +209,7 @@ class RebalanceSteps(Stepped):
         self.workers = [OWNER, JOINER]
         self._start(JOINER, self.kind)
 
-    def on_struck(self, case: Case) -> None:
+    def on_fault(self, case: Case) -> None:
         """Forget what a member had that dies: only its next life counts."""
         if case[0] in ("worker", "owner", "gone"):
             self.members.pop(self.victim(case[0]), None)

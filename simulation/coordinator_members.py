@@ -76,13 +76,13 @@ _OUT: Final = frozenset(
 class Member(Protocol):
     """One member of the group. ``epoch`` is its generation; none above 0 while it has none.
 
-    ``reign`` rises whenever all that it owned was given up, or taken: what it knew of those
-    partitions is worth nothing any more, even if it has them again.
+    ``ownership_epoch`` rises whenever the member gave up or lost all of its partitions: what it
+    knew of them is stale, even if it owns them again.
     """
 
     member_id: str
     epoch: int
-    reign: int
+    ownership_epoch: int
     owned: frozenset[int]
 
     async def settle(self) -> bool:
@@ -106,7 +106,7 @@ class ClassicMember:
         self.member_id = ""
         self.joined = NOBODY  # the generation that it has joined last
         self.epoch = NOBODY
-        self.reign = 0
+        self.ownership_epoch = 0
         self.owned: frozenset[int] = frozenset()
 
     async def settle(self) -> bool:
@@ -114,7 +114,7 @@ class ClassicMember:
         if self.epoch != NOBODY:
             await self.beat()
         if self.epoch == NOBODY:
-            self.reign += 1
+            self.ownership_epoch += 1
             self.owned = frozenset()
             await self._join()
         return self.epoch != NOBODY
@@ -223,7 +223,7 @@ class ConsumerMember:
         self._heard_at = 0.0  # when the last one that was answered was sent
         self.member_id = member_id
         self.epoch = 0
-        self.reign = 0
+        self.ownership_epoch = 0
         self.owned: frozenset[int] = frozenset()
 
     async def settle(self) -> bool:
@@ -302,7 +302,7 @@ class ConsumerMember:
             for index in sorted(self.owned):
                 self._client.watch.lets_go(self.member_id, index)
             self.epoch, self.owned, self._wanted = 0, frozenset(), None
-            self.reign += 1
+            self.ownership_epoch += 1
             if error is ErrorCode.UNKNOWN_MEMBER_ID and self._client.ports.random.fraction() < 0.5:
                 self._names += 1
                 self.member_id = f"{self._prefix}-{self._names}"
@@ -313,7 +313,7 @@ class ConsumerMember:
         for index in sorted(self.owned):
             self._client.watch.lets_go(self.member_id, index)
         self.owned, self.epoch, self._wanted = frozenset(), 0, None
-        self.reign += 1
+        self.ownership_epoch += 1
         await self._client.ask_coordinator(FOR_GROUP, GROUP, request)
 
     def _farewell(self) -> Message:

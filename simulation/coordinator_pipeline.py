@@ -24,14 +24,14 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.schema import Message
-from simulation.cluster import ClusterTorment
+from simulation.cluster import ClusterScenario
 from simulation.coordinator_client import CoordinatorClient
 from simulation.coordinator_transactor import TRIES_MAX, Fenced, MustAbort, Transactor
 from simulation.coordinator_watch import OUT, CoordinatorWatch, Work
 from simulation.coordinator_worker import Auditor
-from simulation.coordinators import AUDITOR, NODES, CoordinatorTorment
+from simulation.coordinators import AUDITOR, NODES, CoordinatorScenario
 from simulation.ledger import InvariantBroken
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 PRODUCERS: Final = ("hal", "ida")
 BATCHES_MAX: Final = 5
@@ -43,9 +43,9 @@ TRANSACTION_TIMEOUT_MS: Final = 600_000
 _OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def pipelined(world: World) -> None:
+async def pipelined(simulation: Simulation) -> None:
     """Pipelined transactional producers: arrival order, exactly once, and nobody is fenced."""
-    await PipelinedScenario(world).run()
+    await PipelinedScenario(simulation).run()
 
 
 @dataclass(slots=True)
@@ -198,17 +198,17 @@ def _is_unsure(result: ErrorCode | None) -> bool:
     return result not in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, _OUT_OF_ORDER)
 
 
-class PipelinedScenario(CoordinatorTorment):
+class PipelinedScenario(CoordinatorScenario):
     """The nodes, the producers, and the faults."""
 
     async def _begin(self) -> None:
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
-        self.world.host("operator").start(self._operate)
+        self.simulation.host("operator").start(self._operate)
         for name in PRODUCERS:
-            self.world.host(name).start(self._producer(name))
-        self.world.host(AUDITOR).start(self._audit)
+            self.simulation.host(name).start(self._producer(name))
+        self.simulation.host(AUDITOR).start(self._audit)
         await self._wait(self._is_whole, "at the beginning")
         await self._wait(lambda: self.watch.committed > 0, "at the beginning")
 
@@ -224,8 +224,8 @@ class PipelinedScenario(CoordinatorTorment):
     def _is_whole(self) -> bool:
         return self._has_whole((OUT, TRANSACTION_STATE))
 
-    async def _strike(self) -> None:
-        await ClusterTorment._strike(self)
+    async def _inject(self) -> None:
+        await ClusterScenario._inject(self)
 
     def _wake_workers(self) -> None:
         """There are none."""
@@ -247,4 +247,4 @@ class PipelinedScenario(CoordinatorTorment):
         self.watch.audit_works()
 
     def _is_any_up(self, names: tuple[str, ...]) -> bool:
-        return any(self.world.host(name).is_up for name in names)
+        return any(self.simulation.host(name).is_up for name in names)

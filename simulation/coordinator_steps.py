@@ -1,10 +1,10 @@
-"""Worlds in which a hand strikes exactly between two steps, at every step in turn.
+"""Simulations in which a hand faults exactly between two steps, at every step in turn.
 
 The scenario ``coordinators`` breaks things by chance, and of the moments between two steps it hits
 few. Here work is done in steps that are known by name, and after every callback of anybody a probe
-looks how far it has come. At the step that is aimed at somebody is struck at once; then all is
-repaired, the work goes on, and the next step is aimed at. A world ends when every blow has fallen
-at every step, each of them counted.
+looks how far it has come. At the step that is aimed at somebody is faulted at once; then all is
+repaired, the work goes on, and the next step is aimed at. The run ends when every
+fault was injected at every step, and counts each of them.
 
     worker        whoever asks dies, and comes back as soon as it is dead
     gone          it dies, and comes back only when the coordinator has seen to what it left
@@ -34,14 +34,14 @@ from ottla.protocol.messages.alter_partition_reassignments import (
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.replication.partition import Partition
-from simulation.cluster import PARTITIONS, ClusterTorment
+from simulation.cluster import PARTITIONS, ClusterScenario
 from simulation.cluster_client import ClusterClient
 from simulation.cluster_node import Machine, Shape
 from simulation.cluster_operator import PREFERRED
 from simulation.coordinator_watch import CoordinatorWatch
 from simulation.ledger import InvariantBroken
 from simulation.platter import Keep
-from simulation.world import Ports, World
+from simulation.simulation import Ports, Simulation
 
 NODES: Final = 3
 STEP_S: Final = 0.05
@@ -67,14 +67,14 @@ broker.session.timeout.ms=400
 """
 
 Case = tuple[str, str]
-"""A blow, and the step at which it falls."""
+"""A fault, and the step at which it falls."""
 
 
-class Stepped(ClusterTorment):
-    """A cluster, and what is struck in it. A subclass says what work there is, and its steps.
+class SteppedScenario(ClusterScenario):
+    """A cluster, and what is faulted in it. A subclass says what work there is, and its steps.
 
-    ``topic`` is the internal one whose leader is the coordinator that blows are meant for;
-    ``hits`` counts how often each blow has fallen at each step.
+    ``topic`` is the internal one whose leader is the coordinator that faults are meant for;
+    ``hits`` counts how often each fault has fallen at each step.
     """
 
     watch: CoordinatorWatch
@@ -82,22 +82,22 @@ class Stepped(ClusterTorment):
     topics: Sequence[str]
     workers: Sequence[str]
 
-    def __init__(self, world: World, more: str = "") -> None:
+    def __init__(self, simulation: Simulation, more: str = "") -> None:
         shape = Shape(NODES, NODES, NODES, 2, is_durable=False, more=SETTINGS + more)
-        super().__init__(world, shape, CoordinatorWatch(PARTITIONS))
+        super().__init__(simulation, shape, CoordinatorWatch(PARTITIONS))
         self.hits: dict[Case, int] = {}
         self.number = 0  # of the case
-        self.is_steady = False  # nobody was struck since all were well
-        self.struck: tuple[Machine, ...] = ()
+        self.is_steady = False  # nobody was faulted since all were well
+        self.faulted: tuple[Machine, ...] = ()
         self._aim: Case | None = None
-        self._place = ("", 0)  # the partition whose leader is struck
+        self._place = ("", 0)  # the partition whose leader is faulted
         self._leader_before = NOBODY
         self._must_move = asyncio.Event()
 
     # -- what a subclass says --------------------------------------------------
 
     def cases(self) -> Sequence[Case]:
-        """Return every blow at every step."""
+        """Return every fault at every step."""
         raise NotImplementedError
 
     def has_come_to(self, step: str) -> bool:
@@ -114,8 +114,8 @@ class Stepped(ClusterTorment):
     def launch(self, case: Case) -> None:
         """Set going what a case is about; it is aimed at."""
 
-    def on_struck(self, case: Case) -> None:
-        """A blow is about to fall: note what must come of it."""
+    def on_fault(self, case: Case) -> None:
+        """A fault is about to fall: note what must come of it."""
 
     async def settle(self, case: Case) -> None:
         """See that work goes on, after everything was repaired. Raises InvariantBroken."""
@@ -131,20 +131,20 @@ class Stepped(ClusterTorment):
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
-        self.world.host("operator").start(self._operate)
+        self.simulation.host("operator").start(self._operate)
         await self.until(self._has_all_unfenced, "at the beginning")
         self.begin_work()
         await self.until(self._is_whole, "with its topics")
-        self.world.loop.on_step = self._probe
+        self.simulation.loop.on_step = self._probe
         for case in self.cases():
             self.number += 1
             await self.play(case)
-        self.world.loop.on_step = None
+        self.simulation.loop.on_step = None
         self.watch.is_calm = self.watch.is_over = True
         await self.finish()
 
     async def play(self, case: Case) -> None:
-        """Aim, wait for the blow, repair, and see that work goes on."""
+        """Aim, wait for the fault, repair, and see that work goes on."""
         await self.prepare(case)
         self._aim, self.is_steady = case, True
         self.launch(case)
@@ -162,38 +162,38 @@ class Stepped(ClusterTorment):
             return
         self._aim, self.is_steady = None, False
         self.hits[case] = self.hits.get(case, 0) + 1
-        self.world.journal.note("*", "strike", f"{case[0]} at {case[1]}")
-        self.on_struck(case)
-        self._strike_with(case[0])
+        self.simulation.journal.note("*", "fault", f"{case[0]} at {case[1]}")
+        self.on_fault(case)
+        self._inject_fault(case[0])
 
-    # -- blows -----------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------
 
-    def _strike_with(self, blow: str) -> None:
-        self.struck = ()
-        self._place = self.other_place() if blow.startswith("leader") else (self.topic, 0)
+    def _inject_fault(self, fault: str) -> None:
+        self.faulted = ()
+        self._place = self.other_place() if fault.startswith("leader") else (self.topic, 0)
         self._leader_before = self.leader_of(*self._place)
-        if blow in _OF_WORKERS:
-            self.world.host(self.victim(blow)).kill()
-        elif blow == "usurped":
+        if fault in _OF_WORKERS:
+            self.simulation.host(self.victim(fault)).kill()
+        elif fault == "usurped":
             self.usurp()
-        elif blow.endswith("moved"):
-            if blow == "leader moved":
+        elif fault.endswith("moved"):
+            if fault == "leader moved":
                 self._slow_news()
-            self.world.host("operator").call_inside(self._must_move.set)
+            self.simulation.host("operator").call_inside(self._must_move.set)
         else:
-            self._strike_machine(blow)
+            self._fail_machine(fault)
 
     def _slow_news(self) -> None:
         """Let somebody hear of a change later than others."""
         names = (self._active().name, self._led_by(self.late_hearer()).name)
         if names[0] != names[1]:
-            self.world.network.link(*names).delay_s = NEWS_DELAY_S
+            self.simulation.network.link(*names).delay_s = NEWS_DELAY_S
 
     def late_hearer(self) -> int:
         """Return who hears late that another leads: the coordinator, which asks the old leader."""
         return self.leader_of(self.topic)
 
-    def victim(self, blow: str) -> str:
+    def victim(self, fault: str) -> str:
         """Return the host of the worker that dies."""
         return self.workers[0]
 
@@ -205,14 +205,14 @@ class Stepped(ClusterTorment):
         """Return a partition that the work needs beside the coordinator's, best led elsewhere."""
         raise NotImplementedError
 
-    def _strike_machine(self, blow: str) -> None:
-        machine = self._active() if blow == "controller" else self._led_by(self._leader_before)
-        self.struck = (machine,)
-        if blow == "deposed":
+    def _fail_machine(self, fault: str) -> None:
+        machine = self._active() if fault == "controller" else self._led_by(self._leader_before)
+        self.faulted = (machine,)
+        if fault == "deposed":
             for other in self.machines:
                 if other is not machine:
-                    self.world.network.cut(machine.name, other.name)
-        elif blow in ("coordinator", "leader"):
+                    self.simulation.network.cut(machine.name, other.name)
+        elif fault in ("coordinator", "leader"):
             self.host(machine).crash(Keep.NOTHING)
         else:
             self.host(machine).kill()
@@ -228,21 +228,21 @@ class Stepped(ClusterTorment):
             raise InvariantBroken("no controller is active")
         return active[0]
 
-    async def _repair(self, blow: str) -> None:
-        """Wait until others have noticed, then bring back who was struck."""
-        if blow == "usurped":
+    async def _repair(self, fault: str) -> None:
+        """Wait until others have noticed, then bring back who was faulted."""
+        if fault == "usurped":
             return
-        if blow in _OF_WORKERS:
-            if blow == "gone":
+        if fault in _OF_WORKERS:
+            if fault == "gone":
                 await self.until(self.is_seen_to, "of what was left")
-            self.world.host(self.victim(blow)).restart()
+            self.simulation.host(self.victim(fault)).restart()
             return
-        if blow == "controller":
+        if fault == "controller":
             await self.until(self._is_another_active, "of controllers")
         else:
             await self.until(self._is_led_anew, "of elections")
         self._heal_links()
-        for machine in self.struck:
+        for machine in self.faulted:
             if not self.host(machine).is_up:
                 self._restart(machine)
         await self.until(self._is_whole, "after repair")
@@ -255,7 +255,7 @@ class Stepped(ClusterTorment):
         return any(
             each.node is not None and each.node.is_active_controller
             for each in self._up()
-            if each not in self.struck
+            if each not in self.faulted
         )
 
     def _is_led_anew(self) -> bool:
@@ -286,7 +286,7 @@ class Stepped(ClusterTorment):
         return max(found, key=lambda shard: shard.epoch, default=None)
 
     def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - of any coordinator
-        """Return the runtime of the coordinator that blows are meant for."""
+        """Return the runtime of the coordinator that faults are meant for."""
         raise NotImplementedError
 
     def _is_whole(self) -> bool:
@@ -308,7 +308,7 @@ class Stepped(ClusterTorment):
     # -- the operator ----------------------------------------------------------
 
     async def _operate(self, ports: Ports) -> None:
-        """Make the topics; then move leadership whenever a blow says so."""
+        """Make the topics; then move leadership whenever a fault says so."""
         client = ClusterClient("operator", ports, self.watch, NODES)
         self._must_move = asyncio.Event()
         mine = [name for name in self.topics if not name.startswith("__")]

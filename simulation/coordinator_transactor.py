@@ -88,7 +88,7 @@ class MustAbort(Exception):
 
 @dataclass(slots=True)
 class Transactor:
-    """One producer. ``between`` is called before every step: others may strike there."""
+    """One producer. ``between`` is called before every step: faults may be injected there."""
 
     client: CoordinatorClient
     name: str

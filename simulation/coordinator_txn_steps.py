@@ -1,7 +1,7 @@
-"""The scenario ``transaction-steps``: a blow between every two steps of a transaction.
+"""The scenario ``transaction-steps``: a fault between every two steps of a transaction.
 
 One producer does numbered work, two records a transaction, one into each of two partitions, with
-the offset of what it has done; another one writes beside it all the time. What each blow leaves is
+the offset of what it has done; another one writes beside it all the time. What each fault leaves is
 judged by who sees everything: once an end is decided and that is committed it stands; before it was
 asked for nothing of it is ever seen. And nothing happens too early: no marker is written before its
 decision is committed, and no transaction is complete before all its markers are replicated.
@@ -30,12 +30,12 @@ from simulation.cluster_node import Machine
 from simulation.cluster_watch import TOPIC
 from simulation.coordinator_client import AGAIN, FOR_GROUP, CoordinatorClient
 from simulation.coordinator_state import check_shards
-from simulation.coordinator_steps import NODES, Case, Stepped
+from simulation.coordinator_steps import NODES, Case, SteppedScenario
 from simulation.coordinator_transactor import Fenced, MustAbort, Transactor
 from simulation.coordinator_watch import GROUP, OUT, CoordinatorWatch, Txn, Work
 from simulation.coordinator_worker import Auditor
 from simulation.ledger import InvariantBroken
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 WORKER: Final = "fay"
 USURPER: Final = "gus"
@@ -48,7 +48,7 @@ BYSTANDER_WAIT_S: Final = 1.0
 BYSTANDER_AHEAD_S: Final = 0.002
 # What a transaction of the producer writes to.
 PLACES: Final = ((OUT, 0), (OUT, 1), (CONSUMER_OFFSETS, 0))
-# Shorter than a blow takes to heal would let the coordinator end what its producer still wants.
+# Shorter than a fault takes to heal would let the coordinator end what its producer still wants.
 TIMEOUT_MS: Final = 4000
 # For who comes back only when its transaction was ended by its coordinator.
 TIMEOUT_GONE_MS: Final = 600
@@ -77,7 +77,7 @@ _OWN: Final = frozenset(
     {"begun", "records acknowledged", "offsets acknowledged", "end asked", "end told"}
 )
 _MARKER_STEPS: Final = STEPS[STEPS.index("end asked") :]
-BLOWS: Final = {
+FAULTS: Final = {
     "worker": STEPS,
     "gone": STEPS[: STEPS.index("end told")],
     "usurped": STEPS,
@@ -89,12 +89,12 @@ BLOWS: Final = {
     "leader moved": _MARKER_STEPS,
     "controller": STEPS[::3],
 }
-"""At which steps each blow falls."""
+"""At which steps each fault falls."""
 
 
-async def transaction_steps(world: World) -> None:
+async def transaction_steps(simulation: Simulation) -> None:
     """A transaction is whole or not at all, whoever dies between any two of its steps."""
-    await TransactionSteps(world).run()
+    await TransactionStepsScenario(simulation).run()
 
 
 class Progress:
@@ -258,19 +258,21 @@ class Bystander(CoordinatorClient):
                 await transactor.begin_anew()
 
 
-class TransactionSteps(Stepped):
+class TransactionStepsScenario(SteppedScenario):
     """Strikes at each step. By seed transactions are of version 2 or 0."""
 
     topic = TRANSACTION_STATE
     topics = (TOPIC, OUT, CONSUMER_OFFSETS, TRANSACTION_STATE)
 
-    def __init__(self, world: World, blows: Iterable[str] = BLOWS, every: int = 1) -> None:
-        super().__init__(world)
-        self.version = 2 if world.seed % 2 == 0 else 0
+    def __init__(
+        self, simulation: Simulation, faults: Iterable[str] = FAULTS, every: int = 1
+    ) -> None:
+        super().__init__(simulation)
+        self.version = 2 if simulation.seed % 2 == 0 else 0
         self.progress = Progress()
         self.workers = [WORKER]
-        self._blows = blows
-        self._every = every  # of how many steps one is struck
+        self._faults = faults
+        self._every = every  # of how many steps one is faulted
         self._timeout_ms = TIMEOUT_MS
         self._trails: dict[tuple[str, int], Trail] = {}
         self._measured: Txn | None = None
@@ -278,14 +280,14 @@ class TransactionSteps(Stepped):
         self._shard: Shard[TransactionMachine] | None = None
 
     def cases(self) -> Sequence[Case]:
-        """Return every blow at every step."""
-        return [(blow, step) for blow in self._blows for step in BLOWS[blow][:: self._every]]
+        """Return every fault at every step."""
+        return [(fault, step) for fault in self._faults for step in FAULTS[fault][:: self._every]]
 
     def begin_work(self) -> None:
         """Start the producers, and who reads what they have committed."""
-        self.world.host(WORKER).start(self._producer(WORKER))
-        self.world.host(BYSTANDER).start(self._stand_by)
-        self.world.host(AUDITOR).start(self._audit)
+        self.simulation.host(WORKER).start(self._producer(WORKER))
+        self.simulation.host(BYSTANDER).start(self._stand_by)
+        self.simulation.host(AUDITOR).start(self._audit)
 
     def _producer(self, host: str) -> Main:
         async def produce(ports: Ports) -> None:
@@ -305,7 +307,7 @@ class TransactionSteps(Stepped):
         """Start the same producer elsewhere; the one before goes on until it is told."""
         (before,) = self.workers
         self.workers = [USURPER if before == WORKER else WORKER]
-        host = self.world.host(self.workers[0])
+        host = self.simulation.host(self.workers[0])
         if host.is_up:
             host.kill()
         host.start(self._producer(self.workers[0]))
@@ -320,8 +322,8 @@ class TransactionSteps(Stepped):
         wanted = TIMEOUT_GONE_MS if case[0] == "gone" else TIMEOUT_MS
         if self._timeout_ms != wanted:
             self._timeout_ms = wanted
-            self.world.host(self.workers[0]).kill()
-            self.world.host(self.workers[0]).restart()
+            self.simulation.host(self.workers[0]).kill()
+            self.simulation.host(self.workers[0]).restart()
         done = len(self.watch.txns)
         await self.until(lambda: len(self.watch.txns) > done, f"before {case}", 0.005)
 
@@ -425,7 +427,7 @@ class TransactionSteps(Stepped):
 
     # -- what must come of it --------------------------------------------------
 
-    def on_struck(self, case: Case) -> None:
+    def on_fault(self, case: Case) -> None:
         """Note how the transaction has to end, if that is certain."""
         txn = self.progress.txn
         assert txn is not None
@@ -445,7 +447,9 @@ class TransactionSteps(Stepped):
 
     async def settle(self, case: Case) -> None:
         """Wait until the next work is committed, and who was replaced knows it."""
-        spare = [self.world.host(name) for name in (WORKER, USURPER) if name not in self.workers]
+        spare = [
+            self.simulation.host(name) for name in (WORKER, USURPER) if name not in self.workers
+        ]
         await self.until(lambda: not any(host.is_up for host in spare), f"of others in {case}")
         done = self.watch.committed
         await self.until(lambda: self.watch.committed > done, f"after {case}", 0.02)
@@ -464,7 +468,7 @@ class TransactionSteps(Stepped):
     async def finish(self) -> None:
         """See that all work is done once, that no transaction is open, and what is seen of each."""
         self.watch.is_drained = True
-        hosts = [self.world.host(name) for name in (WORKER, USURPER, BYSTANDER, AUDITOR)]
+        hosts = [self.simulation.host(name) for name in (WORKER, USURPER, BYSTANDER, AUDITOR)]
         await self.until(lambda: not any(host.is_up for host in hosts), "in ending")
         self._look_at_shards()
         await self.until(lambda: self._shown() is not None, "with open transactions")

@@ -68,7 +68,7 @@ class Hold(NamedTuple):
 
 
 class CoordinatorWatch(ClusterWatch):
-    """The history of one world."""
+    """The history of one simulation."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(partitions)

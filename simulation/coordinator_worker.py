@@ -41,7 +41,7 @@ from simulation.coordinator_members import (
 from simulation.coordinator_transactor import Fenced, MustAbort, Transactor
 from simulation.coordinator_watch import GROUP, CoordinatorWatch, Txn, Work, decode_work
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 READ_COMMITTED: Final = 1
 RECORDS_MAX: Final = 4
@@ -159,12 +159,12 @@ class Worker(CommittedReader):
         self._member = make_member(self, kind, f"{self.name}-{self._life}")
         self._transactor.version = version
         await self._transactor.begin_anew()
-        reign = self._member.reign
+        ownership_epoch = self._member.ownership_epoch
         while not self.watch.is_drained:
             await self.rest()
             is_member = await self._member.settle()
-            if reign != self._member.reign:
-                reign, self._positions = self._member.reign, {}
+            if ownership_epoch != self._member.ownership_epoch:
+                ownership_epoch, self._positions = self._member.ownership_epoch, {}
             if not is_member:
                 continue
             owned = self._member.owned

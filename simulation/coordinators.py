@@ -1,10 +1,10 @@
 """The scenario ``coordinators``: groups and transactions in whole clusters that break.
 
-As `cluster.py`, whose blows and repairs these are, with other clients. A producer writes into a
+As `cluster.py`, whose faults and repairs these are, with other clients. A producer writes into a
 topic; workers of one group read it and write what they make of it into another, exactly once
 (`coordinator_worker.py`); somebody reads that as committed all the time. By seed the group is
 classic, a consumer group or a streams group, and transactions are of version 0 or 2. Leaders of
-the coordinators' topics are struck more often than others, leadership is moved about, and workers
+the coordinators' topics are faulted more often than others, leadership is moved about, and workers
 die, too.
 
 In the end everything heals and all nodes die at once; then, while no worker is there to keep its
@@ -26,7 +26,7 @@ from ottla.protocol.messages.alter_partition_reassignments import (
 )
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from simulation.cluster import PARTITIONS, STEP_S, ClusterTorment
+from simulation.cluster import PARTITIONS, STEP_S, ClusterScenario
 from simulation.cluster_client import ClusterClient, ClusterProducer
 from simulation.cluster_node import Machine, Shape
 from simulation.cluster_operator import PREFERRED
@@ -35,7 +35,7 @@ from simulation.coordinator_members import SESSION_MS
 from simulation.coordinator_state import check_shards
 from simulation.coordinator_watch import OUT, CoordinatorWatch
 from simulation.coordinator_worker import Auditor, Worker
-from simulation.world import Host, Main, Ports, World
+from simulation.simulation import Host, Main, Ports, Simulation
 
 NODES: Final = 3
 WORKERS: Final = ("fay", "gus")
@@ -75,29 +75,29 @@ group.streams.initial.rebalance.delay.ms=100
 """
 
 
-async def coordinators(world: World) -> None:
+async def coordinators(simulation: Simulation) -> None:
     """Groups and transactions: exactly once, one owner, whatever breaks."""
-    await CoordinatorTorment(world).run()
+    await CoordinatorScenario(simulation).run()
 
 
-class CoordinatorTorment(ClusterTorment):
+class CoordinatorScenario(ClusterScenario):
     """The machines, the workers, and the hand that breaks things."""
 
     watch: CoordinatorWatch
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         shape = Shape(
             nodes=NODES,
-            # In every fourth world the metadata quorum fails over, too.
-            voters=NODES if world.seed % 4 == 1 else 1,
+            # In every fourth simulation the metadata quorum fails over, too.
+            voters=NODES if simulation.seed % 4 == 1 else 1,
             replicas=NODES,
             min_insync=2,
-            is_durable=world.seed % 2 == 0,
+            is_durable=simulation.seed % 2 == 0,
             more=SETTINGS,
         )
-        super().__init__(world, shape, CoordinatorWatch(PARTITIONS))
-        self.kind = KINDS[world.seed // 2 % len(KINDS)]
-        self.version = 0 if world.seed % 3 == 0 else 2
+        super().__init__(simulation, shape, CoordinatorWatch(PARTITIONS))
+        self.kind = KINDS[simulation.seed // 2 % len(KINDS)]
+        self.version = 0 if simulation.seed % 3 == 0 else 2
         self._lives = dict.fromkeys(WORKERS, 0)
         self._looks = 0
 
@@ -107,11 +107,11 @@ class CoordinatorTorment(ClusterTorment):
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
-        self.world.host("operator").start(self._operate)
+        self.simulation.host("operator").start(self._operate)
         self._start_client(PRODUCER, ClusterProducer)
         for name in WORKERS:
-            self.world.host(name).start(self._worker(name))
-        self.world.host(AUDITOR).start(self._audit)
+            self.simulation.host(name).start(self._worker(name))
+        self.simulation.host(AUDITOR).start(self._audit)
         await self._wait(self._is_whole, "at the beginning")
         await self._wait(lambda: self.watch.committed > 0, "at the beginning")
 
@@ -148,11 +148,11 @@ class CoordinatorTorment(ClusterTorment):
             return
         check_shards(machine.name, node.coordination, node.partitions, self.watch)
 
-    # -- strikes ---------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------
 
     def _victim(self) -> Machine:
         """Return a machine, mostly one that coordinates; the controller dies seldom."""
-        random = self.world.random
+        random = self.simulation.random
         topic = self._image().topics.named(TOPICS[random.below(len(TOPICS))])
         if topic is not None and random.chance(0.8):
             indexes = sorted(topic.partitions)
@@ -161,26 +161,26 @@ class CoordinatorTorment(ClusterTorment):
                 return self.machines[leader - 1]
         return self.machines[random.below(len(self.machines))]
 
-    async def _strike(self) -> None:
-        random = self.world.random
+    async def _inject(self) -> None:
+        random = self.simulation.random
         if random.chance(0.6):
-            self._strike_worker(self.world.host(WORKERS[random.below(len(WORKERS))]))
+            self._fail_worker(self.simulation.host(WORKERS[random.below(len(WORKERS))]))
         if random.chance(0.75):
-            await super()._strike()
+            await super()._inject()
 
-    def _strike_worker(self, host: Host) -> None:
+    def _fail_worker(self, host: Host) -> None:
         """Let a worker die now or at some step to come, or cut it off; or wake one up."""
-        random = self.world.random
+        random = self.simulation.random
         if not host.is_up or random.chance(0.6):
-            self.world.journal.note(host.name, "strike", "worker")
+            self.simulation.journal.note(host.name, "fault", "worker")
             if host.is_up:
                 host.kill()
             # Steps of a transaction or of a rebalance, as it comes.
             host.restart(crash_at_step=random.below(900) if random.chance(0.6) else 0)
             return
-        self.world.journal.note(host.name, "strike", "cut worker")
+        self.simulation.journal.note(host.name, "fault", "cut worker")
         for machine in self.machines:
-            self.world.network.cut(host.name, machine.name, one_way=random.chance(0.3))
+            self.simulation.network.cut(host.name, machine.name, one_way=random.chance(0.3))
 
     def _mend(self) -> None:
         super()._mend()
@@ -192,7 +192,7 @@ class CoordinatorTorment(ClusterTorment):
 
     def _wake_workers(self) -> None:
         for name in WORKERS:
-            host = self.world.host(name)
+            host = self.simulation.host(name)
             host.spare()
             if not host.is_up:
                 host.restart()
@@ -209,11 +209,11 @@ class CoordinatorTorment(ClusterTorment):
         await self._wait(self._is_whole, "after all died")
         await self._jump_clocks()
         self.watch.is_over = True
-        await self._wait(lambda: not self.world.host(PRODUCER).is_up, "with the last records")
+        await self._wait(lambda: not self.simulation.host(PRODUCER).is_up, "with the last records")
         await self._wait(self._is_done, "with the last work")
         self.watch.is_drained = True
         await self._wait(
-            lambda: not any(self.world.host(name).is_up for name in (*WORKERS, AUDITOR)),
+            lambda: not any(self.simulation.host(name).is_up for name in (*WORKERS, AUDITOR)),
             "in ending",
         )
         await self._wait(self._is_settled, "with open transactions")
@@ -223,12 +223,12 @@ class CoordinatorTorment(ClusterTorment):
 
     async def _jump_clocks(self) -> None:
         """Set the clocks of all nodes eight days ahead, or back, while the group is empty."""
-        ahead = CLOCK_JUMP_MS if self.world.seed % 3 else -CLOCK_JUMP_MS
+        ahead = CLOCK_JUMP_MS if self.simulation.seed % 3 else -CLOCK_JUMP_MS
         for name in WORKERS:
-            if self.world.host(name).is_up:
-                self.world.host(name).kill()
+            if self.simulation.host(name).is_up:
+                self.simulation.host(name).kill()
         for jump in (ahead, -ahead):
-            self.world.journal.note("*", "strike", f"clocks jump {jump}")
+            self.simulation.journal.note("*", "fault", f"clocks jump {jump}")
             for machine in self.machines:
                 self.host(machine).clock.jump(jump)
             await self._pass(JUMPED_S)

@@ -66,7 +66,7 @@ class _Fault:
     times: int
     error: int
 
-    def strikes(self, kind: Operation, path: str) -> bool:
+    def applies(self, kind: Operation, path: str) -> bool:
         if kind != self.kind or self.path_contains not in path or self.times == 0:
             return False
         if self.skip > 0:
@@ -207,7 +207,7 @@ class SimDisk:
                     self._on_crash()
                     raise SimCrash(f"{kind} {path} (operation {self.operations})")
         for fault in self._faults:
-            if fault.strikes(kind, path):
+            if fault.applies(kind, path):
                 raise OSError(fault.error, os.strerror(fault.error), path)
 
     def _check_power(self, path: str) -> None:

@@ -9,7 +9,7 @@ LINES_KEPT = 400
 
 
 class Journal:
-    """Every effect of a world as one line: time, host, kind, detail."""
+    """Every effect of a simulation as one line: time, host, kind, detail."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self.count = 0

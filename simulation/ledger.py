@@ -14,7 +14,7 @@ class InvariantBroken(AssertionError):
 
 
 class Ledger:
-    """Watches one store from outside its world; it survives every crash."""
+    """Watches one store from outside its simulation; it survives every crash."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""The partition log of `storage` as the store that the simulator torments.
+"""The partition log of `storage` as a store under simulated faults.
 
 One record per batch, so a value's place is its offset. The recovery point is kept in a
 checkpoint beside the log, as a log directory does, so that recovery believes what it may.
@@ -14,11 +14,11 @@ from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.recovery import Remembered
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 DIRECTORY = "/data"
 CHECKPOINT = f"{DIRECTORY}/recovery-point-offset-checkpoint"
-PARTITION = TopicPartition("tormented", 0)
+PARTITION = TopicPartition("events", 0)
 # Small, so that seconds of work roll segments, fill indexes and cut epochs.
 CONFIG = LogConfig(segment_bytes=4096, segment_index_bytes=96, index_interval_bytes=200)
 # Commits between two checkpoints; a broker goes by time.

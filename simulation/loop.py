@@ -81,11 +81,11 @@ class Deadlock(Exception):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The event loop of a whole simulated world.
+    """The event loop of a whole simulated simulation.
 
     What callbacks raise and nobody handles goes to ``on_error``, which fails the run,
     where asyncio would only log; by default it is collected in ``errors``. ``on_step`` is called
-    after every callback, between any two of anybody: a director that waits for a moment strikes
+    after every callback, between any two of anybody: a director that waits for a moment faults
     there.
     """
 
@@ -107,7 +107,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- scheduling ------------------------------------------------------------
 
     def time(self) -> float:
-        """Return the simulated time in seconds since the world began."""
+        """Return the simulated time in seconds since the simulation began."""
         return self._now
 
     def call_soon(
@@ -225,7 +225,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def run_in_executor(self, executor: object, func: object, *args: object) -> asyncio.Future[Any]:
         """Refuse: a thread would escape the simulation."""
-        raise RuntimeError("no threads in a simulated world")
+        raise RuntimeError("no threads in a simulated simulation")
 
     # -- running ---------------------------------------------------------------
 

@@ -20,10 +20,10 @@ from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.storage.files import Kind, file_name
 from simulation.ledger import InvariantBroken
 from simulation.platter import Keep
-from simulation.quorum import STEP_S, QuorumTorment, make_machines
+from simulation.quorum import STEP_S, QuorumScenario, make_machines
 from simulation.quorum_node import LOG_DIR, Machine, run_replica
 from simulation.quorum_watch import QuorumWatch
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 VOTERS: Final = 3
 METADATA_DIR: Final = f"{LOG_DIR}/{DIRECTORY_NAME}"
@@ -32,16 +32,16 @@ BEHIND: Final = 8
 WAIT_S: Final = 15.0
 
 
-async def metadata_damage(world: World) -> None:
+async def metadata_damage(simulation: Simulation) -> None:
     """A damaged metadata log is refused, and a voter that rejoins loses nothing."""
-    await MetadataDamage(world).play()
+    await MetadataDamageScenario(simulation).play()
 
 
-class MetadataDamage(QuorumTorment):
+class MetadataDamageScenario(QuorumScenario):
     """The three voters, and the operator who has one rejoin."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, QuorumWatch(), make_machines(world, VOTERS))
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation, QuorumWatch(), make_machines(simulation, VOTERS))
         self.refusals = 0
         self._repairs: dict[str, Repair] = {}
 
@@ -67,7 +67,7 @@ class MetadataDamage(QuorumTorment):
         await self._until(lambda: self.watch.end > behind + BEHIND, "with one voter cut off")
         await self._damage(victim)
         self.host(leader).kill()
-        self.world.network.heal()
+        self.simulation.network.heal()
         self._repairs[victim.name] = Repair(is_rejoining=True)
         self._run_again(victim)
         await asyncio.sleep(3)
@@ -87,7 +87,7 @@ class MetadataDamage(QuorumTorment):
 
     def _others(self, leader: Machine) -> tuple[Machine, Machine]:
         others = [each for each in self.machines if each is not leader]
-        if self.world.random.chance(0.5):
+        if self.simulation.random.chance(0.5):
             others.reverse()
         return others[0], others[1]
 
@@ -106,7 +106,7 @@ class MetadataDamage(QuorumTorment):
         host.disk.restart()
         path, position = self._choose(victim)
         host.disk.rot(path, position)
-        self.world.journal.note(victim.name, "strike", f"damage {path} at {position}")
+        self.simulation.journal.note(victim.name, "fault", f"damage {path} at {position}")
         host.disk.kill()
         self._run_again(victim)
         await self._until(lambda: not host.is_up, "with a voter that has to refuse")
@@ -115,7 +115,7 @@ class MetadataDamage(QuorumTorment):
 
     def _choose(self, victim: Machine) -> tuple[str, int]:
         """Return a file and a byte of a durable batch; the epoch alone has no checksum."""
-        random, disk = self.world.random, self.host(victim).disk
+        random, disk = self.simulation.random, self.host(victim).disk
         point = RecoveryPoint(disk, METADATA_DIR).offset or 0
         found = [
             (path, start, header.size)

@@ -38,11 +38,11 @@ from simulation.quorum_node import (
     run_replica,
 )
 from simulation.quorum_watch import QuorumWatch
-from simulation.world import Host, Main, Ports, World
+from simulation.simulation import Host, Main, Ports, Simulation
 
 METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
 ROUNDS = 5
-# All sizes come up, most often small ones; large quorums get fewer: a world stays cheap.
+# All sizes come up, most often small ones; large quorums get fewer: a simulation stays cheap.
 OBSERVERS = (0, 1, 0, 2, 1, 5)
 # After healing: a lease may have to run out, and elections may collide a few times.
 HEALED_S = 12.0
@@ -50,23 +50,23 @@ STEP_S = 0.1
 IMPATIENT = Options(connect_timeout_ms=500)
 
 
-async def quorum(world: World) -> None:
+async def quorum(simulation: Simulation) -> None:
     """Whole quorums of the real driver: committed is for ever, whatever breaks."""
-    await torment_quorum(QuorumTorment(world, QuorumWatch(), make_machines(world)))
+    await run_quorum(QuorumScenario(simulation, QuorumWatch(), make_machines(simulation)))
 
 
-async def torment_quorum(play: "QuorumTorment", rounds: int = ROUNDS) -> None:
+async def run_quorum(play: "QuorumScenario", rounds: int = ROUNDS) -> None:
     """Break things and repair them, round after round, then see what is left."""
-    world = play.world
+    simulation = play.simulation
     play.begin()
-    random = world.random
+    random = simulation.random
     for _ in range(rounds):
         await asyncio.sleep(random.between(0.1, 0.6))
-        play.strike()
+        play.inject()
         if random.chance(0.5):
-            # Two blows shortly after one another find what one alone does not.
+            # Two faults shortly after one another find what one alone does not.
             await asyncio.sleep(random.between(*((0.3, 1.0) if play.is_slow else (0.02, 0.4))))
-            play.strike()
+            play.inject()
         # Mostly long enough for others to elect a leader behind the back of one that is cut off.
         long = random.chance(0.8 if play.is_cut else 0.15)
         await asyncio.sleep(random.between(1.0, 1.8) if long else random.between(0.1, 0.6))
@@ -74,7 +74,7 @@ async def torment_quorum(play: "QuorumTorment", rounds: int = ROUNDS) -> None:
     await play.finish()
 
 
-def make_machines(world: World, voters: int | None = None) -> list[Machine]:
+def make_machines(simulation: Simulation, voters: int | None = None) -> list[Machine]:
     """Return the machines of a seed; the first ones are the voters.
 
     One quorum in three is static, with voters from the configuration; the others are formatted
@@ -82,25 +82,27 @@ def make_machines(world: World, voters: int | None = None) -> list[Machine]:
     """
     observers = 0
     if voters is None:
-        voters = 1 + world.seed % 5
-        observers = min(OBSERVERS[world.seed // 5 % len(OBSERVERS)], 6 - voters)
+        voters = 1 + simulation.seed % 5
+        observers = min(OBSERVERS[simulation.seed // 5 % len(OBSERVERS)], 6 - voters)
     endpoints = tuple(endpoint(node_id) for node_id in range(voters))
     machines = [
         Machine(i, directory(i + 1), VoterSet(), endpoints) for i in range(voters + observers)
     ]
     first = VoterSet(tuple(machine.voter for machine in machines[:voters]))
     for machine in machines:
-        if is_static(world):
+        if is_static(simulation):
             machine.voters = configured(first, machine)
         elif machine in machines[:voters]:
-            disk = world.host(machine.name).disk
-            write_initial_snapshot(disk, METADATA_DIR, first, world.host(machine.name).clock.now())
+            disk = simulation.host(machine.name).disk
+            write_initial_snapshot(
+                disk, METADATA_DIR, first, simulation.host(machine.name).clock.now()
+            )
     return machines
 
 
-def is_static(world: World) -> bool:
-    """Say whether the voters of a world are those of its configuration, for ever."""
-    return world.seed % 3 == 0
+def is_static(simulation: Simulation) -> bool:
+    """Say whether the voters of a simulation are those of its configuration, for ever."""
+    return simulation.seed % 3 == 0
 
 
 def configured(voters: VoterSet, machine: Machine) -> VoterSet:
@@ -114,24 +116,26 @@ def configured(voters: VoterSet, machine: Machine) -> VoterSet:
 
 
 @dataclass
-class QuorumTorment:
+class QuorumScenario:
     """The hosts of one quorum, and the hand that breaks things."""
 
-    world: World
+    simulation: Simulation
     watch: QuorumWatch
     machines: list[Machine]
 
     def __post_init__(self) -> None:
         self._suspect: set[str] = set()  # a sync or write was made to fail since power loss
-        # In some worlds of changing voters one of three or more loses its disk, once; the only
+        # In some simulations of changing voters one of three or more loses its disk, once; the only
         # changes there are those that give it its vote back: more could leave no majority.
-        voters = 1 + self.world.seed % 5
+        voters = 1 + self.simulation.seed % 5
         self.is_slow = self.is_cut = False
         self._is_disk_lost = self._is_changing = False
-        self._may_lose_disk = not is_static(self.world) and voters >= 3 and self.world.seed % 4 < 2
+        self._may_lose_disk = (
+            not is_static(self.simulation) and voters >= 3 and self.simulation.seed % 4 < 2
+        )
         self._lost: ReplicaKey | None = None
         # Machines that never were voters: one of them may lose everything at any time.
-        self._newcomers = [] if is_static(self.world) else self.machines[voters:]
+        self._newcomers = [] if is_static(self.simulation) else self.machines[voters:]
         self.watch.voters.update(machine.key for machine in self.machines[:voters])
         self._orders: asyncio.Queue[tuple[Machine, Request]] = asyncio.Queue()
 
@@ -139,7 +143,7 @@ class QuorumTorment:
 
     def host(self, machine: Machine) -> Host:
         """Return the host of a machine."""
-        return self.world.host(machine.name)
+        return self.simulation.host(machine.name)
 
     def _main(self, machine: Machine) -> Main:
         async def run(ports: Ports) -> None:
@@ -151,13 +155,13 @@ class QuorumTorment:
         """Start everything."""
         for machine in self.machines:
             host = self.host(machine)
-            host.sync_delay_s = lambda: self.world.random.between(0.001, 0.01)
+            host.sync_delay_s = lambda: self.simulation.random.between(0.001, 0.01)
             host.start(self._main(machine))
-        self.world.host("operator").start(self._operate)
+        self.simulation.host("operator").start(self._operate)
 
     def _driver(self, machine: Machine) -> RaftDriver | None:
         """Return the replica that runs on a machine. One that a crash ended is still to be seen
-        there, but is nobody to ask: its world is gone.
+        there, but is nobody to ask: its simulation is gone.
         """
         return machine.driver if self.host(machine).is_up else None
 
@@ -177,18 +181,18 @@ class QuorumTorment:
     def _victim(self) -> Machine:
         """Return a machine, the leader more often than others."""
         leader = self._leader()
-        if leader is not None and self.world.random.chance(0.4):
+        if leader is not None and self.simulation.random.chance(0.4):
             return leader
-        return self.machines[self.world.random.below(len(self.machines))]
+        return self.machines[self.simulation.random.below(len(self.machines))]
 
-    # -- strikes -------------------------------------------------------------
+    # -- faults -------------------------------------------------------------
 
-    def strike(self) -> None:
-        """Do one bad thing, chosen by the world's luck."""
-        random = self.world.random
+    def inject(self) -> None:
+        """Do one bad thing, chosen by the simulation's luck."""
+        random = self.simulation.random
         machine = self._victim()
         host = self.host(machine)
-        strikes: list[Callable[[], None]] = [
+        faults: list[Callable[[], None]] = [
             lambda: self._crash([machine]),
             lambda: self._crash([machine]),
             lambda: self._crash(self.machines),
@@ -211,16 +215,16 @@ class QuorumTorment:
             # Who remembers the new voters, and who only the old ones?
             self._crash(self.machines)
         elif self._may_lose_disk and not self._is_disk_lost:
-            self._lose_disk(self.machines[random.below(1 + self.world.seed % 5)])
+            self._lose_disk(self.machines[random.below(1 + self.simulation.seed % 5)])
         elif random.chance(0.4):
             self._change_voters()
         else:
-            strikes[random.below(len(strikes))]()
+            faults[random.below(len(faults))]()
 
     def _crash(self, machines: list[Machine], keep: Keep | None = None) -> None:
         for machine in machines:
             host = self.host(machine)
-            lost = Keep.NOTHING if self.world.random.chance(0.3) else Keep.SEEDED
+            lost = Keep.NOTHING if self.simulation.random.chance(0.3) else Keep.SEEDED
             host.crash(keep or lost)  # one that is down loses its page cache
             self._suspect.discard(machine.name)
 
@@ -228,31 +232,31 @@ class QuorumTorment:
         host = self.host(machine)
         if host.is_up:
             host.kill()
-            self._run_again(machine, 1 + self.world.random.below(400))
+            self._run_again(machine, 1 + self.simulation.random.below(400))
 
     def _fail(self, machine: Machine, kind: Literal["sync", "write"]) -> None:
         self._suspect.add(machine.name)
-        self.host(machine).disk.fail(kind, after=self.world.random.below(6))
+        self.host(machine).disk.fail(kind, after=self.simulation.random.below(6))
 
     def _isolate(self, machine: Machine) -> None:
         self.is_cut = True
-        one_way = self.world.random.chance(0.3)
+        one_way = self.simulation.random.chance(0.3)
         for other in self.machines:
             if other is not machine:
-                self.world.network.cut(machine.name, other.name, one_way=one_way)
+                self.simulation.network.cut(machine.name, other.name, one_way=one_way)
 
     def _cut_some(self) -> None:
-        random = self.world.random
+        random = self.simulation.random
         for one in self.machines:
             for other in self.machines:
                 if one is not other and random.chance(0.3):
-                    self.world.network.cut(one.name, other.name, one_way=random.chance(0.5))
+                    self.simulation.network.cut(one.name, other.name, one_way=random.chance(0.5))
 
     def _slow_down(self) -> None:
         self.is_slow = True
         for machine in self.machines:
-            if self.world.random.chance(0.7):
-                self.host(machine).sync_delay_s = lambda: self.world.random.between(0.1, 0.6)
+            if self.simulation.random.chance(0.7):
+                self.host(machine).sync_delay_s = lambda: self.simulation.random.between(0.1, 0.6)
 
     def _lose_disk(self, machine: Machine) -> None:
         """A machine comes back with an empty disk: as another replica, by its directory."""
@@ -269,7 +273,7 @@ class QuorumTorment:
         machine.directory_id = directory(100 + machine.node_id)
 
     def _next_change(self, voters: VoterSet) -> AddVoterRequest | RemoveVoterRequest | None:
-        target = self.machines[self.world.random.below(len(self.machines))]
+        target = self.machines[self.simulation.random.below(len(self.machines))]
         self._newcomers = [machine for machine in self._newcomers if machine is not target]
         if self._lost is not None:
             target = self.machines[self._lost.node_id]
@@ -287,7 +291,7 @@ class QuorumTorment:
         if leader is None or leader.driver is None:
             return
         self._is_changing = True
-        if self._newcomers and self._lost is None and self.world.random.chance(0.7):
+        if self._newcomers and self._lost is None and self.simulation.random.chance(0.7):
             self._add_newcomer(leader)
             return
         request = self._next_change(leader.driver.describe().voters)
@@ -296,14 +300,14 @@ class QuorumTorment:
 
     def _add_newcomer(self, leader: Machine) -> None:
         """Start a machine that is empty and slow, and want it for a voter before it caught up."""
-        random = self.world.random
+        random = self.simulation.random
         newcomer = self._newcomers.pop()
         self._wipe(newcomer)
         self.host(newcomer).sync_delay_s = lambda: random.between(0.02, 0.1)
         self._run_again(newcomer)
         change = AddVoterRequest(CLUSTER, newcomer.key, newcomer.voter.endpoints)
         order = partial(self._orders.put_nowait, (leader, change))
-        self.world.loop.call_later(random.between(0.02, 0.3), order)
+        self.simulation.loop.call_later(random.between(0.02, 0.3), order)
 
     async def _operate(self, ports: Ports) -> None:
         """Carry out the operator's orders over the wire, from a host that never fails."""
@@ -323,11 +327,11 @@ class QuorumTorment:
 
     def mend(self) -> None:
         """Repair what is broken, mostly, and start what is down."""
-        random = self.world.random
+        random = self.simulation.random
         self.is_slow = False
         if random.chance(0.8):
             self.is_cut = False
-            self.world.network.heal()
+            self.simulation.network.heal()
         for machine in self.machines:
             host = self.host(machine)
             host.disk.heal()
@@ -341,7 +345,7 @@ class QuorumTorment:
         """Start a machine; one whose disk failed loses its page cache first."""
         host = self.host(machine)
         if machine.name in self._suspect:
-            host.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
+            host.disk.crash(Keep.NOTHING if self.simulation.random.chance(0.5) else Keep.SEEDED)
             self._suspect.discard(machine.name)
         self._run_again(machine, crash_at_step)
 
@@ -361,12 +365,12 @@ class QuorumTorment:
             raise InvariantBroken("nothing was committed after the last power loss")
 
     def _heal(self) -> None:
-        self.world.network.heal()
+        self.simulation.network.heal()
         for machine in self.machines:
             host = self.host(machine)
             host.disk.heal()
             host.spare()
-            host.sync_delay_s = lambda: self.world.random.between(0.001, 0.01)
+            host.sync_delay_s = lambda: self.simulation.random.between(0.001, 0.01)
             if host.is_up and machine.name in self._suspect:
                 host.crash()
                 self._suspect.discard(machine.name)

@@ -34,7 +34,7 @@ from ottla.runtime.supervisor import supervise
 from ottla.server.api_versions import Features
 from ottla.server.listener import ListenerSpec, Server
 from simulation.quorum_watch import LAG_RECORDS_MAX, QuorumWatch
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 LOG_DIR = "/meta"
 CLUSTER = "simulated-quorum"
@@ -123,7 +123,7 @@ def open_log(ports: Ports, watch: QuorumWatch, segment_bytes: int) -> MetadataLo
     return log
 
 
-class Reigns:
+class Leaderships:
     """Tells the watch of the epochs one life of a replica enters, and of what it commits there."""
 
     def __init__(self, machine: Machine, watch: QuorumWatch) -> None:
@@ -163,12 +163,12 @@ class History:
         self.leads: RoleChanged | None = None
         self.watch = watch
         self._machine = machine
-        self._reigns = Reigns(machine, watch)
+        self._leaderships = Leaderships(machine, watch)
 
     def on_role(self, change: RoleChanged) -> None:
         """Note who leads."""
         self.leads = change if change.role is Role.LEADER else None
-        self._reigns.on_role(change)
+        self._leaderships.on_role(change)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
         """Take values in."""
@@ -178,7 +178,7 @@ class History:
             self.watch.applied(self._machine.name, batch.base_offset, entry)
             self.values += values
             self.applied = batch.next_offset
-        self._reigns.on_committed(committed[-1])
+        self._leaderships.on_committed(committed[-1])
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
         """Begin anew."""

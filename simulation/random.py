@@ -17,7 +17,7 @@ class SimRandom:
     """`Random` by seed. Streams of different names never influence each other.
 
     A new draw in one place must not shift every other place's luck, or no seed would
-    survive an edit: so each part of the world draws from a stream of its own.
+    survive an edit: so each part of the simulation draws from a stream of its own.
     """
 
     def __init__(self, seed: int, name: str = "") -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from simulation.scenarios import SCENARIOS, Scenario
-from simulation.world import World
+from simulation.simulation import Simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,24 @@ def play(name: str, seed: int) -> Outcome:
 
 
 def play_scenario(name: str, scenario: Scenario, seed: int) -> Outcome:
-    """Play ``scenario`` in a fresh world. What it raises is part of the outcome."""
-    world = World(seed)
+    """Play ``scenario`` in a fresh simulation. What it raises is part of the outcome."""
+    simulation = Simulation(seed)
     error: BaseException | None = None
 
     async def director() -> None:
-        await scenario(world)
+        await scenario(simulation)
 
     try:
-        world.run(director)
+        simulation.run(director)
     except Exception as caught:  # noqa: BLE001 - a failing seed is a result, reported whole
         error = caught
-    journal = world.journal
+    journal = simulation.journal
     return Outcome(
-        name, seed, journal.hash(), journal.count, world.loop.time(), error, tuple(journal.lines)
+        name,
+        seed,
+        journal.hash(),
+        journal.count,
+        simulation.loop.time(),
+        error,
+        tuple(journal.lines),
     )

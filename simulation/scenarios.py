@@ -1,6 +1,6 @@
 """The scenarios a seed is played on, as one literal table.
 
-Each takes a fresh world and directs it: hosts, faults, and what must hold.
+Each takes a fresh simulation and directs it: hosts, faults, and what must hold.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from simulation.metadata_damage import metadata_damage
 from simulation.platter import Keep
 from simulation.quorum import quorum
 from simulation.share_steps import share_steps
-from simulation.world import Host, Main, Ports, World
+from simulation.simulation import Host, Main, Ports, Simulation
 
 ROUNDS = 16
 CLIENTS = ("ann", "bob")
@@ -38,14 +38,14 @@ def journal_store(ports: Ports) -> JournalStore:
     return JournalStore(ports.disk, ports.committer(DIRECTORY))
 
 
-async def journal(world: World) -> None:
+async def journal(simulation: Simulation) -> None:
     """A toy journal behind a server: acknowledged means durable, whatever breaks."""
-    await torment(world, serving(journal_store))
+    await run_store_scenario(simulation, serving(journal_store))
 
 
-async def partition_log(world: World) -> None:
-    """The partition log behind the same server, under the same torment."""
-    await torment(world, serving(LogStore))
+async def partition_log(simulation: Simulation) -> None:
+    """The partition log behind the same server, with the same faults."""
+    await run_store_scenario(simulation, serving(LogStore))
 
 
 def serving(make: StoreMaker) -> ServiceMaker:
@@ -53,35 +53,35 @@ def serving(make: StoreMaker) -> ServiceMaker:
     return lambda ports, ledger: AppendService(ports, ledger, make(ports))
 
 
-async def torment(world: World, make: ServiceMaker) -> None:
+async def run_store_scenario(simulation: Simulation, make: ServiceMaker) -> None:
     """Let clients append to a server while everything fails, then check what is left.
 
     The ledger checks after each recovery; the last one follows the worst power loss there
-    is. A world in which nothing was acknowledged proves nothing, so that fails too.
+    is. A simulation in which nothing was acknowledged proves nothing, so that fails too.
     """
-    play = Torment(world, Ledger(), make)
+    play = StoreScenario(simulation, Ledger(), make)
     await play.begin()
     for _ in range(ROUNDS):
-        await asyncio.sleep(world.random.between(0.05, 1.0))
-        await play.strike()
-        await asyncio.sleep(world.random.between(0.05, 1.0))
+        await asyncio.sleep(simulation.random.between(0.05, 1.0))
+        await play.inject()
+        await asyncio.sleep(simulation.random.between(0.05, 1.0))
         await play.mend()
     await play.finish()
 
 
 @dataclass
-class Torment:
+class StoreScenario:
     """One server, some clients, and the hand that breaks things."""
 
-    world: World
+    simulation: Simulation
     ledger: Ledger
     make: ServiceMaker
     is_cache_suspect: bool = False  # a sync or write was made to fail since the last power loss
 
     @property
     def server(self) -> Host:
-        """The host that is tormented."""
-        return self.world.host("server")
+        """The host that the faults hit."""
+        return self.simulation.host("server")
 
     async def begin(self) -> None:
         """Start everything."""
@@ -92,10 +92,10 @@ class Torment:
         self._heal()
         self.server.start(serve)
         for name in CLIENTS:
-            self.world.host(name).start(self._client(name))
+            self.simulation.host(name).start(self._client(name))
             for link in (("server", name), (name, "server")):
-                self.world.network.link(*link).split_chance = 0.2
-                self.world.network.link(*link).spike_chance = 0.02
+                self.simulation.network.link(*link).split_chance = 0.2
+                self.simulation.network.link(*link).spike_chance = 0.02
 
     def _client(self, name: str) -> Main:
         async def run(ports: Ports) -> None:
@@ -103,12 +103,12 @@ class Torment:
 
         return run
 
-    async def strike(self) -> None:
-        """Do one bad thing, chosen by the world's luck."""
-        random = self.world.random
+    async def inject(self) -> None:
+        """Do one bad thing, chosen by the simulation's luck."""
+        random = self.simulation.random
         if not self.server.is_up:
             return
-        strikes: list[Callable[[], None]] = [
+        faults: list[Callable[[], None]] = [
             self.server.crash,
             self.server.kill,
             self._kill_then_lose_power,
@@ -118,33 +118,33 @@ class Torment:
             self._fill,
             self._slow_down,
             self._cut,
-            lambda: self.world.network.reset("server", CLIENTS[random.below(2)]),
+            lambda: self.simulation.network.reset("server", CLIENTS[random.below(2)]),
             lambda: self.server.clock.jump(random.below(7_200_000) - 3_600_000),
         ]
-        strikes[random.below(len(strikes))]()
+        faults[random.below(len(faults))]()
 
     def _fail(self, kind: Literal["sync", "write"]) -> None:
         self.is_cache_suspect = True
-        self.server.disk.fail(kind, after=self.world.random.below(6))
+        self.server.disk.fail(kind, after=self.simulation.random.below(6))
 
     def _fill(self) -> None:
         self.is_cache_suspect = True
-        self.server.disk.limit(self.world.random.below(20_000))
+        self.server.disk.limit(self.simulation.random.below(20_000))
 
     def _slow_down(self) -> None:
-        self.server.sync_delay_s = lambda: self.world.random.between(0.2, 2)
+        self.server.sync_delay_s = lambda: self.simulation.random.between(0.2, 2)
 
     def _cut(self) -> None:
-        random = self.world.random
+        random = self.simulation.random
         ends = ["server", CLIENTS[random.below(2)]]
         if random.chance(0.5):
             ends.reverse()
-        self.world.network.cut(*ends, one_way=random.chance(0.5))
+        self.simulation.network.cut(*ends, one_way=random.chance(0.5))
 
     def _kill_then_lose_power(self) -> None:
         """The nastier order: the next run builds on a page cache that then is lost."""
         self.server.kill()
-        self.server.restart(crash_at_step=1 + self.world.random.below(600))
+        self.server.restart(crash_at_step=1 + self.simulation.random.below(600))
 
     async def mend(self) -> None:
         """Repair what is broken and start the server if it is down.
@@ -156,17 +156,19 @@ class Torment:
         if self.server.is_up:
             return
         if self.is_cache_suspect:
-            self.server.disk.crash(Keep.NOTHING if self.world.random.chance(0.5) else Keep.SEEDED)
+            self.server.disk.crash(
+                Keep.NOTHING if self.simulation.random.chance(0.5) else Keep.SEEDED
+            )
             self.is_cache_suspect = False
         self.server.restart(crash_at_step=self._maybe_step())
 
     def _heal(self) -> None:
-        self.world.network.heal()
+        self.simulation.network.heal()
         self.server.disk.heal()
-        self.server.sync_delay_s = lambda: self.world.random.between(0.001, 0.02)
+        self.server.sync_delay_s = lambda: self.simulation.random.between(0.001, 0.02)
 
     def _maybe_step(self) -> int:
-        random = self.world.random
+        random = self.simulation.random
         return 1 + random.below(300) if random.chance(0.3) else 0
 
     async def finish(self) -> None:
@@ -185,7 +187,7 @@ class Torment:
             raise InvariantBroken("the server did not come back, or never acknowledged anything")
 
 
-Scenario = Callable[[World], Awaitable[None]]
+Scenario = Callable[[Simulation], Awaitable[None]]
 
 SCENARIOS: dict[str, Scenario] = {
     "journal": journal,
@@ -205,6 +207,6 @@ SCENARIOS: dict[str, Scenario] = {
     "share-steps": share_steps,
 }
 
-# These strike at every step in turn, not by chance: a seed takes up to a minute, and more of them
-# tell little more.
+# These inject a fault at every step in turn, not at random: a seed takes up to a minute, and more
+# seeds find little more.
 STEPPED: Final = frozenset({"transaction-steps", "rebalance-steps", "share-steps"})

@@ -29,7 +29,7 @@ from simulation.cluster_watch import TOPIC
 from simulation.coordinator_client import AGAIN, FOR_GROUP, CoordinatorClient
 from simulation.coordinator_watch import CoordinatorWatch
 from simulation.ledger import InvariantBroken
-from simulation.world import Ports
+from simulation.simulation import Ports
 
 GROUP: Final = "queue"
 INDEX: Final = 0

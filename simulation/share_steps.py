@@ -1,4 +1,4 @@
-"""The scenario ``share-steps``: a blow between every two steps of a record's way to its end.
+"""The scenario ``share-steps``: a fault between every two steps of a record's way to its end.
 
 Two consumers of a share group take records that a producer writes all the time. One of them is
 watched from asking for records to hearing that its answer is kept; the other accepts, releases,
@@ -24,7 +24,7 @@ from ottla.sharing.spans import RecordState
 from simulation.cluster_client import ClusterClient, ClusterProducer
 from simulation.cluster_node import Machine
 from simulation.cluster_watch import TOPIC
-from simulation.coordinator_steps import NODES, STEP_S, Case, Stepped
+from simulation.coordinator_steps import NODES, STEP_S, Case, SteppedScenario
 from simulation.share_consumer import (
     DELIVERIES_MAX,
     GROUP,
@@ -34,7 +34,7 @@ from simulation.share_consumer import (
     ShareConsumer,
     ShareWatch,
 )
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 WATCHED: Final = "fay"
 OTHER: Final = "gus"
@@ -53,14 +53,14 @@ STEPS: Final = (
     "answer committed",
     "answer told",
 )
-BLOWS: Final = {
+FAULTS: Final = {
     "worker": STEPS,
     "coordinator": STEPS,
     "leader": STEPS,
     "deposed": STEPS[3:],
     "leader moved": STEPS,
 }
-"""At which steps each blow falls."""
+"""At which steps each fault falls."""
 
 SETTINGS: Final = f"""
 group.share.delivery.count.limit={DELIVERIES_MAX}
@@ -75,38 +75,38 @@ share.coordinator.write.timeout.ms=600
 """
 
 
-async def share_steps(world: World) -> None:
+async def share_steps(simulation: Simulation) -> None:
     """Every record is finished once, whoever dies on its way."""
-    await ShareSteps(world).run()
+    await ShareStepsScenario(simulation).run()
 
 
-class ShareSteps(Stepped):
+class ShareStepsScenario(SteppedScenario):
     """Strikes at each step of the watched consumer's rounds."""
 
     topic = SHARE_GROUP_STATE
     topics = (TOPIC, CONSUMER_OFFSETS, SHARE_GROUP_STATE)
     workers = (WATCHED,)
 
-    def __init__(self, world: World, blows: Iterable[str] = BLOWS) -> None:
-        super().__init__(world, SETTINGS)
+    def __init__(self, simulation: Simulation, faults: Iterable[str] = FAULTS) -> None:
+        super().__init__(simulation, SETTINGS)
         self.shares = ShareWatch()
-        self._blows = tuple(blows)
-        self.shares.is_kept = not {"coordinator", "deposed", "moved"} & set(self._blows)
+        self._faults = tuple(faults)
+        self.shares.is_kept = not {"coordinator", "deposed", "moved"} & set(self._faults)
         self._lives = 0
         self._consumer: ShareConsumer | None = None
         self._is_configured = asyncio.Event()
         self._is_strict = False  # nothing is left lying any more
 
     def cases(self) -> Sequence[Case]:
-        """Return every blow at every step."""
-        return [(blow, step) for blow in self._blows for step in BLOWS[blow]]
+        """Return every fault at every step."""
+        return [(fault, step) for fault in self._faults for step in FAULTS[fault]]
 
     def begin_work(self) -> None:
         """Have the group begin at the beginning; start who writes and who reads."""
-        self.world.host("configurer").start(self._configure)
+        self.simulation.host("configurer").start(self._configure)
         self._start_client(PRODUCER, ClusterProducer)
         for name in (WATCHED, OTHER):
-            self.world.host(name).start(self._main(name))
+            self.simulation.host(name).start(self._main(name))
 
     async def _configure(self, ports: Ports) -> None:
         client = ClusterClient("configurer", ports, self.watch, NODES)
@@ -224,7 +224,7 @@ class ShareSteps(Stepped):
 
     # -- what must come of it --------------------------------------------------
 
-    def victim(self, blow: str) -> str:
+    def victim(self, fault: str) -> str:
         """Return the watched consumer."""
         return WATCHED
 
@@ -243,11 +243,11 @@ class ShareSteps(Stepped):
 
     async def finish(self) -> None:
         """Let everything written become finished."""
-        await self.until(lambda: not self.world.host(PRODUCER).is_up, "with the last records")
+        await self.until(lambda: not self.simulation.host(PRODUCER).is_up, "with the last records")
         self._is_strict = True
         await self.until(self._is_done, "with the last records of the group")
         self.watch.is_drained = True
-        hosts = [self.world.host(name) for name in (WATCHED, OTHER)]
+        hosts = [self.simulation.host(name) for name in (WATCHED, OTHER)]
         await self.until(lambda: not any(host.is_up for host in hosts), "in ending")
         self.look()
 

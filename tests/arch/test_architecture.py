@@ -313,7 +313,7 @@ def test_every_pure_entry_exists() -> None:
 
 # The supervisor is where a service becomes a task; a simulated host is a process, and
 # the world is what starts it.
-TASK_MAKERS = {"runtime/supervisor.py", "simulation/world.py"}
+TASK_MAKERS = {"runtime/supervisor.py", "simulation/simulation.py"}
 
 
 def test_tasks_are_made_by_the_supervisor_alone() -> None:

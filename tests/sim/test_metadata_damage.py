@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.metadata_damage import MetadataDamage
-from simulation.world import World
+from simulation.metadata_damage import MetadataDamageScenario
+from simulation.simulation import Simulation
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_damaged_voter_refuses_to_start_and_rejoins_without_loss(seed: int) -> None:
-    world = World(seed)
-    damage = MetadataDamage(world)
-    world.run(damage.play)
+    simulation = Simulation(seed)
+    damage = MetadataDamageScenario(simulation)
+    simulation.run(damage.play)
     assert damage.refusals == 1

@@ -31,7 +31,7 @@ from simulation.quorum_node import (
     make_driver,
 )
 from simulation.quorum_watch import QuorumWatch
-from simulation.world import Main, Ports, World
+from simulation.simulation import Main, Ports, Simulation
 
 METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
 
@@ -53,12 +53,12 @@ class Cluster:
     """Node 0 is the only voter; node 1 joins by itself, asking a dead server first."""
 
     def __init__(self) -> None:
-        self.world = World(1)
+        self.simulation = Simulation(1)
         self.watch = QuorumWatch()
         servers = (endpoint(0),)
         self.machines = [Machine(i, directory(i + 1), VoterSet(), servers) for i in range(2)]
-        first, clock = VoterSet((self.machines[0].voter,)), self.world.host("n0").clock
-        write_initial_snapshot(self.world.host("n0").disk, METADATA_DIR, first, clock.now())
+        first, clock = VoterSet((self.machines[0].voter,)), self.simulation.host("n0").clock
+        write_initial_snapshot(self.simulation.host("n0").disk, METADATA_DIR, first, clock.now())
 
     def main(self, machine: Machine, servers: tuple[Address, ...]) -> Main:
         async def run(ports: Ports) -> None:
@@ -76,9 +76,9 @@ class Cluster:
         return run
 
     def start(self) -> None:
-        self.world.host("n0").start(self.main(self.machines[0], ()))
+        self.simulation.host("n0").start(self.main(self.machines[0], ()))
         servers = (Address("nobody", PORT), Address("n0", PORT))
-        self.world.host("n1").start(self.main(self.machines[1], servers))
+        self.simulation.host("n1").start(self.main(self.machines[1], servers))
 
     @property
     def joiner(self) -> Machine:
@@ -101,7 +101,7 @@ class Cluster:
         )
         removal = RemoveVoterRequest(CLUSTER, self.joiner.key)
         asked: list[asyncio.Task[Reply]] = []
-        self.world.host(name).call_inside(
+        self.simulation.host(name).call_inside(
             lambda: asked.append(asyncio.ensure_future(leader.request(removal)))
         )
         await wait_until(lambda: bool(asked) and asked[0].done())
@@ -114,7 +114,7 @@ class Cluster:
             self.start()
             await story()
 
-        self.world.run(director)
+        self.simulation.run(director)
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -131,9 +131,9 @@ def test_a_node_joins_and_notes_it() -> None:
     async def story() -> None:
         await wait_until(cluster.is_joined)
         await asyncio.sleep(1)
-        disk = cluster.world.host("n1").disk
+        disk = cluster.simulation.host("n1").disk
         assert disk.exists(f"{METADATA_DIR}/auto-joined")
-        assert not cluster.world.host("n0").disk.exists(f"{METADATA_DIR}/auto-joined")
+        assert not cluster.simulation.host("n0").disk.exists(f"{METADATA_DIR}/auto-joined")
 
     cluster.play(story)
 
@@ -145,7 +145,7 @@ def test_a_removed_node_stays_removed_until_it_is_told(is_down: bool) -> None:
     async def story() -> None:
         await wait_until(cluster.is_joined)
         await asyncio.sleep(1)
-        host = cluster.world.host("n1")
+        host = cluster.simulation.host("n1")
         await cluster.remove()
         await asyncio.sleep(0.01 if is_down else 10)
         host.crash()
@@ -161,7 +161,7 @@ def test_a_removed_node_stays_removed_until_it_is_told(is_down: bool) -> None:
 def test_a_node_with_another_directory_is_another_one() -> None:
     """A mark that was copied from another directory says nothing about this one."""
     cluster = Cluster()
-    disk = cluster.world.host("n1").disk
+    disk = cluster.simulation.host("n1").disk
     disk.make_dirs(METADATA_DIR)
     other = Machine(1, directory(9), VoterSet(), ())
     JoinMark(disk, METADATA_DIR, other.settings()).set()

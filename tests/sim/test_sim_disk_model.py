@@ -11,7 +11,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, OpenMode
 from simulation.disk import SimDisk
 
-# A small world, so that calls meet: two directories, two names, and one inside a file.
+# A small simulation, so that calls meet: two directories, two names, and one inside a file.
 PATHS = st.sampled_from(["", "/a", "/b", "/d", "/d/a", "/d/b", "/a/x"])
 SMALL = st.integers(0, 20)
 CALLS = st.one_of(

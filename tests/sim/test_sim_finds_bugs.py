@@ -1,7 +1,7 @@
 """The simulator is worth something only if it catches broken services.
 
 Each of these breaks the journal in one way that real stores were broken in. ``SEEDS_MAX``
-is how many worlds it may take until one shows it.
+is how many simulations it may take until one shows it.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from simulation.journal_store import DIRECTORY, JournalStore
 from simulation.ledger import InvariantBroken, Ledger
 from simulation.log_store import LogStore
 from simulation.runner import Outcome, play, play_scenario
-from simulation.scenarios import SCENARIOS, STEPPED, ServiceMaker, serving, torment
-from simulation.world import Ports, World
+from simulation.scenarios import SCENARIOS, STEPPED, ServiceMaker, run_store_scenario, serving
+from simulation.simulation import Ports, Simulation
 
 SEEDS_MAX = 25
 # `make sim` plays hundreds; here only enough to see that the unbroken ones pass at all.
@@ -130,8 +130,8 @@ def play_many(make: ServiceMaker) -> list[Outcome]:
     """Play seeds until one fails; return all outcomes."""
     outcomes = []
 
-    async def scenario(world: World) -> None:
-        await torment(world, make)
+    async def scenario(simulation: Simulation) -> None:
+        await run_store_scenario(simulation, make)
 
     for seed in range(SEEDS_MAX):
         outcomes.append(play_scenario("broken", scenario, seed))
@@ -175,7 +175,7 @@ def test_a_broken_service_is_caught(make: ServiceMaker) -> None:
     assert f"make sim SEED={outcomes[-1].seed}" in outcomes[-1].describe()
 
 
-# Those that strike at every step are played by test_coordinator_steps.py.
+# Scenarios that inject a fault at every step are run by test_coordinator_steps.py.
 @pytest.mark.parametrize("name", sorted(set(SCENARIOS) - STEPPED))
 def test_the_scenarios_as_they_are_pass(name: str) -> None:
     outcomes = [play(name, seed) for seed in range(SEEDS_PASSED)]
@@ -194,8 +194,8 @@ def test_the_command_replays_a_seed_and_says_so(capsys: pytest.CaptureFixture[st
 def test_the_command_fails_and_names_the_seed_when_a_seed_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(world: World) -> None:
-        await torment(world, on_store(AcksBeforeSync))
+    async def broken(simulation: Simulation) -> None:
+        await run_store_scenario(simulation, on_store(AcksBeforeSync))
 
     monkeypatch.setitem(SCENARIOS, "journal", broken)
     assert main(["--seeds", "0:2", "--scenario", "journal"]) == 1

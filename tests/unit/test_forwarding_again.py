@@ -23,7 +23,7 @@ from ottla.raft.core.messages import LeaderHint, VoterChangeReply
 from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
 from ottla.runtime.ports import Address
 from ottla.server.listener import ListenerSpec, Server
-from simulation.world import Ports, World
+from simulation.simulation import Ports, Simulation
 
 BROKER = Caller("User:alice", "app", Address("192.0.2.1", 9), "PLAINTEXT")
 AT = Address("controller", 9093)
@@ -55,13 +55,15 @@ class Controller:
         return handle
 
 
-async def forwarded(world: World, request: Message) -> list[RequestIdentity | None]:
+async def forwarded(simulation: Simulation, request: Message) -> list[RequestIdentity | None]:
     """Forward a request whose first reply is lost; return who the controller saw."""
     controllers: list[Controller] = []
     done = asyncio.Event()
 
     async def control(ports: Ports) -> None:
-        controllers.append(Controller(ports, partial(world.network.reset, "broker", "controller")))
+        controllers.append(
+            Controller(ports, partial(simulation.network.reset, "broker", "controller"))
+        )
         await controllers[0].server.run(lambda: None)
 
     async def broke(ports: Ports) -> None:
@@ -70,20 +72,20 @@ async def forwarded(world: World, request: Message) -> list[RequestIdentity | No
         await forwarder.forward_message(BROKER, request, 20_000)
         done.set()
 
-    world.host("controller").start(control)
-    world.host("broker").start(broke)
+    simulation.host("controller").start(control)
+    simulation.host("broker").start(broke)
     await done.wait()
     return controllers[0].seen
 
 
 def play(request: Message) -> list[RequestIdentity | None]:
-    world = World(1)
+    simulation = Simulation(1)
     found: list[RequestIdentity | None] = []
 
     async def run() -> None:
-        found.extend(await forwarded(world, request))
+        found.extend(await forwarded(simulation, request))
 
-    world.run(run)
+    simulation.run(run)
     return found
 
 

@@ -1,6 +1,6 @@
-"""Whole quorums of the real driver, log, client and server in seeded worlds.
+"""Whole quorums of the real driver, log, client and server in seeded simulations.
 
-Far more worlds are played with the controller on top (`test_controllers_worlds.py`).
+Far more simulations are played with the controller on top (`test_controllers_simulation.py`).
 `QUORUM_SEEDS=first:last` plays other seeds than the 40 of every day.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.quorum import QuorumTorment, make_machines, torment_quorum
+from simulation.quorum import QuorumScenario, make_machines, run_quorum
 from simulation.quorum_watch import QuorumWatch
 from simulation.runner import play
-from simulation.world import World
+from simulation.simulation import Simulation
 
 BLOCK = 20
 FIRST, LAST = map(int, os.environ.get("QUORUM_SEEDS", "0:40").split(":"))
@@ -39,10 +39,10 @@ def test_the_worlds_are_eventful() -> None:
     """The promises are only worth something if what could break them happened."""
     watches = []
     for seed in range(1, 21):
-        world = World(seed)
-        play = QuorumTorment(world, QuorumWatch(), make_machines(world))
+        simulation = Simulation(seed)
+        play = QuorumScenario(simulation, QuorumWatch(), make_machines(simulation))
         watches.append(play.watch)
-        world.run(lambda play=play: torment_quorum(play))  # type: ignore[misc]
+        simulation.run(lambda play=play: run_quorum(play))  # type: ignore[misc]
     assert sum(len(watch.leaders) for watch in watches) > 40
     assert sum(watch.end for watch in watches) > 600
     assert sum(watch.loads for watch in watches) > 60

@@ -1,4 +1,4 @@
-"""Whole clusters with their clients in seeded worlds.
+"""Whole clusters with their clients in seeded simulations.
 
 `CLUSTER_SEEDS=first:last` plays other seeds than those of every day.
 """
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.cluster import ClusterTorment
+from simulation.cluster import ClusterScenario
 from simulation.runner import play
-from simulation.world import World
+from simulation.simulation import Simulation
 
 BLOCK = 5
 FIRST, LAST = map(int, os.environ.get("CLUSTER_SEEDS", "0:200").split(":"))
@@ -37,10 +37,10 @@ def test_the_worlds_of_clusters_are_eventful() -> None:
     """The promises are only worth something if what could break them happened."""
     watches = []
     for seed in range(4):
-        world = World(seed)
-        torment = ClusterTorment(world)
-        watches.append(torment.watch)
-        world.run(torment.run)
+        simulation = Simulation(seed)
+        scenario = ClusterScenario(simulation)
+        watches.append(scenario.watch)
+        simulation.run(scenario.run)
     assert sum(watch.acknowledged for watch in watches) > 300
     assert sum(watch.read for watch in watches) > 300
     assert sum(watch.retried for watch in watches) > 20

@@ -13,7 +13,7 @@ import pytest
 
 from simulation.coordinator_pipeline import PipelinedScenario
 from simulation.coordinator_watch import CoordinatorWatch
-from simulation.world import World
+from simulation.simulation import Simulation
 
 FIRST, LAST = map(int, os.environ.get("PIPELINED_SEEDS", "0:3").split(":"))
 
@@ -34,10 +34,10 @@ def quiet() -> Iterator[None]:
 @functools.cache
 def played(seed: int) -> Played:
     """Run a seed, once for all tests."""
-    world = World(seed)
-    scenario = PipelinedScenario(world)
+    simulation = Simulation(seed)
+    scenario = PipelinedScenario(simulation)
     try:
-        world.run(scenario.run)
+        simulation.run(scenario.run)
     except Exception as caught:
         return Played(scenario.watch, caught)
     return Played(scenario.watch, None)

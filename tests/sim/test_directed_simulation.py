@@ -1,12 +1,12 @@
-"""Weak spots of replication, hit on purpose, in seeded worlds of whole nodes."""
+"""Weak spots of replication, hit on purpose, in seeded simulations of whole nodes."""
 
 import logging
 from collections.abc import Iterator
 
 import pytest
 
-from simulation.cluster_directed import BelowMinimum, Joining
-from simulation.world import World
+from simulation.cluster_directed import BelowMinimumScenario, JoiningScenario
+from simulation.simulation import Simulation
 
 SEEDS = range(4)
 
@@ -21,11 +21,11 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_who_joins_the_isr_has_what_was_acknowledged(seed: int) -> None:
-    world = World(seed)
-    world.run(Joining(world).run)
+    simulation = Simulation(seed)
+    simulation.run(JoiningScenario(simulation).run)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_a_leader_below_the_minimum_showed_stays(seed: int) -> None:
-    world = World(seed)
-    world.run(BelowMinimum(world).run)
+    simulation = Simulation(seed)
+    simulation.run(BelowMinimumScenario(simulation).run)

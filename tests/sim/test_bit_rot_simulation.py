@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.cluster_rot import BitRot
-from simulation.world import World
+from simulation.cluster_rot import BitRotScenario
+from simulation.simulation import Simulation
 
 FIRST, LAST = map(int, os.environ.get("ROT_SEEDS", "0:6").split(":"))
 
@@ -22,5 +22,5 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", range(FIRST, LAST))
 def test_damaged_replicas_are_found_and_repaired(seed: int) -> None:
-    world = World(seed)
-    world.run(BitRot(world).run)
+    simulation = Simulation(seed)
+    simulation.run(BitRotScenario(simulation).run)

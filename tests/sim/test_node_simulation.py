@@ -1,4 +1,4 @@
-"""Whole controllers in a simulated world: the node as it is composed, with power losses and cuts.
+"""Simulations of whole controller nodes, as composed in production, with power losses and cuts.
 
 Every change that was acknowledged is in every image at the end, and images at equal offsets were
 equal all along.
@@ -25,7 +25,7 @@ from ottla.protocol.messages.alter_client_quotas import (
     RequestEntryData,
 )
 from ottla.runtime.ports import Address
-from simulation.world import Ports, World
+from simulation.simulation import Ports, Simulation
 
 SEEDS = range(6)
 NODES = (1, 2, 3)
@@ -50,7 +50,7 @@ def set_quota(number: int) -> AlterClientQuotasRequest:
 
 class Cluster:
     def __init__(self, seed: int) -> None:
-        self.world = World(seed)
+        self.simulation = Simulation(seed)
         self.nodes: dict[int, Node] = {}
         self.seen: dict[int, Image] = {}
         self.acknowledged: list[int] = []
@@ -110,9 +110,9 @@ class Cluster:
                 connection = None
             await asyncio.sleep(0.1)
 
-    def strike(self) -> None:
-        random, network = self.world.random, self.world.network
-        host = self.world.host(f"n{NODES[random.below(len(NODES))]}")
+    def inject(self) -> None:
+        random, network = self.simulation.random, self.simulation.network
+        host = self.simulation.host(f"n{NODES[random.below(len(NODES))]}")
         match random.below(4):
             case 0:
                 host.crash()
@@ -126,28 +126,28 @@ class Cluster:
                     network.cut(host.name, f"n{node_id}")
 
     def mend(self) -> None:
-        self.world.network.heal()
+        self.simulation.network.heal()
         for node_id in NODES:
-            host = self.world.host(f"n{node_id}")
+            host = self.simulation.host(f"n{node_id}")
             if not host.is_up:
                 host.restart()
 
     async def direct(self) -> None:
         for node_id in NODES:
-            self.world.host(f"n{node_id}").start(
+            self.simulation.host(f"n{node_id}").start(
                 lambda ports, node_id=node_id: self.run_node(ports, node_id)  # type: ignore[misc]
             )
-        self.world.host("client").start(self.change)
+        self.simulation.host("client").start(self.change)
         await asyncio.sleep(4)
         for _ in range(FAULTS):
-            self.strike()
+            self.inject()
             await asyncio.sleep(3)
             self.mend()
             await asyncio.sleep(2)
         before = len(self.acknowledged)
         await asyncio.sleep(10)
         assert len(self.acknowledged) > before, "work goes on after healing"
-        self.world.host("client").kill()
+        self.simulation.host("client").kill()
         await asyncio.sleep(3)
         for node in self.nodes.values():
             users = {dict(entity)["user"] for entity in node.image.client_quotas.by_entity}
@@ -159,4 +159,4 @@ class Cluster:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_acknowledged_changes_survive_and_images_agree(seed: int) -> None:
     cluster = Cluster(seed)
-    cluster.world.run(cluster.direct)
+    cluster.simulation.run(cluster.direct)

@@ -9,15 +9,15 @@ from ottla.runtime.ports import Address, OpenMode
 from simulation.disk import SimCrash
 from simulation.platter import Keep
 from simulation.runner import play
-from simulation.world import Ports, World
+from simulation.simulation import Ports, Simulation
 
 
-def direct(world: World, director: Callable[[], Coroutine[None, None, None]]) -> None:
-    world.run(director)
+def direct(simulation: Simulation, director: Callable[[], Coroutine[None, None, None]]) -> None:
+    simulation.run(director)
 
 
 def test_a_crashed_host_does_nothing_more_not_even_cleanup() -> None:
-    world, seen = World(0), []
+    simulation, seen = Simulation(0), []
 
     async def main(ports: Ports) -> None:
         ports.disk.make_dirs("/d")
@@ -30,7 +30,7 @@ def test_a_crashed_host_does_nothing_more_not_even_cleanup() -> None:
             seen.append(-1.0)
 
     async def director() -> None:
-        host = world.host("a")
+        host = simulation.host("a")
         host.start(main)
         await asyncio.sleep(2.5)
         host.crash()
@@ -43,12 +43,12 @@ def test_a_crashed_host_does_nothing_more_not_even_cleanup() -> None:
         assert len(seen) == 5
         assert not host.disk.exists("/last-words")
 
-    direct(world, director)
+    direct(simulation, director)
 
 
 def test_what_a_host_is_called_to_do_ends_with_it() -> None:
     """A director that makes a program act must not leave timers behind that outlive it."""
-    world, seen = World(0), []
+    simulation, seen = Simulation(0), []
 
     async def main(ports: Ports) -> None:
         await asyncio.sleep(1e6)
@@ -58,7 +58,7 @@ def test_what_a_host_is_called_to_do_ends_with_it() -> None:
         asyncio.get_running_loop().call_later(1, lambda: seen.append("later"))
 
     async def director() -> None:
-        host = world.host("a")
+        host = simulation.host("a")
         host.call_inside(act)
         host.start(main)
         host.call_inside(act)
@@ -71,11 +71,11 @@ def test_what_a_host_is_called_to_do_ends_with_it() -> None:
         await asyncio.sleep(2)
         assert seen == ["now", "later", "now"]
 
-    direct(world, director)
+    direct(simulation, director)
 
 
 def test_a_planned_crash_can_be_called_off() -> None:
-    world, steps = World(0), []
+    simulation, steps = Simulation(0), []
 
     async def main(ports: Ports) -> None:
         while True:
@@ -84,7 +84,7 @@ def test_a_planned_crash_can_be_called_off() -> None:
             await asyncio.sleep(1)
 
     async def director() -> None:
-        host = world.host("a")
+        host = simulation.host("a")
         host.start(main, crash_at_step=12)
         host.disk.crash_at(12)
         await asyncio.sleep(2.5)
@@ -93,19 +93,19 @@ def test_a_planned_crash_can_be_called_off() -> None:
         assert host.is_up
         assert len(steps) == 23
 
-    direct(world, director)
+    direct(simulation, director)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> None:
     """A program that was given a timer from outside is a ghost after its host restarts."""
-    world = World(0)
+    simulation = Simulation(0)
 
     async def main(ports: Ports) -> None:
         await asyncio.sleep(1e6)
 
     async def director() -> None:
-        host = world.host("a")
+        host = simulation.host("a")
         host.disk.make_dirs("/before")
         host.start(main)
         await asyncio.sleep(1)
@@ -116,7 +116,7 @@ def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> 
         await asyncio.sleep(1)
 
     with pytest.raises(RuntimeError, match=r"a: .*/ghost.* by a life not its own"):
-        direct(world, director)
+        direct(simulation, director)
 
 
 def test_every_disk_operation_can_be_the_last() -> None:
@@ -133,10 +133,10 @@ def test_every_disk_operation_can_be_the_last() -> None:
         await asyncio.sleep(1e6)
 
     def survivors(point: int) -> bytes | None:
-        world, left = World(point), []
+        simulation, left = Simulation(point), []
 
         async def director() -> None:
-            host = world.host("a")
+            host = simulation.host("a")
             host.disk.crash_at(point)
             host.start(main)
             await asyncio.wait_for(host.wait_down(), 10) if point <= 12 else await asyncio.sleep(9)
@@ -145,7 +145,7 @@ def test_every_disk_operation_can_be_the_last() -> None:
             host.disk.restart()
             left.append(host.disk.read("/d/a") if host.disk.exists("/d/a") else None)
 
-        direct(world, director)
+        direct(simulation, director)
         return left[0]
 
     # mkdir, sync_dir, create, sync_dir, then four times write, sync
@@ -162,7 +162,7 @@ def test_every_disk_operation_can_be_the_last() -> None:
 
 def test_any_await_can_be_the_last() -> None:
     def steps_seen(step: int) -> int:
-        world, seen = World(1), []
+        simulation, seen = Simulation(1), []
 
         async def main(ports: Ports) -> None:
             for i in range(5):
@@ -171,11 +171,11 @@ def test_any_await_can_be_the_last() -> None:
             await asyncio.sleep(1e6)
 
         async def director() -> None:
-            world.host("a").start(main, crash_at_step=step)
+            simulation.host("a").start(main, crash_at_step=step)
             await asyncio.sleep(10)
-            assert world.host("a").is_up == (step == 0)
+            assert simulation.host("a").is_up == (step == 0)
 
-        direct(world, director)
+        direct(simulation, director)
         return len(seen)
 
     counts = [steps_seen(step) for step in range(1, 12)]
@@ -215,13 +215,13 @@ async def serve(ports: Ports) -> None:
 def test_peers_of_a_killed_process_are_reset_and_those_of_a_dark_machine_hear_nothing(
     how: str,
 ) -> None:
-    world = World(3)
+    simulation = Simulation(3)
 
     async def director() -> None:
-        server = world.host("server")
+        server = simulation.host("server")
         server.start(serve)
         await asyncio.sleep(1)
-        client = world.network.port_of("client")
+        client = simulation.network.port_of("client")
         transport, protocol = await client.dial(SERVER, Silent)
         transport.write(b"x")
         await asyncio.sleep(1)
@@ -239,46 +239,46 @@ def test_peers_of_a_killed_process_are_reset_and_those_of_a_dark_machine_hear_no
         assert [type(error) for error in protocol.lost] == [ConnectionResetError]
         await client.dial(SERVER, Silent)
 
-    direct(world, director)
+    direct(simulation, director)
 
 
 def test_an_error_of_a_program_fails_the_world() -> None:
-    world = World(0)
+    simulation = Simulation(0)
 
     async def main(ports: Ports) -> None:
         await asyncio.sleep(1)
         raise ValueError("a bug")
 
     async def director() -> None:
-        world.host("a").start(main)
+        simulation.host("a").start(main)
         await asyncio.sleep(100)
 
     with pytest.raises(ValueError, match="a bug"):
-        direct(world, director)
-    assert world.loop.time() == 1
+        direct(simulation, director)
+    assert simulation.loop.time() == 1
 
 
 def test_a_program_that_returns_is_a_process_that_ended() -> None:
-    world = World(0)
+    simulation = Simulation(0)
 
     async def main(ports: Ports) -> None:
         ports.disk.make_dirs("/d")
         ports.disk.open("/d/a", OpenMode.CREATE).pwrite(b"cached", 0)
 
     async def director() -> None:
-        host = world.host("a")
+        host = simulation.host("a")
         host.start(main)
         await host.wait_down()
         with pytest.raises(RuntimeError):
-            world.host("b").restart()
+            simulation.host("b").restart()
         host.disk.restart()
         assert host.disk.read("/d/a") == b"cached"
 
-    direct(world, director)
+    direct(simulation, director)
 
 
 def test_a_crash_inside_a_callback_of_the_network_is_a_crash() -> None:
-    world = World(0)
+    simulation = Simulation(0)
 
     class Writing(asyncio.Protocol):
         def __init__(self, ports: Ports) -> None:
@@ -297,19 +297,19 @@ def test_a_crash_inside_a_callback_of_the_network_is_a_crash() -> None:
         await asyncio.sleep(1e9)
 
     async def director() -> None:
-        server = world.host("server")
+        server = simulation.host("server")
         server.start(main)
         await asyncio.sleep(1)
-        transport, _ = await world.network.port_of("client").dial(SERVER, Silent)
+        transport, _ = await simulation.network.port_of("client").dial(SERVER, Silent)
         server.disk.crash_at(1)
         transport.write(b"x")
         await asyncio.wait_for(server.wait_down(), 1)
 
-    direct(world, director)
+    direct(simulation, director)
 
 
 def test_ports_work_together_and_clocks_may_differ() -> None:
-    world, seen = World(5), []
+    simulation, seen = Simulation(5), []
 
     async def main(ports: Ports) -> None:
         ports.disk.make_dirs("/d")
@@ -321,13 +321,13 @@ def test_ports_work_together_and_clocks_may_differ() -> None:
         await asyncio.sleep(1e6)
 
     async def director() -> None:
-        world.host("a").start(main)
-        world.host("b").clock.jump(5000)
-        world.host("b").start(main)
+        simulation.host("a").start(main)
+        simulation.host("b").clock.jump(5000)
+        simulation.host("b").start(main)
         await asyncio.sleep(1)
 
-    direct(world, director)
-    assert world.bucket.contents() == {"k": b"abc"}
+    direct(simulation, director)
+    assert simulation.bucket.contents() == {"k": b"abc"}
     assert seen[0][1] != seen[1][1]
     assert abs(abs(seen[0][0] - seen[1][0]) - 5000) < 100
 

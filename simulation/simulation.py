@@ -1,9 +1,9 @@
-"""A world of hosts on one loop, one network and one seed.
+"""A simulation of hosts on one loop, one network and one seed.
 
-    world = World(seed)
-    node = world.host("node")
+    simulation = Simulation(seed)
+    node = simulation.host("node")
     async def director(): node.start(main); ...; node.crash(); node.restart()
-    world.run(director)
+    simulation.run(director)
 
 A host runs `main(ports)`. ``crash`` takes its power: its tasks are frozen where they
 stand, its disk keeps what it must, its peers hear nothing. ``kill`` ends the process
@@ -33,7 +33,7 @@ from simulation.random import SimRandom
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a host's program is given of the world."""
+    """What a host's program is given of the simulation."""
 
     clock: Clock
     random: Random
@@ -52,18 +52,18 @@ Main = Callable[[Ports], Coroutine[Any, Any, None]]
 class Host:
     """One machine: disk, clock and luck outlive what runs on it."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, simulation: "Simulation", name: str) -> None:
         self.name = name
-        self.clock = SimClock(world.loop)
+        self.clock = SimClock(simulation.loop)
         self.disk = SimDisk(
-            world.random.stream(name).below(1 << 48),
+            simulation.random.stream(name).below(1 << 48),
             clock=self.clock,
             journal=self._note_disk,
             on_crash=self._crash_point,
         )
         self.sync_delay_s: Callable[[], float] = lambda: 0.002
-        self._world = world
-        self._random = world.random.stream(f"{name}/program")
+        self._simulation = simulation
+        self._random = simulation.random.stream(f"{name}/program")
         self._main: Main | None = None
         self._life: Life | None = None
         self._context = contextvars.Context()
@@ -76,7 +76,7 @@ class Host:
         return self._life is not None
 
     def start(self, main: Main, *, crash_at_step: int = 0) -> None:
-        """Switch on and run ``main``. An error it raises fails the whole world."""
+        """Switch on and run ``main``. An error it raises fails the whole simulation."""
         if self._life is not None:
             raise RuntimeError(f"{self.name} is up already")
         self._main = main
@@ -84,11 +84,13 @@ class Host:
         life.crash_at_step = crash_at_step
         self._down.clear()
         self.disk.restart()
-        self._world.network.power_on(self.name)
-        self._world.journal.note(self.name, "start")
+        self._simulation.network.power_on(self.name)
+        self._simulation.journal.note(self.name, "start")
         self._context = context = contextvars.Context()
         context.run(LIFE.set, life)
-        task = self._world.loop.create_task(main(self._ports()), name=self.name, context=context)
+        task = self._simulation.loop.create_task(
+            main(self._ports()), name=self.name, context=context
+        )
         task.add_done_callback(
             lambda ended: self._ended(life, ended), context=contextvars.Context()
         )
@@ -112,22 +114,22 @@ class Host:
         and so outlive the program.
         """
         if self._life is not None:
-            self._world.loop.call_soon(act, context=self._context.copy())
+            self._simulation.loop.call_soon(act, context=self._context.copy())
 
     def crash(self, keep: Keep = Keep.SEEDED) -> None:
         """Lose power now. A host that is down already loses its page cache."""
-        self._world.journal.note(self.name, "power loss")
+        self._simulation.journal.note(self.name, "power loss")
         life = self._end_life()
         if life is not None:
-            self._world.network.lose_power(self.name, life)
+            self._simulation.network.lose_power(self.name, life)
         self.disk.crash(keep)
 
     def kill(self) -> None:
         """End the process now; the machine stays."""
-        self._world.journal.note(self.name, "kill")
+        self._simulation.journal.note(self.name, "kill")
         life = self._end_life()
         if life is not None:
-            self._world.network.kill(life)
+            self._simulation.network.kill(life)
         self.disk.kill()
 
     async def wait_down(self) -> None:
@@ -135,27 +137,27 @@ class Host:
         await self._down.wait()
 
     def _ports(self) -> Ports:
-        network = self._world.network.port_of(self.name)
-        objects = SimObjects(self._world.bucket, self.disk)
+        network = self._simulation.network.port_of(self.name)
+        objects = SimObjects(self._simulation.bucket, self.disk)
         return Ports(self.clock, self._random, self.disk, network, objects, self._committer)
 
     def _committer(self, directory: str) -> Committer:
         return SimCommitter(directory, delay_s=lambda: self.sync_delay_s())
 
     def _note_disk(self, kind: str, path: str, detail: str) -> None:
-        """Note what the disk did; fail the world if a life that is not this host's made it.
+        """Note what the disk did; fail the simulation if a life that is not this host's made it.
 
         Tests and directors, which have no life, may touch the disk of a host that is down.
         """
-        self._world.journal.note(self.name, kind, f"{path} {detail}")
+        self._simulation.journal.note(self.name, kind, f"{path} {detail}")
         if LIFE.get() is not self._life:
-            self._world.fail(RuntimeError(f"{self.name}: {kind} {path} by a life not its own"))
+            self._simulation.fail(RuntimeError(f"{self.name}: {kind} {path} by a life not its own"))
 
     def _end_life(self) -> Life | None:
         life, self._life = self._life, None
         if life is not None:
             life.is_over = True
-            self._world.freeze()
+            self._simulation.freeze()
             self._down.set()
         return life
 
@@ -166,8 +168,8 @@ class Host:
         """
         if self._life is not None and not self._life.is_over:
             self._life.is_over = True
-            self._world.freeze()
-            self._world.loop.call_soon(self.crash, context=contextvars.Context())
+            self._simulation.freeze()
+            self._simulation.loop.call_soon(self.crash, context=contextvars.Context())
 
     def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -175,14 +177,15 @@ class Host:
             return  # crashed: whatever it raised in dying is nobody's business
         self.kill()
         if error is not None:
-            self._world.fail(error)
+            self._simulation.fail(error)
 
 
-class World:
+class Simulation:
     """Everything under one seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        # The name of a stream is part of its seed: another name would give other runs.
         self.random = SimRandom(seed, "world")
         self.loop = make_loop(seed)
         self.loop.on_error = self.fail
@@ -202,7 +205,7 @@ class World:
         return self._hosts[name]
 
     def run(self, director: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``director`` to its end, then switch everything off. Once per world.
+        """Run ``director`` to its end, then switch everything off. Once per simulation.
 
         Cyclic garbage stays until the end: collecting it runs cleanup at a moment that no seed
         decides, and took a fifth of the time.

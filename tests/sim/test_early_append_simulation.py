@@ -1,7 +1,7 @@
 """Whole clusters whose followers append every batch as soon as it is there.
 
 What simulated clients write is less than what a follower takes for worth an append of its own, so
-here it takes anything. All promises of `test_cluster_worlds.py` hold.
+here it takes anything. All promises of `test_cluster_simulation.py` hold.
 """
 
 import logging

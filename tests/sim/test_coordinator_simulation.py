@@ -1,4 +1,4 @@
-"""Groups and transactions of whole clusters in seeded worlds.
+"""Groups and transactions of whole clusters in seeded simulations.
 
 `COORDINATOR_SEEDS=first:last` plays other seeds than those of every day. What must be hit exactly,
 as a death between two steps, is in `test_coordinator_steps.py`.
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from simulation.coordinator_watch import CoordinatorWatch
-from simulation.coordinators import KINDS, CoordinatorTorment
+from simulation.coordinators import KINDS, CoordinatorScenario
 from simulation.runner import play
-from simulation.world import World
+from simulation.simulation import Simulation
 
 BLOCK = 4
 FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:5").split(":"))
@@ -39,14 +39,14 @@ def quiet() -> Iterator[None]:
 @functools.cache
 def played(seed: int) -> Played:
     """Play a seed, once for all tests."""
-    world = World(seed)
-    torment = CoordinatorTorment(world)
+    simulation = Simulation(seed)
+    scenario = CoordinatorScenario(simulation)
     error = None
     try:
-        world.run(torment.run)
+        simulation.run(scenario.run)
     except Exception as caught:
         error = caught
-    return Played(torment.watch, torment.kind, world.journal.hash(), error)
+    return Played(scenario.watch, scenario.kind, simulation.journal.hash(), error)
 
 
 @pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
@@ -59,9 +59,9 @@ def test_b1_b13_work_is_done_exactly_once_by_one_owner(block: int) -> None:
 
 def test_the_worlds_of_coordinators_are_eventful() -> None:
     """The promises are only worth something if what could break them happened."""
-    worlds = [played(seed) for seed in range(FIRST, LAST)]
-    assert {each.kind for each in worlds} == set(KINDS)
-    watches = [each.watch for each in worlds]
+    simulations = [played(seed) for seed in range(FIRST, LAST)]
+    assert {each.kind for each in simulations} == set(KINDS)
+    watches = [each.watch for each in simulations]
     assert sum(watch.committed for watch in watches) > 90
     assert sum(watch.aborted for watch in watches) > 15
     assert sum(watch.generations for watch in watches) > 12

@@ -1,4 +1,4 @@
-"""Partitions that lose every complete replica, in seeded worlds of whole nodes."""
+"""Partitions that lose every complete replica, in seeded simulations of whole nodes."""
 
 import logging
 import os
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.cluster_unclean import UncleanTorment
-from simulation.world import World
+from simulation.cluster_unclean import UncleanScenario
+from simulation.simulation import Simulation
 
 FIRST, LAST = map(int, os.environ.get("UNCLEAN_SEEDS", "0:12").split(":"))
 
@@ -22,5 +22,5 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", range(FIRST, LAST))
 def test_the_most_complete_of_the_incomplete_leads(seed: int) -> None:
-    world = World(seed)
-    world.run(UncleanTorment(world).run)
+    simulation = Simulation(seed)
+    simulation.run(UncleanScenario(simulation).run)

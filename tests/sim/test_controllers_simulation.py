@@ -1,4 +1,4 @@
-"""Whole nodes of the quorum, with image and active controller, in seeded worlds.
+"""Whole nodes of the quorum, with image and active controller, in seeded simulations.
 
 `CONTROLLERS_SEEDS=first:last` plays other seeds than those of every day.
 """
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.controllers import ROUNDS, make_torment
-from simulation.quorum import torment_quorum
+from simulation.controllers import ROUNDS, make_scenario
+from simulation.quorum import run_quorum
 from simulation.runner import play
-from simulation.world import World
+from simulation.simulation import Simulation
 
 BLOCK = 10
 FIRST, LAST = map(int, os.environ.get("CONTROLLERS_SEEDS", "0:300").split(":"))
@@ -38,10 +38,10 @@ def test_the_worlds_of_controllers_are_eventful() -> None:
     """The promises are only worth something if what could break them happened."""
     watches = []
     for seed in range(1, 15):
-        world = World(seed)
-        torment = make_torment(world)
-        watches.append(torment.watch)
-        world.run(lambda torment=torment: torment_quorum(torment, ROUNDS))  # type: ignore[misc]
+        simulation = Simulation(seed)
+        scenario = make_scenario(simulation)
+        watches.append(scenario.watch)
+        simulation.run(lambda scenario=scenario: run_quorum(scenario, ROUNDS))  # type: ignore[misc]
     assert sum(watch.acknowledged for watch in watches) > 100
     assert sum(watch.refused for watch in watches) > 30
     assert sum(watch.open for watch in watches) > 40
