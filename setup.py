@@ -20,7 +20,7 @@ COMPILED: dict[str, str] = {
     "ottla.replication.appending": "src/ottla/replication/appending.py",
     "ottla.pipeline.encode": "src/ottla/pipeline/encode.py",
     "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",
-    "ottla.server.inlet": "src/ottla/server/inlet.py",
+    "ottla.server.receive_buffer": "src/ottla/server/receive_buffer.py",
     "ottla.storage.log_tail": "src/ottla/storage/log_tail.py",
     "ottla.storage.segment_tail": "src/ottla/storage/segment_tail.py",
     "ottla.storage.offset_map": "src/ottla/storage/offset_map.py",

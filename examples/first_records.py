@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from ottla.client.admin import NewTopic, create_topic
-from ottla.client.cluster import ClientWorld, Cluster, NoBroker, Refused
+from ottla.client.cluster import ClientPorts, Cluster, NoBroker, Refused
 from ottla.client.consumer import open_reader
 from ottla.client.offset_spec import BEGINNING
 from ottla.client.offsets import resolve
@@ -51,9 +51,9 @@ async def read(cluster: Cluster) -> None:
 async def main(address: str) -> None:
     """Do it."""
     host, _, port = address.rpartition(":")
-    world = ClientWorld(TcpNetwork(), SystemClock(), SystemRandom())
+    ports = ClientPorts(TcpNetwork(), SystemClock(), SystemRandom())
     try:
-        async with await Cluster.open(world, [Address(host.strip("[]"), int(port))]) as cluster:
+        async with await Cluster.open(ports, [Address(host.strip("[]"), int(port))]) as cluster:
             await send(cluster)
             await read(cluster)
     except NoBroker as error:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.session import client_world, parse_bootstrap
+from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.client.admin import Change, Resource, alter_configs
 from ottla.client.admin_share import share_offsets
 from ottla.client.cluster import Cluster as Client
@@ -188,7 +188,7 @@ def test_leaders_change_and_nothing_is_delivered_again_or_lost(tmp_path: Path, h
 async def scenario(
     cluster: Cluster, end: Callable[[int], None], changes: Sequence[tuple[str, int]]
 ) -> None:
-    async with await Client.open(client_world(), parse_bootstrap(cluster.bootstrap)) as client:
+    async with await Client.open(client_ports(), parse_bootstrap(cluster.bootstrap)) as client:
         reset = [Change("share.auto.offset.reset", "earliest")]
         await alter_configs(client, Resource.GROUP, "queue", reset)
         member = Member(client)

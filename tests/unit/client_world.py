@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from ottla.client.cluster import ClientOptions, ClientWorld, Cluster
+from ottla.client.cluster import ClientOptions, ClientPorts, Cluster
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -259,9 +259,9 @@ def with_cluster(
                 await network.port_of(f"b{node}").listen(
                     Address(f"b{node}", 9092), lambda node=node: FakeBroker(fake, node)
                 )
-        world = ClientWorld(network.port_of("client"), SimClock(loop), SimRandom(1))
+        ports = ClientPorts(network.port_of("client"), SimClock(loop), SimRandom(1))
         bootstrap = [Address(f"b{node}", 9092) for node in range(1, fake.nodes + 1)]
-        async with await Cluster.open(world, bootstrap, options) as cluster:
+        async with await Cluster.open(ports, bootstrap, options) as cluster:
             await scenario(cluster)
 
     run_simulated(main())

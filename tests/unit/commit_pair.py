@@ -36,8 +36,8 @@ from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
+from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
-from ottla.server.serving import ConnectionLimits, Serving
 from ottla.storage.log_config import LogConfig
 from simulation.random import SimRandom
 
@@ -97,7 +97,7 @@ class Broker:
         commits = replace(commits, fast_path=self._serve if self.has_fast_path else None)
         routes = Routes(Listener.BROKER, (commits, *others, *GroupHandlers(groups).routes()))
         self.requests = RequestMeter()
-        self.serving = Serving(
+        self.context = ListenerContext(
             Dispatcher("CLIENT", routes, ApiVersions(routes), self.requests),
             RequestMemory(),
             ConnectionLimits(frame_bytes_max=200_000),
@@ -106,7 +106,7 @@ class Broker:
             asyncio.get_running_loop(),
         )
         self.transport = Transport()
-        self.connection = Connection(self.serving, Address("127.0.0.1", 1), lambda *_: None)
+        self.connection = Connection(self.context, Address("127.0.0.1", 1), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def load(self) -> None:

@@ -31,8 +31,8 @@ from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
+from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
-from ottla.server.serving import ConnectionLimits, Serving
 from ottla.storage.log_config import LogConfig
 
 TOPIC = "orders"
@@ -93,9 +93,9 @@ def hear(connection: Connection, transport: Transport, data: bytes, step: int) -
 class Line:
     """One more connection."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, context: ListenerContext) -> None:
         self.transport = Transport()
-        self.connection = Connection(serving, Address("127.0.0.1", 2), lambda *_: None)
+        self.connection = Connection(context, Address("127.0.0.1", 2), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def hear(self, data: bytes, step: int) -> None:
@@ -134,7 +134,7 @@ class Broker:
             (replace(route, fast_path=self._serve if self.has_fast_path else None),),
         )
         dispatcher = Dispatcher("CLIENT", routes, ApiVersions(routes), self.requests)
-        self.serving = Serving(
+        self.context = ListenerContext(
             dispatcher,
             RequestMemory(),
             ConnectionLimits(frame_bytes_max=100_000),
@@ -142,12 +142,12 @@ class Broker:
             self.requests,
             asyncio.get_running_loop(),
         )
-        self.connection = Connection(self.serving, Address("127.0.0.1", 1), lambda *_: None)
+        self.connection = Connection(self.context, Address("127.0.0.1", 1), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def neighbour(self) -> "Line":
         """Another connection to the same broker."""
-        return Line(self.serving)
+        return Line(self.context)
 
     def _serve(
         self, caller: Caller, client: bytes, data: bytearray, start: int, end: int

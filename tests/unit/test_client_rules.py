@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Unsent
+from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, ProducerRecord
 from ottla.client.backoff import Backoff
 from ottla.client.fetched import Aborted, read_fetched
 from ottla.client.offset_spec import (
@@ -105,9 +105,9 @@ def test_before_the_end_never_means_before_the_beginning() -> None:
 # -- batches on their way ----------------------------------------------------------
 
 
-def unsent(value: bytes = b"v", heard: list[object] | None = None) -> Unsent:
+def record_of(value: bytes = b"v", heard: list[object] | None = None) -> ProducerRecord:
     heard = [] if heard is None else heard
-    return Unsent(b"k", value, [Header("h", b"x")], Millis(5), heard.append)
+    return ProducerRecord(b"k", value, [Header("h", b"x")], Millis(5), heard.append)
 
 
 def at(time: int) -> Millis:
@@ -116,22 +116,22 @@ def at(time: int) -> Millis:
 
 def test_a_batch_waits_for_company_and_no_longer() -> None:
     accumulator = Accumulator(Limits(linger_ms=5))
-    accumulator.append(P0, unsent(), at(100))
-    accumulator.append(P0, unsent(), at(104))
+    accumulator.append(P0, record_of(), at(100))
+    accumulator.append(P0, record_of(), at(104))
     assert accumulator.drain(at(104)) == []
     assert accumulator.next_due() == 105
     (batch,) = accumulator.drain(at(105))
-    assert len(batch.unsent) == 2
+    assert len(batch.pending) == 2
     assert accumulator.next_due() is None
 
 
 def test_a_full_batch_does_not_wait_and_the_next_begins() -> None:
-    size = unsent().size
+    size = record_of().size
     accumulator = Accumulator(Limits(batch_bytes_max=61 + 2 * size, linger_ms=1000))
-    assert [accumulator.append(P0, unsent(), at(0)) for _ in range(3)] == [False, False, True]
+    assert [accumulator.append(P0, record_of(), at(0)) for _ in range(3)] == [False, False, True]
     assert accumulator.next_due() == 0
     (batch,) = accumulator.drain(at(0))
-    assert len(batch.unsent) == 2
+    assert len(batch.pending) == 2
     assert accumulator.drain(at(0)) == [], "one of a partition is under way"
     accumulator.done(batch)
     assert accumulator.drain(at(0)) == [], "and the next one lingers"
@@ -141,19 +141,19 @@ def test_a_full_batch_does_not_wait_and_the_next_begins() -> None:
 def test_a_batch_that_is_tried_again_keeps_its_place_and_its_sequence() -> None:
     accumulator = Accumulator(Limits(linger_ms=0))
     accumulator.begin_as(ME)
-    accumulator.append(P0, unsent(b"1"), at(0))
+    accumulator.append(P0, record_of(b"1"), at(0))
     (first,) = accumulator.drain(at(0))
-    accumulator.append(P0, unsent(b"2"), at(1))
+    accumulator.append(P0, record_of(b"2"), at(1))
     accumulator.retry(first, at(10))
     assert accumulator.drain(at(9)) == []
     assert accumulator.next_due() == 10
-    accumulator.append(P0, unsent(b"3"), at(9))
+    accumulator.append(P0, record_of(b"3"), at(9))
     (again,) = accumulator.drain(at(10))
-    assert again is first and len(first.unsent) == 1, "nothing is added to what was sent once"
+    assert again is first and len(first.pending) == 1, "nothing is added to what was sent once"
     assert first.producer == Producer(7, 0, 0)
     accumulator.done(first)
     (second,) = accumulator.drain(at(10))
-    assert [each.value for each in second.unsent] == [b"2", b"3"]
+    assert [each.value for each in second.pending] == [b"2", b"3"]
     assert second.producer == Producer(7, 0, 1)
 
 
@@ -162,7 +162,7 @@ def test_a_sequence_is_used_again_only_when_the_batch_was_refused() -> None:
     accumulator.begin_as(ME)
 
     def one(partition: TopicPartition) -> Batch:
-        accumulator.append(partition, unsent(), at(0))
+        accumulator.append(partition, record_of(), at(0))
         (batch,) = accumulator.drain(at(0))
         accumulator.done(batch)
         return batch
@@ -182,7 +182,7 @@ def test_sequences_go_round() -> None:
     accumulator.begin_as(ME)
     accumulator._next_sequence[P0] = SEQUENCE_MAX
     for want in (SEQUENCE_MAX, 0):
-        accumulator.append(P0, unsent(), at(0))
+        accumulator.append(P0, record_of(), at(0))
         (batch,) = accumulator.drain(at(0))
         accumulator.done(batch)
         assert batch.producer is not None and batch.producer.base_sequence == want
@@ -190,18 +190,18 @@ def test_sequences_go_round() -> None:
 
 def test_without_idempotence_there_is_no_producer() -> None:
     accumulator = Accumulator(Limits(linger_ms=0))
-    accumulator.append(P0, unsent(), at(0))
+    accumulator.append(P0, record_of(), at(0))
     (batch,) = accumulator.drain(at(0))
     assert batch.producer is NO_PRODUCER
 
 
 def test_room_is_bounded_and_given_back() -> None:
-    size = unsent().size
+    size = record_of().size
     accumulator = Accumulator(Limits(linger_ms=0, buffer_bytes_max=2 * size))
     assert accumulator.has_room(10 * size), "one that is alone always fits"
-    accumulator.append(P0, unsent(), at(0))
+    accumulator.append(P0, record_of(), at(0))
     assert accumulator.has_room(size)
-    accumulator.append(P1, unsent(), at(0))
+    accumulator.append(P1, record_of(), at(0))
     assert not accumulator.has_room(size)
     for batch in accumulator.drain(at(0)):
         assert not accumulator.is_empty
@@ -211,7 +211,7 @@ def test_room_is_bounded_and_given_back() -> None:
 
 def test_everybody_is_told_where_their_record_is() -> None:
     heard: list[object] = []
-    batch = Batch(P0, at(0), [unsent(heard=heard), unsent(heard=heard)])
+    batch = Batch(P0, at(0), [record_of(heard=heard), record_of(heard=heard)])
     batch.tell(10)
     batch.tell(10, 99)
     batch.tell(-1)
@@ -227,7 +227,9 @@ def test_everybody_is_told_where_their_record_is() -> None:
 def test_the_size_of_a_record_is_never_underestimated(
     value: bytes, key: bytes | None, headers: Sequence[str]
 ) -> None:
-    record = Unsent(key, value, [Header(name, b"") for name in headers], Millis(2**40), print)
+    record = ProducerRecord(
+        key, value, [Header(name, b"") for name in headers], Millis(2**40), print
+    )
     encoded = encode_records(Batch(P0, at(0), [record]).records(), 0, 0)
     assert len(encoded) <= record.size
 
@@ -236,7 +238,7 @@ def test_the_size_of_a_record_is_never_underestimated(
 @given(st.lists(st.sampled_from(["append", "append", "drain", "done", "retry"]), max_size=40))
 def test_order_is_kept_whatever_happens(steps: list[str]) -> None:
     """Sequences of what is done, in order, are 0, 1, 2 ... and values come as appended."""
-    accumulator = Accumulator(Limits(linger_ms=0, batch_bytes_max=61 + 2 * unsent().size))
+    accumulator = Accumulator(Limits(linger_ms=0, batch_bytes_max=61 + 2 * record_of().size))
     accumulator.begin_as(ME)
     under_way: list[Batch] = []
     done: list[bytes | None] = []
@@ -245,12 +247,12 @@ def test_order_is_kept_whatever_happens(steps: list[str]) -> None:
     def finish() -> None:
         batch = under_way.pop()
         assert batch.producer is not None and batch.producer.base_sequence == len(done)
-        done.extend(each.value for each in batch.unsent)
+        done.extend(each.value for each in batch.pending)
         accumulator.done(batch)
 
     for step in steps:
         if step == "append":
-            accumulator.append(P0, unsent(b"%d" % appended), at(0))
+            accumulator.append(P0, record_of(b"%d" % appended), at(0))
             appended += 1
         elif step == "drain":
             under_way += accumulator.drain(at(0))

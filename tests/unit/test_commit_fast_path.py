@@ -64,7 +64,7 @@ def told_both(
         assert quick.told() == slow.told()
         assert slow.taken == 0
         for broker in (quick, slow):
-            broker.connection.refuse_parked()
+            broker.connection.cancel_pending()
         await asyncio.sleep(0)
         return quick
 

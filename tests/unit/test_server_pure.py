@@ -10,7 +10,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotController, ProtocolFault, StorageFailed
 from ottla.server.deadlines import Activity, Deadlines, Expiry, expiry_of
 from ottla.server.error_mapping import to_error_code
-from ottla.server.inlet import BUFFER_BYTES, KEPT_BYTES_MAX, Inlet
+from ottla.server.receive_buffer import BUFFER_BYTES, KEPT_BYTES_MAX, ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder
 from ottla.server.request_memory import RequestMemory
 
@@ -20,7 +20,7 @@ def test_whatever_order_replies_come_in_they_leave_in_order(
     finishing: list[int], silent: set[int]
 ) -> None:
     order: ReplyOrder[int] = ReplyOrder()
-    turns = [order.take_turn(10) for _ in range(8)]
+    turns = [order.reserve(10) for _ in range(8)]
     left: list[int] = []
     for done, n in enumerate(finishing, 1):
         order.end(turns[n], None if n in silent else n, 5)
@@ -104,17 +104,17 @@ def test_a_negative_idle_time_is_for_ever() -> None:
 # -- the receive buffer ----------------------------------------------------------
 
 
-def receive(inlet: Inlet, data: bytes, step: int, limit: int = 2**30) -> list[bytes]:
+def receive(received: ReceiveBuffer, data: bytes, step: int, limit: int = 2**30) -> list[bytes]:
     """Feed as a socket would, ``step`` bytes at most per read; return the frames."""
     frames = []
     while data:
-        room = inlet.room()
+        room = received.room()
         count = min(len(room), step, len(data))
         assert count > 0, "never an empty view"
         room[:count] = data[:count]
         data = data[count:]
-        if inlet.filled(count):
-            while (frame := inlet.take(limit)) is not None:
+        if received.filled(count):
+            while (frame := received.take(limit)) is not None:
                 frames.append(bytes(frame))
     return frames
 
@@ -126,40 +126,40 @@ SIZES = st.sampled_from([1, 2, 100, BUFFER_BYTES - 5, BUFFER_BYTES - 4, BUFFER_B
 def test_frames_come_out_as_they_went_in(sizes: list[int], step: int) -> None:
     bodies = [bytes([n + 1]) * size for n, size in enumerate(sizes)]
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-    inlet = Inlet()
-    assert receive(inlet, stream, step) == bodies
-    assert not inlet.is_partial
+    received = ReceiveBuffer()
+    assert receive(received, stream, step) == bodies
+    assert not received.is_partial
 
 
 def test_an_announced_length_takes_no_memory() -> None:
-    inlet = Inlet()
-    hear(inlet, (100 << 20).to_bytes(4, "big"))
-    assert inlet.take(2**30) is None
+    received = ReceiveBuffer()
+    hear(received, (100 << 20).to_bytes(4, "big"))
+    assert received.take(2**30) is None
     received = 4
     for size in (5, 100_000, 3_000_000):
         data = bytes(size)
         while data:
-            room = inlet.room()
+            room = received.room()
             count = min(len(room), len(data))
-            inlet.filled(count)
+            received.filled(count)
             data = data[count:]
             received += count
-            assert len(inlet.buffer) <= max(BUFFER_BYTES, 2 * received)
+            assert len(received.buffer) <= max(BUFFER_BYTES, 2 * received)
 
 
 def test_a_quiet_connection_keeps_only_the_bytes_of_its_unfinished_frame() -> None:
-    inlet = Inlet()
-    hear(inlet, b"\0\0\0\x09abc")
-    inlet.let_go()
-    assert len(inlet.buffer) == 7
-    assert receive(inlet, b"defghi" + b"\0\0\0\x01x", 1000) == [b"abcdefghi", b"x"]
-    inlet.let_go()
-    assert len(inlet.buffer) == 0
+    received = ReceiveBuffer()
+    hear(received, b"\0\0\0\x09abc")
+    received.release()
+    assert len(received.buffer) == 7
+    assert receive(received, b"defghi" + b"\0\0\0\x01x", 1000) == [b"abcdefghi", b"x"]
+    received.release()
+    assert len(received.buffer) == 0
 
 
-def hear(inlet: Inlet, data: bytes) -> None:
-    inlet.room()[: len(data)] = data
-    inlet.filled(len(data))
+def hear(received: ReceiveBuffer, data: bytes) -> None:
+    received.room()[: len(data)] = data
+    received.filled(len(data))
 
 
 @pytest.mark.parametrize(
@@ -177,86 +177,86 @@ def hear(inlet: Inlet, data: bytes) -> None:
     ],
 )
 def test_only_frame_is_one_that_is_whole_alone_and_within_the_limit(heard: bytes, end: int) -> None:
-    inlet = Inlet()
-    hear(inlet, heard)
-    assert inlet.only_frame(5) == end
-    assert bytes(inlet.buffer[: len(heard)]) == heard
+    received = ReceiveBuffer()
+    hear(received, heard)
+    assert received.only_frame(5) == end
+    assert bytes(received.buffer[: len(heard)]) == heard
 
 
 def test_only_frame_is_none_behind_another() -> None:
-    inlet = Inlet()
-    hear(inlet, b"\0\0\0\x02ab" * 2)
-    assert inlet.take(9) is not None
-    assert inlet.only_frame(9) == 0
-    inlet.take_all()
-    assert not inlet.is_partial and inlet.frame_size == 4
+    received = ReceiveBuffer()
+    hear(received, b"\0\0\0\x02ab" * 2)
+    assert received.take(9) is not None
+    assert received.only_frame(9) == 0
+    received.take_all()
+    assert not received.is_partial and received.frame_size == 4
 
 
 def test_a_byte_at_a_time() -> None:
-    assert receive(Inlet(), b"\0\0\0\x02ab\0\0\0\x01c", 1) == [b"ab", b"c"]
+    assert receive(ReceiveBuffer(), b"\0\0\0\x02ab\0\0\0\x01c", 1) == [b"ab", b"c"]
 
 
 def test_the_buffer_grows_to_the_frame_and_not_beyond() -> None:
-    inlet = Inlet()
+    received = ReceiveBuffer()
     head = (50_000_000).to_bytes(4, "big")
-    inlet.room()[:4] = head
-    assert inlet.filled(4) and inlet.take(2**30) is None
-    assert inlet.wants_memory and inlet.frame_size == 50_000_004
-    while not inlet.filled(len(inlet.room())):
-        assert len(inlet.buffer) <= 50_000_004
-    assert len(inlet.buffer) == 50_000_004
+    received.room()[:4] = head
+    assert received.filled(4) and received.take(2**30) is None
+    assert received.wants_memory and received.frame_size == 50_000_004
+    while not received.filled(len(received.room())):
+        assert len(received.buffer) <= 50_000_004
+    assert len(received.buffer) == 50_000_004
 
 
 def test_a_frame_above_the_limit_is_refused_before_anything_grows() -> None:
-    inlet = Inlet()
-    inlet.room()[:4] = (101).to_bytes(4, "big")
-    inlet.filled(4)
+    received = ReceiveBuffer()
+    received.room()[:4] = (101).to_bytes(4, "big")
+    received.filled(4)
     with pytest.raises(ProtocolFault, match="limit 100"):
-        inlet.take(100)
-    assert len(inlet.room()) < BUFFER_BYTES
+        received.take(100)
+    assert len(received.room()) < BUFFER_BYTES
 
 
 def test_a_kept_buffer_is_reused_and_a_huge_one_is_not() -> None:
-    inlet = Inlet()
+    received = ReceiveBuffer()
     for size, kept in ((KEPT_BYTES_MAX - 4, True), (KEPT_BYTES_MAX, False)):
-        receive(inlet, size.to_bytes(4, "big") + bytes(size), 10**9)
-        assert (len(inlet.room()) > BUFFER_BYTES) is kept
+        receive(received, size.to_bytes(4, "big") + bytes(size), 10**9)
+        assert (len(received.room()) > BUFFER_BYTES) is kept
 
 
 def test_a_handed_over_frame_is_never_written_to_again() -> None:
-    inlet = Inlet()
+    received = ReceiveBuffer()
     stream = b"\0\0\0\x04keep" + b"\0\0\0\x04next" + b"\0\0"
-    inlet.room()[: len(stream)] = stream
-    inlet.filled(len(stream))
-    kept = inlet.take(100)
+    received.room()[: len(stream)] = stream
+    received.filled(len(stream))
+    kept = received.take(100)
     assert kept is not None
-    inlet.hand_over()
-    assert inlet.take(100) == b"next"
-    assert receive(inlet, b"\0\x04more" * 1 + b"\0\0\0\x04zzzz", 3) == [b"more", b"zzzz"]
+    received.hand_over()
+    assert received.take(100) == b"next"
+    assert receive(received, b"\0\x04more" * 1 + b"\0\0\0\x04zzzz", 3) == [b"more", b"zzzz"]
     assert kept == b"keep"
 
 
 def test_an_idle_buffer_is_let_go_and_one_in_use_is_not() -> None:
-    inlet = Inlet()
-    receive(inlet, b"\0\0\0\x01a", 10)
-    inlet.let_go()
-    assert receive(inlet, b"\0\0\0\x01b\0", 10) == [b"b"]
-    inlet.let_go()
-    assert receive(inlet, b"\0\0\x01c", 10) == [b"c"], "the byte that was there is still there"
+    received = ReceiveBuffer()
+    receive(received, b"\0\0\0\x01a", 10)
+    received.release()
+    assert receive(received, b"\0\0\0\x01b\0", 10) == [b"b"]
+    received.release()
+    assert receive(received, b"\0\0\x01c", 10) == [b"c"], "the byte that was there is still there"
 
 
 def test_a_full_buffer_still_has_room() -> None:
-    inlet = Inlet()
+    received = ReceiveBuffer()
     whole = b"\0\0\0\x01a" * (BUFFER_BYTES // 5 + 1)
     sent = 0
     while sent < len(whole):
-        room = inlet.room()
+        room = received.room()
         count = min(len(room), len(whole) - sent)
         room[:count] = whole[sent : sent + count]
-        inlet.filled(count)
+        received.filled(count)
         sent += count
-    assert len(inlet.room()) > 0
-    assert sum(1 for _ in iter(lambda: inlet.take(10), None)) == len(whole) // 5
+    assert len(received.room()) > 0
+    assert sum(1 for _ in iter(lambda: received.take(10), None)) == len(whole) // 5
 
 
 # -- errors ----------------------------------------------------------------------

@@ -129,12 +129,17 @@ async def running(
     shared: Shared | None = None,
     settings: ServerSettings | None = None,
     tls: ssl.SSLContext | None = None,
-    handshake: Callable[[], object] | None = None,
+    authenticator: Callable[[], object] | None = None,
     handed_over: socket.socket | None = None,
 ) -> AsyncIterator["Running"]:
     """Run a server with one listener until the block ends, then drain it."""
     spec = ListenerSpec(
-        "CLIENT", HERE, scripted.routes(), tls=tls, handshake=handshake, handed_over=handed_over
+        "CLIENT",
+        HERE,
+        scripted.routes(),
+        tls=tls,
+        authenticator=authenticator,
+        handed_over=handed_over,
     )
     server = Server(network, clock, [spec], shared, settings)
     ready = asyncio.Event()

@@ -24,6 +24,7 @@ from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits, Refusal
 from ottla.server.deadlines import Expiry
 from ottla.server.listener import ServerSettings, Shared
+from ottla.server.listener_context import ConnectionLimits
 from ottla.server.memory_release import (
     CONNECTIONS,
     LARGE_BYTES,
@@ -32,7 +33,6 @@ from ottla.server.memory_release import (
     MemoryRelease,
 )
 from ottla.server.request_memory import RequestMemory
-from ottla.server.serving import ConnectionLimits
 from simulation.clock import SimClock
 from simulation.disk import SimDisk
 from simulation.loop import run_simulated

@@ -71,7 +71,7 @@ class ShareHandlers(msgspec.Struct, frozen=True):
             Route(ApiKey.SHARE_ACKNOWLEDGE, self.on_acknowledge),
         )
 
-    def on_gone(self, listener: str, peer: Address) -> None:
+    def on_connection_closed(self, listener: str, peer: Address) -> None:
         """End the sessions of a connection that is gone, and give back what was held there.
 
         Its member would not acknowledge any more; without this, others would wait for the locks

@@ -79,7 +79,7 @@ def health(
 async def _findings(cluster: Cluster) -> list[Finding]:
     told = await describe_cluster(cluster)
     quorum = await describe_quorum(cluster)
-    return judge(told.brokers, await list_topics(cluster), quorum, cluster.world.clock.now())
+    return judge(told.brokers, await list_topics(cluster), quorum, cluster.ports.clock.now())
 
 
 @app.command("drain")

@@ -28,7 +28,7 @@ from ottla.cli.doctor import (
 )
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.pages import get_page, page_address
-from ottla.cli.session import client_world, parse_bootstrap
+from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.cli.settings_file import load_settings
 from ottla.client.admin import describe_cluster
 from ottla.client.cluster import ClientOptions, Cluster, NoBroker, Refused
@@ -95,7 +95,7 @@ async def _examine(
     cluster_id, reached = None, dict[str, str | None]()
     damaged = dict[int, int | None]()
     try:
-        async with await Cluster.open(client_world(), addresses, options) as cluster:
+        async with await Cluster.open(client_ports(), addresses, options) as cluster:
             answers = True
             reached = {str(at): await _reach(cluster, at) for at in cluster.nodes.values()}
             cluster_id = await _cluster_id(cluster)
@@ -131,7 +131,7 @@ async def _damaged_replicas(cluster: Cluster, broker: NodeId) -> int | None:
 async def _reach(cluster: Cluster, at: Address) -> str | None:
     """Return why a broker is not where it says; None where it is."""
     try:
-        async with await Cluster.open(cluster.world, [at], cluster.options):
+        async with await Cluster.open(cluster.ports, [at], cluster.options):
             return None
     except (NoBroker, Fault, OSError) as error:
         return str(error)

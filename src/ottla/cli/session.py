@@ -7,7 +7,7 @@ from typing import TypeVar
 import typer
 
 from ottla.cli.settings_file import fail
-from ottla.client.cluster import ClientOptions, ClientWorld, Cluster, NoBroker, Refused
+from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.config.addresses import BadAddress, parse_host_port
 from ottla.protocol.faults import Fault
 from ottla.runtime.clock import SystemClock
@@ -29,9 +29,9 @@ def parse_bootstrap(text: str) -> list[Address]:
     return [Address(each.host, each.port) for each in found]
 
 
-def client_world() -> ClientWorld:
+def client_ports() -> ClientPorts:
     """Return the real network, clock and randomness."""
-    return ClientWorld(TcpNetwork(), SystemClock(), SystemRandom())
+    return ClientPorts(TcpNetwork(), SystemClock(), SystemRandom())
 
 
 def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
@@ -40,7 +40,7 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
     async def main() -> T:
         options = ClientOptions(client_id="ottla-cli")
-        async with await Cluster.open(client_world(), addresses, options) as cluster:
+        async with await Cluster.open(client_ports(), addresses, options) as cluster:
             return await work(cluster)
 
     try:

@@ -156,7 +156,7 @@ def show_hanging(
         found, refused = await open_in(cluster, places)
         for each in refused:
             say(f"not looked at: {each}")
-        before = cluster.world.clock.now() - minutes * 60_000
+        before = cluster.ports.clock.now() - minutes * 60_000
         known = await known_partitions(cluster, (each.producer_id for each in found))
         return hanging(found, known, before)
 

@@ -13,7 +13,7 @@ import typer
 
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
-from ottla.cli.session import client_world
+from ottla.cli.session import client_ports
 from ottla.cli.settings_file import fail
 from ottla.cli.up_plan import HOST, BadPlan, PlannedNode, plan_nodes, settings_of
 from ottla.client.cluster import Cluster, NoBroker
@@ -204,7 +204,7 @@ async def _wait_serving(node: PlannedNode, count: int, stop: asyncio.Event) -> N
 
 async def _serves(node: PlannedNode, count: int) -> bool:
     try:
-        cluster = await Cluster.open(client_world(), [Address(HOST, node.port)])
+        cluster = await Cluster.open(client_ports(), [Address(HOST, node.port)])
     except (NoBroker, Fault, OSError):
         return False
     async with cluster:

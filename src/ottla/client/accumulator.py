@@ -41,7 +41,7 @@ Outcome = Delivered | Exception
 Report = Callable[[Outcome], None]
 
 
-class Unsent(msgspec.Struct, frozen=True):
+class ProducerRecord(msgspec.Struct, frozen=True):
     """A record that is not sent yet, and who is told how it went."""
 
     key: bytes | None
@@ -65,7 +65,7 @@ class Batch(msgspec.Struct, eq=False):
 
     partition: TopicPartition
     born: Millis
-    unsent: list[Unsent] = msgspec.field(default_factory=list)
+    pending: list[ProducerRecord] = msgspec.field(default_factory=list)
     size: int = HEADER_BYTES
     producer: Producer | None = None
     attempts: int = 0
@@ -75,19 +75,19 @@ class Batch(msgspec.Struct, eq=False):
         """Return the records with offsets counted from 0, as a producer sends them."""
         return [
             Record(Offset(index), each.timestamp, each.key, each.value, tuple(each.headers))
-            for index, each in enumerate(self.unsent)
+            for index, each in enumerate(self.pending)
         ]
 
     def tell(self, base_offset: int, append_time: int = -1) -> None:
         """Tell everybody that their records are there."""
-        for index, each in enumerate(self.unsent):
+        for index, each in enumerate(self.pending):
             offset = base_offset + index if base_offset >= 0 else -1
             stamp = each.timestamp if append_time < 0 else Millis(append_time)
             each.report(Delivered(self.partition, offset, stamp))
 
     def fail(self, error: Exception) -> None:
         """Tell everybody that their records are not known to be there."""
-        for each in self.unsent:
+        for each in self.pending:
             each.report(error)
 
 
@@ -122,10 +122,10 @@ class Accumulator:
             self.buffered_bytes + size <= self.limits.buffer_bytes_max
         )
 
-    def append(self, partition: TopicPartition, unsent: Unsent, now: Millis) -> bool:
+    def append(self, partition: TopicPartition, record: ProducerRecord, now: Millis) -> bool:
         """Take a record; return whether it began a batch behind one that is full."""
         queue = self._queues.setdefault(partition, deque())
-        size = unsent.size
+        size = record.size
         newest = queue[-1] if queue else None
         is_full = newest is not None and (
             newest.producer is not None or newest.size + size > self.limits.batch_bytes_max
@@ -133,7 +133,7 @@ class Accumulator:
         if newest is None or is_full:
             newest = Batch(partition, now)
             queue.append(newest)
-        newest.unsent.append(unsent)
+        newest.pending.append(record)
         newest.size += size
         self.buffered_bytes += size
         return is_full
@@ -159,7 +159,7 @@ class Accumulator:
         if self._producer is NO_PRODUCER:
             return NO_PRODUCER
         first = self._next_sequence.get(batch.partition, 0)
-        self._next_sequence[batch.partition] = (first + len(batch.unsent)) & SEQUENCE_MAX
+        self._next_sequence[batch.partition] = (first + len(batch.pending)) & SEQUENCE_MAX
         return self._producer._replace(base_sequence=first)
 
     def _is_due(self, queue: deque[Batch], now: Millis, is_flushing: bool) -> bool:

@@ -1,6 +1,6 @@
 """A cluster as a client knows it: who is in it, who leads what, one connection for each node.
 
-    async with await Cluster.open(world, [Address("localhost", 9092)]) as cluster:
+    async with await Cluster.open(ports, [Address("localhost", 9092)]) as cluster:
         leader = await cluster.leader_of(TopicPartition("greetings", 0))
         reply = await cluster.send_to(leader.node_id, request, FetchResponse)
 
@@ -50,7 +50,7 @@ class NoBroker(ConnectionError):
     """No address that is known answers."""
 
 
-class ClientWorld(msgspec.Struct, frozen=True):
+class ClientPorts(msgspec.Struct, frozen=True):
     """What a client needs of the outside."""
 
     network: Network
@@ -87,9 +87,9 @@ class Cluster:
     """Connections and metadata. Make one with `open`; close it, or use it in ``async with``."""
 
     def __init__(
-        self, world: ClientWorld, bootstrap: Sequence[Address], options: ClientOptions
+        self, ports: ClientPorts, bootstrap: Sequence[Address], options: ClientOptions
     ) -> None:
-        self.world = world
+        self.ports = ports
         self.options = options
         self._bootstrap = tuple(bootstrap)
         self._addresses: dict[NodeId, Address] = {}
@@ -101,7 +101,7 @@ class Cluster:
     @classmethod
     async def open(
         cls,
-        world: ClientWorld,
+        ports: ClientPorts,
         bootstrap: Sequence[Address],
         options: ClientOptions | None = None,
     ) -> "Cluster":
@@ -110,7 +110,7 @@ class Cluster:
         Raises:
             NoBroker: none of them answers. UnsupportedVersion: one speaks another protocol.
         """
-        cluster = cls(world, bootstrap, options or ClientOptions())
+        cluster = cls(ports, bootstrap, options or ClientOptions())
         try:
             await cluster.metadata([])
         except BaseException:
@@ -228,7 +228,7 @@ class Cluster:
 
     async def pause(self, attempt: int) -> None:
         """Wait before trying again; 0 is the first time."""
-        fraction = self.world.random.fraction()
+        fraction = self.ports.random.fraction()
         await asyncio.sleep(self.options.backoff.wait_ms(attempt, fraction) / 1000)
 
     # -- asking ----------------------------------------------------------------
@@ -296,7 +296,7 @@ class Cluster:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
                 connection = await Connection.open(
-                    self.world.network,
+                    self.ports.network,
                     address,
                     client_id=self.options.client_id,
                     options=self.options.connection,

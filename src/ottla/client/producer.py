@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Outcome, Unsent
+from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Outcome, ProducerRecord
 from ottla.client.cluster import Cluster, KnownTopic, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.client.partitioner import Sticky, partition_of_key
@@ -69,9 +69,9 @@ class Producer:
         assert options.acks == ACKS_ALL or not options.is_idempotent, "idempotence needs acks=all"
         self._cluster = cluster
         self._options = options
-        self._clock = cluster.world.clock
+        self._clock = cluster.ports.clock
         self._accumulator = Accumulator(options.limits)
-        self._sticky = Sticky(cluster.world.random.below)
+        self._sticky = Sticky(cluster.ports.random.below)
         self._needs_id = options.is_idempotent
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -99,11 +99,13 @@ class Producer:
         at = TopicPartition(topic, self._choose(known, key, partition))
         report: Report = asyncio.get_running_loop().create_future()
         stamp = Millis(self._clock.now() if timestamp is None else timestamp)
-        unsent = Unsent(key, value, headers, stamp, lambda outcome: _settle(report, outcome))
-        while not self._accumulator.has_room(unsent.size):
+        record = ProducerRecord(
+            key, value, headers, stamp, lambda outcome: _settle(report, outcome)
+        )
+        while not self._accumulator.has_room(record.size):
             self._has_room.clear()
             await self._has_room.wait()
-        if self._accumulator.append(at, unsent, self._clock.monotonic()) and key is None:
+        if self._accumulator.append(at, record, self._clock.monotonic()) and key is None:
             self._sticky.move_on(topic, len(known.partitions))
         self._changed.set()
         return report
@@ -278,7 +280,7 @@ class Producer:
             self._finish(batch)
             batch.fail(error)
             return
-        fraction = self._cluster.world.random.fraction()
+        fraction = self._cluster.ports.random.fraction()
         wait_ms = self._cluster.options.backoff.wait_ms(batch.attempts, fraction)
         self._accumulator.retry(batch, Millis(now + wait_ms))
 

@@ -79,7 +79,7 @@ from ottla.replication.partition import Partition
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Committer
 from ottla.server.admission import Admission
-from ottla.server.departures import Departures
+from ottla.server.connection_close_hooks import ConnectionCloseHooks
 from ottla.server.listener import ListenerSpec, Server, Shared
 from ottla.server.request_memory import RequestMemory
 from ottla.storage.log import Log
@@ -136,7 +136,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     committer: Committer
     dynamic: DynamicConfig
     meters: Meters = msgspec.field(default_factory=Meters)
-    departures: Departures = msgspec.field(default_factory=Departures)
+    close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
     repair: Repair = NO_REPAIR
     offline_paths: tuple[str, ...] = ()
     """Directories that could not be opened."""
@@ -312,7 +312,7 @@ def _shared(context: NodeContext, meters: Meters) -> Shared:
         admission=Admission(limits_of(context.loaded)),
         memory=RequestMemory(request_memory_max(context.loaded)),
         events=meters.requests,
-        departures=context.departures,
+        close_hooks=context.close_hooks,
         release_memory=context.ports.release_memory,
     )
 

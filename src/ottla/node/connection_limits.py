@@ -35,7 +35,7 @@ from ottla.runtime.network import TcpSettings
 from ottla.server.admission import Admission, Limits, plain_ip
 from ottla.server.deadlines import Deadlines
 from ottla.server.listener import ServerSettings
-from ottla.server.serving import ConnectionLimits as PerConnection
+from ottla.server.listener_context import ConnectionLimits as PerConnection
 
 log = logging.getLogger(__name__)
 

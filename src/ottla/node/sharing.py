@@ -113,7 +113,7 @@ def build_sharing(
     handlers = ShareHandlers(
         ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
     )
-    context.departures.tell(handlers.on_gone)
+    context.close_hooks.add(handlers.on_connection_closed)
     ways.groups.before_delete.append(shares.delete_state)
     return Sharing(
         handlers,

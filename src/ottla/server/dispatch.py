@@ -44,9 +44,9 @@ from ottla.protocol.messages import request_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.schema import Message, covers
 from ottla.server.api_versions import ApiVersions, is_software, unsupported
+from ottla.server.authenticator import SASL_KEYS, Authenticator
 from ottla.server.error_mapping import is_planned, to_error_code
 from ottla.server.events import ServerEvents
-from ottla.server.handshake import HANDSHAKE_KEYS, Handshake
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """The fast paths, by API key."""
         return self.routes.fast_paths
 
-    def open(self, frame: memoryview, handshake: Handshake | None) -> Call | Outgoing:
+    def open(self, frame: memoryview, authenticator: Authenticator | None) -> Call | Outgoing:
         """Read a frame: a call to make, or at once what leaves.
 
         Raises:
@@ -104,9 +104,9 @@ class Dispatcher(msgspec.Struct, frozen=True):
             body = response_frame(request.key, 0, request.correlation_id, unsupported())
             return Outgoing((body,))
         key, version = request.key, request.version
-        if handshake is not None and not handshake.admits(key):
+        if authenticator is not None and not authenticator.admits(key):
             raise ProtocolFault(f"{key.title} before authentication")
-        route = self._route(request, handshake)
+        route = self._route(request, authenticator)
         if self.routes.hidden(key):
             return self._hidden(request)
         if route.raw:
@@ -208,12 +208,12 @@ class Dispatcher(msgspec.Struct, frozen=True):
             )
         return caller if caller.client_id == client_id else replace(caller, client_id=client_id)
 
-    def _route(self, request: Request, handshake: Handshake | None) -> Route:
+    def _route(self, request: Request, authenticator: Authenticator | None) -> Route:
         key, version = request.key, request.version
         if key is ApiKey.API_VERSIONS:
             return Route(key, self.api_versions.handle)
-        if handshake is not None and key in HANDSHAKE_KEYS:
-            return Route(key, handshake.handle)
+        if authenticator is not None and key in SASL_KEYS:
+            return Route(key, authenticator.handle)
         found = self.routes.find(key)
         if found is None:
             raise ProtocolFault(f"{key.title} is not served on this listener")
@@ -270,9 +270,9 @@ def printable(text: str | None) -> str:
     return "null" if text is None else repr(text[:_TEXT_MAX])
 
 
-def token_reply(handshake: Handshake, caller: Caller, frame: memoryview) -> Outgoing:
+def token_reply(authenticator: Authenticator, caller: Caller, frame: memoryview) -> Outgoing:
     """Answer an authentication token that is a whole frame, with a frame of the same kind."""
-    result = handshake.take_token(caller, bytes(frame))
+    result = authenticator.take_token(caller, bytes(frame))
     answer = result if isinstance(result, Answer) else Answer(result)
     assert not isinstance(answer.body, Message), "a bare token has no message"
     chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)

@@ -19,18 +19,18 @@ from ottla.api.routes import Routes
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address, Clock, Listener, Network
 from ottla.runtime.supervisor import is_failing
+from ottla.server.accepted_socket import AcceptContext, AcceptedSocket
 from ottla.server.admission import Admission, Limits
 from ottla.server.api_versions import ApiVersions, Features, no_features
+from ottla.server.authenticator import Authenticator
+from ottla.server.connection_close_hooks import ConnectionCloseHooks
 from ottla.server.deadlines import Deadlines, expiry_of
-from ottla.server.departures import Departures
 from ottla.server.dispatch import Dispatcher
-from ottla.server.door import Door, Entrance
 from ottla.server.events import NoEvents, ServerEvents
-from ottla.server.handshake import Handshake
+from ottla.server.fair_scheduler import FairScheduler
+from ottla.server.listener_context import ConnectionLimits, ListenerContext, Tasks
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
-from ottla.server.serving import ConnectionLimits, Serving, Tasks
-from ottla.server.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
     address: Address
     routes: Routes
     tls: ssl.SSLContext | None = None
-    handshake: Callable[[], Handshake] | None = None
+    authenticator: Callable[[], Authenticator] | None = None
     features: Callable[[], Features] = no_features
     handed_over: socket.socket | None = None
 
@@ -89,8 +89,8 @@ class Shared(msgspec.Struct, frozen=True):
     admission: Admission = msgspec.field(default_factory=lambda: Admission(Limits()))
     memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
     events: ServerEvents = msgspec.field(default_factory=NoEvents)
-    departures: Departures = msgspec.field(default_factory=Departures)
-    turns: Turns = msgspec.field(default_factory=Turns)
+    close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
+    scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
     release_memory: Callable[[], Awaitable[None]] | None = None
 
@@ -117,7 +117,7 @@ class Server:
         self._settings = settings or ServerSettings()
         self._listeners: dict[str, Listener] = {}
         # Each with the name of its listener.
-        self._doors: dict[Door, str] = {}
+        self._accepted: dict[AcceptedSocket, str] = {}
         self._emptied: asyncio.Future[None] | None = None
 
     @property
@@ -167,8 +167,8 @@ class Server:
             raise
         finally:
             await self._stop_listening()
-            for door in list(self._doors):
-                _end(door, "stopped")
+            for accepted in list(self._accepted):
+                _end(accepted, "stopped")
 
     async def _open(self, spec: ListenerSpec, tasks: Tasks) -> None:
         self._listeners[spec.name] = await self._listen(spec, tasks)
@@ -192,8 +192,8 @@ class Server:
         for name in [name for name in self._listeners if name not in wanted]:
             await self._listeners.pop(name).close()
             log.info("listener closed name=%s", name)
-            for door in [door for door, of in self._doors.items() if of == name]:
-                _end(door, "listener closed")
+            for accepted in [accepted for accepted, of in self._accepted.items() if of == name]:
+                _end(accepted, "listener closed")
         for name, spec in wanted.items():
             if name in self._listeners:
                 continue
@@ -207,59 +207,59 @@ class Server:
         dispatcher = Dispatcher(
             spec.name, spec.routes, ApiVersions(spec.routes, spec.features), shared.events
         )
-        serving = Serving(
+        context = ListenerContext(
             dispatcher=dispatcher,
             memory=shared.memory,
             limits=self._settings.connection,
             clock=self._clock,
             events=shared.events,
             tasks=tasks,
-            handshake=spec.handshake,
-            turns=shared.turns,
+            authenticator=spec.authenticator,
+            scheduler=shared.scheduler,
             release=shared.release,
         )
 
-        def came(door: Door) -> None:
-            self._doors[door] = spec.name
+        def on_admitted(accepted: AcceptedSocket) -> None:
+            self._accepted[accepted] = spec.name
 
-        def left(door: Door) -> None:
-            self._left(door)
-            shared.departures.gone(spec.name, door.peer)
+        def on_closed(accepted: AcceptedSocket) -> None:
+            self._forget(accepted)
+            shared.close_hooks.run(spec.name, accepted.peer)
             shared.release.connection_closed()
 
-        entrance = Entrance(serving, shared.admission, spec.tls, came, left)
+        accept_context = AcceptContext(context, shared.admission, spec.tls, on_admitted, on_closed)
         # A socket handed over is closed with its listener, which may be opened again.
         if spec.handed_over is None or spec.handed_over.fileno() < 0:
-            return await self._network.listen(spec.address, lambda: Door(entrance))
+            return await self._network.listen(spec.address, lambda: AcceptedSocket(accept_context))
         network: SocketNetwork = self._network  # type: ignore[assignment]
-        return await network.listen_on(spec.handed_over, lambda: Door(entrance))
+        return await network.listen_on(spec.handed_over, lambda: AcceptedSocket(accept_context))
 
-    def _left(self, door: Door) -> None:
-        self._doors.pop(door, None)
-        if not self._doors and self._emptied is not None and not self._emptied.done():
+    def _forget(self, accepted: AcceptedSocket) -> None:
+        self._accepted.pop(accepted, None)
+        if not self._accepted and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
     # -- deadlines -------------------------------------------------------------
 
     async def _sweep(self, now: Millis) -> None:
         """End what has missed a deadline, in small steps."""
-        doors = list(self._doors)
-        for start in range(0, len(doors), SWEPT_PER_TURN):
-            for door in doors[start : start + SWEPT_PER_TURN]:
-                self._check(door, now)
+        sockets = list(self._accepted)
+        for start in range(0, len(sockets), SWEPT_PER_TURN):
+            for accepted in sockets[start : start + SWEPT_PER_TURN]:
+                self._check(accepted, now)
             await asyncio.sleep(0)
 
-    def _check(self, door: Door, now: Millis) -> None:
-        connection = door.connection
+    def _check(self, accepted: AcceptedSocket, now: Millis) -> None:
+        connection = accepted.connection
         if connection is None:
             return
         activity = connection.activity
         expiry = expiry_of(activity, self._settings.deadlines, now)
         if expiry is not None:
-            log.info("connection closed peer=%s reason=%s", door.peer, expiry.value)
+            log.info("connection closed peer=%s reason=%s", accepted.peer, expiry.value)
             connection.end(expiry.value)
         elif now - activity.last_active >= BUFFER_IDLE_MS:
-            connection.let_go_of_buffer()
+            connection.release_buffer()
 
     async def _release_memory(self, now: Millis) -> None:
         """Give free memory back if enough was freed for it."""
@@ -277,28 +277,28 @@ class Server:
     async def _drain(self, drain_ms: int) -> None:
         """Accept nobody; let what was asked be answered, in bounded time; then hang up."""
         await self._stop_listening()
-        for door in list(self._doors):
-            if door.connection is None:
-                door.shut()
+        for accepted in list(self._accepted):
+            if accepted.connection is None:
+                accepted.close()
             else:
-                door.connection.drain()
+                accepted.connection.drain()
         await self._wait_empty(drain_ms / 1000)
-        for door in list(self._doors):
-            if door.connection is not None:
-                door.connection.refuse_parked()
+        for accepted in list(self._accepted):
+            if accepted.connection is not None:
+                accepted.connection.cancel_pending()
         await self._wait_empty(REFUSAL_S)
-        for door in list(self._doors):
-            _end(door, "drain took too long")
+        for accepted in list(self._accepted):
+            _end(accepted, "drain took too long")
         await self._wait_empty(REFUSAL_S)
 
     async def _wait_empty(self, seconds: float) -> None:
-        if self._doors:
+        if self._accepted:
             self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._emptied], timeout=seconds)
 
 
-def _end(door: Door, reason: str) -> None:
-    if door.connection is None:
-        door.shut()
+def _end(accepted: AcceptedSocket, reason: str) -> None:
+    if accepted.connection is None:
+        accepted.close()
     else:
-        door.connection.end(reason)
+        accepted.connection.end(reason)

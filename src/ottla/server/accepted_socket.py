@@ -23,7 +23,7 @@ from ottla.runtime.ports import Address
 from ottla.server.admission import Admission, Admitted, Refusal
 from ottla.server.connection import Connection
 from ottla.server.dispatch import printable
-from ottla.server.serving import Serving
+from ottla.server.listener_context import ListenerContext
 
 log = logging.getLogger(__name__)
 
@@ -31,23 +31,23 @@ TLS_HANDSHAKE_S: Final = 30.0
 TLS_SHUTDOWN_S: Final = 5.0
 
 
-class Entrance(msgspec.Struct, frozen=True):
+class AcceptContext(msgspec.Struct, frozen=True):
     """What all doors of one listener share. ``came`` and ``left`` keep the list of who is there."""
 
-    serving: Serving
+    listener: ListenerContext
     admission: Admission
     tls: ssl.SSLContext | None
-    came: Callable[["Door"], None]
-    left: Callable[["Door"], None]
+    on_admitted: Callable[["AcceptedSocket"], None]
+    on_closed: Callable[["AcceptedSocket"], None]
 
 
-class Door(asyncio.Protocol):
+class AcceptedSocket(asyncio.Protocol):
     """Admits one connection, then leaves it to ``connection``, None until then."""
 
-    def __init__(self, entrance: Entrance) -> None:
+    def __init__(self, context: AcceptContext) -> None:
         self.connection: Connection | None = None
         self.peer = Address("unknown", 0)
-        self._entrance = entrance
+        self._context = context
         self._transport: asyncio.Transport
         self._place: Admitted | None = None
         self._waiting: asyncio.Task[None] | None = None
@@ -57,24 +57,24 @@ class Door(asyncio.Protocol):
         """Count, refuse, hold back or let in."""
         # uvloop's has the shape of asyncio's and not its name, so it cannot be asked.
         self._transport = cast("asyncio.Transport", transport)
-        serving = self._entrance.serving
+        listener = self._context.listener
         name = transport.get_extra_info("peername")
         if name:  # None where the peer has gone already
             self.peer = Address(*name[:2])
-        now = serving.clock.monotonic()
-        decision = self._entrance.admission.admit(self.peer.host, serving.listener, now)
+        now = listener.clock.monotonic()
+        decision = self._context.admission.admit(self.peer.host, listener.name, now)
         if isinstance(decision, Refusal):
-            serving.events.connection_refused(serving.listener, decision.value)
+            listener.events.connection_refused(listener.name, decision.value)
             self._transport.abort()
             return
         self._place = decision
-        self._entrance.came(self)
-        serving.events.connection_opened(serving.listener)
-        if decision.delay_ms == 0 and self._entrance.tls is None:
-            self._let_in()
+        self._context.on_admitted(self)
+        listener.events.connection_opened(listener.name)
+        if decision.delay_ms == 0 and self._context.tls is None:
+            self._serve()
         else:
-            tasks = serving.tasks
-            waiting = self._let_in_later(self._detach(), decision.delay_ms / 1000)
+            tasks = listener.tasks
+            waiting = self._serve_later(self._detach(), decision.delay_ms / 1000)
             self._waiting = tasks.create_task(waiting)
 
     def data_received(self, data: bytes) -> None:
@@ -83,17 +83,17 @@ class Door(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone before it was let in, unless the socket lives on by itself."""
         if not self._is_detached:
-            self.shut()
-            self._leave("before it was served")
+            self.close()
+            self._release("before it was served")
 
-    def shut(self) -> None:
+    def close(self) -> None:
         """Close a connection that nobody serves yet."""
         if self._waiting is not None:
             self._waiting.cancel()
         if not self._is_detached:
             self._transport.abort()
 
-    def _let_in(self) -> None:
+    def _serve(self) -> None:
         connection = self._connection()
         self._transport.set_protocol(connection)
         self.connection = connection
@@ -112,25 +112,25 @@ class Door(asyncio.Protocol):
         self._transport.abort()
         return detached
 
-    async def _let_in_later(self, detached: socket.socket | None, delay_s: float) -> None:
+    async def _serve_later(self, detached: socket.socket | None, delay_s: float) -> None:
         try:
             await asyncio.sleep(delay_s)
             if detached is not None:
                 await self._attach(detached)
             elif not self._transport.is_closing():
-                self._let_in()
+                self._serve()
                 self._transport.resume_reading()
         except OSError as error:
             log.warning(
                 "connection failed listener=%s peer=%s reason=%s",
-                *(self._entrance.serving.listener, self.peer, printable(str(error))),
+                *(self._context.listener.name, self.peer, printable(str(error))),
             )
-            self._entrance.serving.events.bad_bytes(self._entrance.serving.listener)
-            self._leave("tls handshake failed")
+            self._context.listener.events.bad_bytes(self._context.listener.name)
+            self._release("tls handshake failed")
         except asyncio.CancelledError:
             if detached is not None:
                 detached.close()
-            self._leave("stopped")
+            self._release("stopped")
             raise
 
     async def _attach(self, detached: socket.socket) -> None:
@@ -140,7 +140,7 @@ class Door(asyncio.Protocol):
             OSError: the handshake failed, or the peer has gone; the socket is closed.
         """
         limits = {}
-        if self._entrance.tls is not None:
+        if self._context.tls is not None:
             limits = {
                 "ssl_handshake_timeout": TLS_HANDSHAKE_S,
                 "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
@@ -149,7 +149,7 @@ class Door(asyncio.Protocol):
         connection = self._connection()
         try:
             await loop.connect_accepted_socket(
-                lambda: connection, detached, ssl=self._entrance.tls, **limits
+                lambda: connection, detached, ssl=self._context.tls, **limits
             )
         except OSError:
             detached.close()
@@ -158,17 +158,17 @@ class Door(asyncio.Protocol):
             self.connection = connection
 
     def _connection(self) -> Connection:
-        return Connection(self._entrance.serving, self.peer, self._ended)
+        return Connection(self._context.listener, self.peer, self._ended)
 
     def _ended(self, connection: Connection, reason: str) -> None:
-        self._leave(reason)
+        self._release(reason)
 
-    def _leave(self, reason: str) -> None:
+    def _release(self, reason: str) -> None:
         """Give the place back, once, whichever way the connection ended."""
         if self._place is None:
             return
         place, self._place = self._place, None
-        self._entrance.admission.release(place)
-        self._entrance.left(self)
-        serving = self._entrance.serving
-        serving.events.connection_closed(serving.listener, reason)
+        self._context.admission.release(place)
+        self._context.on_closed(self)
+        listener = self._context.listener
+        listener.events.connection_closed(listener.name, reason)

@@ -1,17 +1,17 @@
-"""The receive buffer of a connection: bytes come in, whole frames come out.
+"""The receive buffer of a connection: bytes in, whole frames out.
 
-    buffer   | taken | frame under way ... | room for what comes next |
-             0     start                  end                  len(buffer)
+    buffer   | taken | current frame ... | free space |
+             0     start                end     len(buffer)
 
-The kernel writes straight into `Inlet.room`, which is never empty; nothing is parsed until a
-whole length, then a whole frame, is there. The buffer is `BUFFER_BYTES` and reused. For a larger
-frame it doubles each time that it is full, up to the size of the frame: an announced length costs
-no memory, only bytes that arrived do, and each is copied once on average. A buffer is kept for the
-next frame if it is not too large. The buffer of a quiet connection is given up (`Inlet.let_go`), or
-cut to the bytes of its unfinished frame.
+The kernel writes straight into `ReceiveBuffer.room`, which is never empty. Nothing is parsed before
+a whole length field, and then a whole frame, has been received. The buffer has `BUFFER_BYTES` and
+is reused. For a larger frame it doubles each time it is full, up to the size of the frame: only
+bytes that were received take memory, not an announced length, and each byte is copied once on
+average. A buffer up to `KEPT_BYTES_MAX` is kept for the next frame. An idle connection
+releases its buffer, or shrinks it to the bytes of an incomplete frame (`ReceiveBuffer.release`).
 
-A frame taken is a view into the buffer. It is good until the next `room`, or for ever after
-`hand_over`, which makes the buffer the holder's and the connection begin another one.
+A frame is a view into the buffer. It stays valid until the next call of `room`, or indefinitely
+after `hand_over`, which leaves the buffer to the holder of the view and allocates another one.
 """
 
 from typing import TYPE_CHECKING
@@ -33,8 +33,8 @@ KEPT_BYTES_MAX = 1024 * 1024 + BUFFER_BYTES
 
 @cython.final
 @cython.cclass
-class Inlet:
-    """Bytes received and not taken yet."""
+class ReceiveBuffer:
+    """Bytes that were received and not taken yet."""
 
     _buffer: bytearray
     _view: "memoryview[int]"
@@ -51,38 +51,38 @@ class Inlet:
 
     @property
     def buffer(self) -> bytearray:
-        """What frames lie in, for who looks at one without taking it."""
+        """The underlying buffer, for callers that inspect a frame without taking it."""
         return self._buffer
 
     @property
     def is_partial(self) -> bool:
-        """Say whether bytes were received that are not taken yet."""
+        """Say whether there are bytes that were not taken yet."""
         return self._end > self._start
 
     @property
     def frame_size(self) -> int:
-        """The size of the frame under way, its length field included; 4 while that is unknown."""
+        """The size of the current frame with its length field; 4 until the length is known."""
         return self._need
 
     @property
     def wants_memory(self) -> bool:
-        """Say whether the frame under way is larger than a standing buffer and not all there."""
+        """Say whether the current frame exceeds the standard buffer and is incomplete."""
         return self._need > BUFFER_BYTES and self._end - self._start < self._need
 
     def room(self) -> memoryview:
-        """Return where to write what comes next; never empty."""
+        """Return the free space to write received bytes into; never empty."""
         size: cython.Py_ssize_t = len(self._buffer)
         if self._end == size or (self._start and self._start + self._need > size):
             self._make_room()
         return self._view[self._end :]
 
     def filled(self, count: int) -> bool:
-        """Take note of ``count`` bytes in `room`; say whether there is anything to take."""
+        """Add ``count`` bytes that were written into `room`; say whether `take` has work to do."""
         self._end += count
         return self._end - self._start >= self._need
 
     def take(self, size_max: int) -> memoryview | None:
-        """Return the next whole frame without its length, None where there is none yet.
+        """Return the next whole frame without its length field, None if it is incomplete.
 
         Raises:
             ProtocolFault: the length is zero, negative, or above ``size_max``.
@@ -102,9 +102,9 @@ class Inlet:
         return frame
 
     def only_frame(self, size_max: int) -> int:
-        """Return where the one whole frame ends that is all there is; else 0. Takes nothing.
+        """Return the end of the frame if the buffer holds exactly one whole frame, else 0.
 
-        It begins behind its length, at `LENGTH_SIZE`.
+        The frame is not taken. It starts at `LENGTH_SIZE`, after its length field.
         """
         end = self._end
         if self._start or self._need != LENGTH_SIZE or end <= LENGTH_SIZE:
@@ -114,27 +114,27 @@ class Inlet:
         return end if length == end - LENGTH_SIZE and length <= size_max else 0
 
     def take_all(self) -> None:
-        """Take all that is there, whatever it is."""
+        """Take everything that was received."""
         self._start = self._end = 0
         self._need = LENGTH_SIZE
 
     def hand_over(self) -> None:
-        """Give the buffer to whoever holds views of it."""
+        """Leave the buffer to the holders of views and continue with another one."""
         self._replace(0)
 
-    def let_go(self) -> None:
-        """Give up the buffer of a quiet connection, all but the bytes of an unfinished frame."""
+    def release(self) -> None:
+        """Release the buffer of an idle connection, except the bytes of an incomplete frame."""
         if len(self._buffer) > self._end - self._start:
             self._replace(0)
 
     def _make_room(self) -> None:
         pending = self._end - self._start
         if self._start and BUFFER_BYTES <= len(self._buffer) <= KEPT_BYTES_MAX:
-            # Slices of one memoryview, moved as by memmove: overlapping is fine.
+            # Slices of one memoryview are moved as by memmove, so they may overlap.
             self._view[:pending] = self._view[self._start : self._end]
             self._start, self._end = 0, pending
         elif pending >= self._need:
-            # Full of frames not taken yet, while the connection waits for its turn.
+            # Full of frames not taken yet, while the connection waits in the scheduler.
             self._replace(pending + BUFFER_BYTES)
         else:
             self._replace(max(BUFFER_BYTES, min(self._need, 2 * pending)))

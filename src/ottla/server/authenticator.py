@@ -15,10 +15,10 @@ from ottla.api.routes import Caller
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.schema import Message
 
-HANDSHAKE_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
-class Handshake(Protocol):
+class Authenticator(Protocol):
     """Finds out who speaks on one connection."""
 
     @property

@@ -7,10 +7,10 @@ import msgspec
 from ottla.api.replies import Result, is_file, length_of
 from ottla.api.routes import Caller
 from ottla.server.dispatch import Call, Outgoing
-from ottla.server.reply_order import Turn
+from ottla.server.reply_order import ReplySlot
 
 
-class Parked(msgspec.Struct, eq=False):
+class PendingRequest(msgspec.Struct, eq=False):
     """A request whose handler has not finished. ``granted`` is memory to be given back.
 
     ``since`` is when it was read, in the loop's time. ``is_long`` says that its reply may
@@ -19,7 +19,7 @@ class Parked(msgspec.Struct, eq=False):
 
     call: Call
     caller: Caller
-    turn: Turn[Outgoing]
+    slot: ReplySlot[Outgoing]
     granted: int
     since: float
     is_long: bool = False

@@ -7,13 +7,13 @@ from typing import Protocol
 import msgspec
 
 from ottla.runtime.ports import Clock
+from ottla.server.authenticator import Authenticator
 from ottla.server.dispatch import Dispatcher
 from ottla.server.events import ServerEvents
-from ottla.server.gathering import Gathering
-from ottla.server.handshake import Handshake
+from ottla.server.fair_scheduler import FairScheduler
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
-from ottla.server.turns import Turns
+from ottla.server.write_coalescing import WriteCoalescer
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Tasks(Protocol):
         ...
 
 
-class Serving(msgspec.Struct, frozen=True):
+class ListenerContext(msgspec.Struct, frozen=True):
     """What all connections of one listener share."""
 
     dispatcher: Dispatcher
@@ -47,12 +47,12 @@ class Serving(msgspec.Struct, frozen=True):
     clock: Clock
     events: ServerEvents
     tasks: Tasks
-    handshake: Callable[[], Handshake] | None = None
-    gathering: Gathering = msgspec.field(default_factory=Gathering)
-    turns: Turns = msgspec.field(default_factory=Turns)
+    authenticator: Callable[[], Authenticator] | None = None
+    coalescer: WriteCoalescer = msgspec.field(default_factory=WriteCoalescer)
+    scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
 
     @property
-    def listener(self) -> str:
+    def name(self) -> str:
         """The listener's name."""
         return self.dispatcher.listener

@@ -1,10 +1,10 @@
 """The write side of a connection. It has one owner, so no reply can land inside another.
 
-`SocketOutlet` writes to the socket itself: buffers gathered in one call, file slices by
+`SocketSendQueue` writes to the socket itself: buffers gathered in one call, file slices by
 ``sendfile``, straight from the page cache. Where there is no plain socket (TLS, the simulator)
-`TransportOutlet` reads slices piece by piece and writes them through the transport. Both
+`TransportSendQueue` reads slices piece by piece and writes them through the transport. Both
 send the same bytes and hold none back: what the peer does not take yet stays queued here, and
-whoever fills the queue looks at `Outlet.pending` first.
+whoever fills the queue looks at `SendQueue.pending` first.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from ottla.api.replies import Chunk, FileSlice, length_of
 from ottla.protocol.types import Buffer
 
 # Buffers given to the kernel in one call; far below its own limit of 1024.
-GATHER_MAX: Final = 64
+BUFFERS_MAX: Final = 64
 # What one connection may send before others get their turn.
-TURN_BYTES_MAX: Final = 4 * 1024 * 1024
+SEND_BYTES_MAX: Final = 4 * 1024 * 1024
 # A piece of a file that goes through Python.
 PIECE_BYTES: Final = 128 * 1024
 
@@ -32,14 +32,14 @@ class FileShort(OSError):
     """A file ended, or was closed, before the slice that was announced had been sent."""
 
 
-class OutletEvents(msgspec.Struct, frozen=True):
-    """Whom an outlet tells: of bytes that left, and of an error that ends the connection."""
+class SendQueueEvents(msgspec.Struct, frozen=True):
+    """Whom an send_queue tells: of bytes that left, and of an error that ends the connection."""
 
     progress: Callable[[], None]
     failed: Callable[[OSError], None]
 
 
-class Outlet(Protocol):
+class SendQueue(Protocol):
     """Bytes on their way out, in order."""
 
     @property
@@ -124,12 +124,12 @@ class _Queue:
                 self.files += 1
 
     def buffers(self) -> list[Buffer]:
-        """Return the buffers up to the next file slice, at most `GATHER_MAX`."""
-        if not self.files and len(self.items) <= GATHER_MAX:
+        """Return the buffers up to the next file slice, at most `BUFFERS_MAX`."""
+        if not self.files and len(self.items) <= BUFFERS_MAX:
             return list(self.items)  # type: ignore[arg-type]
         found: list[Buffer] = []
         for item in self.items:
-            if isinstance(item, _Range) or len(found) == GATHER_MAX:
+            if isinstance(item, _Range) or len(found) == BUFFERS_MAX:
                 break
             found.append(item)
         return found
@@ -158,8 +158,8 @@ class _Queue:
         self.size = self.files = 0
 
 
-class SocketOutlet:
-    """`Outlet` on a plain, non-blocking socket that a transport owns and only reads from.
+class SocketSendQueue:
+    """`SendQueue` on a plain, non-blocking socket that a transport owns and only reads from.
 
     The transport's own descriptor serves for writing buffers. Waiting for room and ``sendfile``
     need one that the loop does not know as a transport's: it is duplicated then, and only then,
@@ -167,7 +167,7 @@ class SocketOutlet:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, events: OutletEvents
+        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, events: SendQueueEvents
     ) -> None:
         self._loop = loop
         self._transport = transport
@@ -233,7 +233,7 @@ class SocketOutlet:
         # A transport that closes may give its descriptor's number away at any moment.
         if self._is_closed or self._transport.is_closing():
             return
-        turn = TURN_BYTES_MAX
+        turn = SEND_BYTES_MAX
         try:
             while self._queue.items and turn > 0:
                 sent = self._send_some()
@@ -245,7 +245,7 @@ class SocketOutlet:
             self._events.failed(error)
             return
         self._wait(bool(self._queue.items))
-        if turn < TURN_BYTES_MAX:
+        if turn < SEND_BYTES_MAX:
             self._events.progress()
 
     def _send_some(self) -> int:
@@ -289,10 +289,10 @@ class SocketOutlet:
             self._loop.remove_writer(self._duplicate().fileno())
 
 
-class TransportOutlet:
-    """`Outlet` through a transport that is more than a socket. Files are read in pieces."""
+class TransportSendQueue:
+    """`SendQueue` through a transport that is more than a socket. Files are read in pieces."""
 
-    def __init__(self, transport: asyncio.Transport, events: OutletEvents) -> None:
+    def __init__(self, transport: asyncio.Transport, events: SendQueueEvents) -> None:
         self._transport = transport
         self._events = events
         self._queue = _Queue()
@@ -360,11 +360,11 @@ class TransportOutlet:
         return b"".join(buffers)
 
 
-def outlet_for(
-    loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, events: OutletEvents
-) -> Outlet:
-    """Return the outlet that fits a transport."""
+def send_queue_for(
+    loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, events: SendQueueEvents
+) -> SendQueue:
+    """Return the send_queue that fits a transport."""
     plain = transport.get_extra_info("socket") is not None
     if plain and transport.get_extra_info("sslcontext") is None:
-        return SocketOutlet(loop, transport, events)
-    return TransportOutlet(transport, events)
+        return SocketSendQueue(loop, transport, events)
+    return TransportSendQueue(transport, events)

@@ -1,4 +1,4 @@
-"""The seam for authentication, with a handshake that only wants a password."""
+"""The seam for authentication, with an authenticator that only wants a password."""
 
 import asyncio
 import struct
@@ -55,7 +55,7 @@ def play(scenario: Callable[[Scripted, Running, Wire], Awaitable[None]]) -> None
         network = SimNetwork(loop, seed=1)
         scripted = Scripted()
         async with running(
-            network.port_of("server"), SimClock(loop), scripted, handshake=Password
+            network.port_of("server"), SimClock(loop), scripted, authenticator=Password
         ) as server:
             await scenario(
                 scripted, server, await Wire.to(network.port_of("client"), server.address)

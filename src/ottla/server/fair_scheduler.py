@@ -1,6 +1,6 @@
 """Share the event loop's time between connections.
 
-    poll sockets, serve new requests for TURN_S -> drain each queue for TURN_S -> poll sockets ...
+    poll sockets, serve new requests for ROUND_S -> drain each queue for ROUND_S -> poll sockets ...
 
 A connection whose request arrives while the turn has time left is served at once. Otherwise the
 connection waits here, and the loop polls its sockets before each turn. There are two queues:
@@ -8,7 +8,7 @@ connection waits here, and the loop polls its sockets before each turn. There ar
     prompt    connections with one request that have not used up a slice lately
     backlog   connections that pipeline, and large requests that are served in steps
 
-Both get `TURN_S` in every turn, so neither starves, and a client that sends one request at a time
+Both get `ROUND_S` in every turn, so neither starves, and a client that sends one request at a time
 waits behind clients like itself, not behind thousands of pipelined requests. Each entry runs for at
 most one slice (`SLICE_S`, checked after each request or step) and then goes to the back.
 
@@ -25,7 +25,7 @@ from ottla.api.replies import Steps
 
 T = TypeVar("T")
 
-TURN_S: Final = 0.005
+ROUND_S: Final = 0.005
 """Time for requests between two polls of the sockets: for each queue, and for new arrivals."""
 SLICE_S: Final = 0.002
 """Time that one connection or large request gets before the next one runs."""
@@ -50,7 +50,7 @@ class Runnable(Protocol):
         ...
 
 
-class Turns:
+class FairScheduler:
     """The queues of one event loop. ``now`` and ``call_soon`` are the loop's, in seconds."""
 
     def __init__(
@@ -74,18 +74,18 @@ class Turns:
             self._now, self._call_soon = loop.time, loop.call_soon
         return self._now()
 
-    def is_spent(self) -> bool:
+    def is_round_spent(self) -> bool:
         """Say whether this turn has no time left for a request that arrives now.
 
         The loop does not say when it polls, and a callback per turn would cost more than a small
-        request. So a turn also ends where no request came for `TURN_S`; under steady load one
-        request in every `TURN_S` is queued, and the queue runs right after the next poll.
+        request. So a turn also ends where no request came for `ROUND_S`; under steady load one
+        request in every `ROUND_S` is queued, and the queue runs right after the next poll.
         """
         now = self.now()
-        if now - self.last >= TURN_S and not self._is_scheduled:
+        if now - self.last >= ROUND_S and not self._is_scheduled:
             self._began = now
         self.last = now
-        return now - self._began >= TURN_S
+        return now - self._began >= ROUND_S
 
     def has_time_for_fast_path(self) -> bool:
         """Say whether this turn has time for a request on a fast path, which takes microseconds.
@@ -94,13 +94,13 @@ class Turns:
         connection counts in ``unseen`` and calls this for one of `FAST_REQUESTS_PER_CLOCK_READ`.
         """
         self.unseen = 0
-        return not self.is_spent()
+        return not self.is_round_spent()
 
     def served(self, now: float) -> None:
         """Note that a slice ended: time spent on a slow request is not a pause between requests."""
         self.last = now
 
-    def wait(self, entry: Runnable, *, is_prompt: bool) -> None:
+    def enqueue(self, entry: Runnable, *, is_prompt: bool) -> None:
         """Queue ``entry``. The caller queues it at most once at a time."""
         (self._prompt if is_prompt else self._backlog).append(entry)
         now = self.now()
@@ -114,7 +114,7 @@ class Turns:
         Cancelling closes ``steps``.
         """
         work: _Work[T] = _Work(self, steps)
-        self.wait(work, is_prompt=False)
+        self.enqueue(work, is_prompt=False)
         try:
             return await work.done
         finally:
@@ -138,9 +138,9 @@ class Turns:
     def _schedule(self) -> None:
         self._is_scheduled = True
         assert self._call_soon is not None
-        self._call_soon(self._turn)
+        self._call_soon(self._run_round)
 
-    def _turn(self) -> None:
+    def _run_round(self) -> None:
         """Run both queues, then give new arrivals a turn of their own if any entry is left."""
         self._is_scheduled = False
         for queue in (self._prompt, self._backlog):
@@ -151,7 +151,7 @@ class Turns:
 
     def _drain(self, queue: deque[Runnable]) -> None:
         # Entries that queue themselves again wait for the next turn, as long as time is left too.
-        stop = self.now() + TURN_S
+        stop = self.now() + ROUND_S
         for _ in range(len(queue)):
             queue.popleft().run_slice()
             if self.now() >= stop:
@@ -161,9 +161,9 @@ class Turns:
 class _Work(Generic[T]):
     """Steps on their way, one slice at a time."""
 
-    def __init__(self, turns: Turns, steps: Steps[T]) -> None:
+    def __init__(self, scheduler: FairScheduler, steps: Steps[T]) -> None:
         self.done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._turns = turns
+        self._scheduler = scheduler
         self._steps = steps
 
     def run_slice(self) -> None:
@@ -171,11 +171,11 @@ class _Work(Generic[T]):
         if self.done.done():
             return
         try:
-            found = self._turns.begin(self._steps)
-        except Exception as error:  # noqa: BLE001 - `Turns.complete` raises it
+            found = self._scheduler.begin(self._steps)
+        except Exception as error:  # noqa: BLE001 - `FairScheduler.complete` raises it
             self.done.set_exception(error)
             return
         if isinstance(found, Done):
             self.done.set_result(found.result)
         else:
-            self._turns.wait(self, is_prompt=False)
+            self._scheduler.enqueue(self, is_prompt=False)

@@ -24,9 +24,9 @@ from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.events import NoEvents
+from ottla.server.fair_scheduler import BACKLOG_MEMORY_S, ROUND_S, SLICE_S, FairScheduler
+from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
-from ottla.server.serving import ConnectionLimits, Serving
-from ottla.server.turns import BACKLOG_MEMORY_S, SLICE_S, TURN_S, Turns
 
 COST_S = SLICE_S / 2
 """What one request takes."""
@@ -48,8 +48,8 @@ class Loop:
         for callback in ready:
             callback()
 
-    def turns(self) -> Turns:
-        return Turns(lambda: self.time, self.call_soon)
+    def scheduler(self) -> FairScheduler:
+        return FairScheduler(lambda: self.time, self.call_soon)
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class Entry:
     """Takes one cost per slice; queues itself again ``again`` times."""
 
     loop: Loop
-    turns: Turns
+    scheduler: FairScheduler
     ran: list["Entry"]
     again: int = 0
     is_prompt: bool = False
@@ -67,30 +67,30 @@ class Entry:
         self.loop.time += COST_S
         if self.again:
             self.again -= 1
-            self.turns.wait(self, is_prompt=self.is_prompt)
+            self.scheduler.enqueue(self, is_prompt=self.is_prompt)
 
 
 def test_prompt_connections_run_before_the_backlog() -> None:
     loop, ran = Loop(), []
-    turns = loop.turns()
-    backlog = [Entry(loop, turns, ran, again=5) for _ in range(1000)]
+    scheduler = loop.scheduler()
+    backlog = [Entry(loop, scheduler, ran, again=5) for _ in range(1000)]
     for entry in backlog:
-        turns.wait(entry, is_prompt=False)
-    prompt = Entry(loop, turns, ran, is_prompt=True)
-    turns.wait(prompt, is_prompt=True)
+        scheduler.enqueue(entry, is_prompt=False)
+    prompt = Entry(loop, scheduler, ran, is_prompt=True)
+    scheduler.enqueue(prompt, is_prompt=True)
     loop.turn()
     assert ran[0] is prompt
 
 
 def test_a_turn_ends_when_its_time_is_spent_and_the_loop_polls() -> None:
     loop, ran = Loop(), []
-    turns = loop.turns()
+    scheduler = loop.scheduler()
     for _ in range(1000):
-        turns.wait(Entry(loop, turns, ran), is_prompt=False)
+        scheduler.enqueue(Entry(loop, scheduler, ran), is_prompt=False)
     began = loop.time
     loop.turn()
-    assert loop.time - began <= 2 * TURN_S + COST_S
-    assert turns.describe()["backlog"] == 1000 - len(ran)
+    assert loop.time - began <= 2 * ROUND_S + COST_S
+    assert scheduler.describe()["backlog"] == 1000 - len(ran)
     while loop.ready:
         loop.turn()
     assert len(ran) == 1000
@@ -98,35 +98,35 @@ def test_a_turn_ends_when_its_time_is_spent_and_the_loop_polls() -> None:
 
 def test_the_backlog_is_served_while_prompt_connections_keep_coming() -> None:
     loop, ran = Loop(), []
-    turns = loop.turns()
-    slow = Entry(loop, turns, ran)
+    scheduler = loop.scheduler()
+    slow = Entry(loop, scheduler, ran)
     for _ in range(1000):
-        turns.wait(Entry(loop, turns, ran, again=1000, is_prompt=True), is_prompt=True)
-    turns.wait(slow, is_prompt=False)
+        scheduler.enqueue(Entry(loop, scheduler, ran, again=1000, is_prompt=True), is_prompt=True)
+    scheduler.enqueue(slow, is_prompt=False)
     loop.turn()
     assert slow in ran
 
 
 def test_a_pause_between_requests_starts_a_turn() -> None:
     loop = Loop()
-    turns = loop.turns()
-    assert not turns.is_spent()
+    scheduler = loop.scheduler()
+    assert not scheduler.is_round_spent()
     for _ in range(3):
-        loop.time += TURN_S * 1.5
-        assert not turns.is_spent()
-    loop.time += TURN_S * 0.6
-    assert not turns.is_spent()
-    loop.time += TURN_S * 0.6
-    assert turns.is_spent(), "no pause, and the turn began a whole turn ago"
+        loop.time += ROUND_S * 1.5
+        assert not scheduler.is_round_spent()
+    loop.time += ROUND_S * 0.6
+    assert not scheduler.is_round_spent()
+    loop.time += ROUND_S * 0.6
+    assert scheduler.is_round_spent(), "no pause, and the turn began a whole turn ago"
 
 
 def test_the_time_of_a_slow_request_is_no_pause() -> None:
     loop = Loop()
-    turns = loop.turns()
-    assert not turns.is_spent()
-    loop.time += 10 * TURN_S
-    turns.served(loop.time)
-    assert turns.is_spent()
+    scheduler = loop.scheduler()
+    assert not scheduler.is_round_spent()
+    loop.time += 10 * ROUND_S
+    scheduler.served(loop.time)
+    assert scheduler.is_round_spent()
 
 
 def test_steps_are_closed_when_their_awaiter_is_cancelled() -> None:
@@ -140,7 +140,7 @@ def test_steps_are_closed_when_their_awaiter_is_cancelled() -> None:
             closed.append(True)
 
     async def story() -> None:
-        task = asyncio.create_task(Turns().complete(steps()))
+        task = asyncio.create_task(FairScheduler().complete(steps()))
         for _ in range(5):
             await asyncio.sleep(0)
         task.cancel()
@@ -156,7 +156,7 @@ def test_steps_that_fail_raise_in_their_awaiter() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(Turns().complete(steps()))
+        asyncio.run(FairScheduler().complete(steps()))
 
 
 # -- connections --------------------------------------------------------------------
@@ -178,14 +178,14 @@ class Server:
         self.served: list[str] = []
         routes = Routes(Listener.BROKER, (Route(ApiKey.FIND_COORDINATOR, self._find),))
         dispatcher = Dispatcher("CLIENT", routes, ApiVersions(routes), NoEvents())
-        self.serving = Serving(
+        self.context = ListenerContext(
             dispatcher,
             RequestMemory(),
             ConnectionLimits(),
             Clock(),
             NoEvents(),
             asyncio.get_running_loop(),
-            turns=self.loop.turns(),
+            scheduler=self.loop.scheduler(),
         )
 
     def _find(
@@ -206,13 +206,13 @@ class Server:
         return FindCoordinatorResponse(coordinators=found)
 
     def connect(self) -> "Client":
-        return Client(self.serving)
+        return Client(self.context)
 
 
 class Client:
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, context: ListenerContext) -> None:
         self.transport = Transport()
-        self.connection = Connection(serving, Address("127.0.0.1", 1), lambda *_: None)
+        self.connection = Connection(context, Address("127.0.0.1", 1), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def send(self, *keys: str) -> None:
@@ -248,7 +248,7 @@ def test_one_request_is_not_delayed_by_connections_that_pipeline() -> None:
         ping = server.connect()
         ping.send("ping")
         server.loop.turn()
-        assert server.served.index("ping") <= 2 * TURN_S / COST_S + 2
+        assert server.served.index("ping") <= 2 * ROUND_S / COST_S + 2
         while server.loop.ready:
             server.loop.turn()
         assert len(server.served) == 20 * 60 + 1
@@ -264,7 +264,7 @@ def test_a_connection_that_used_up_its_slice_lately_does_not_count_as_prompt() -
         while server.loop.ready:
             server.loop.turn()
         server.loop.time += BACKLOG_MEMORY_S / 2
-        others = [server.connect() for _ in range(int(TURN_S / COST_S) + 1)]
+        others = [server.connect() for _ in range(int(ROUND_S / COST_S) + 1)]
         for other in others:
             other.send("other")
         server.served.clear()
@@ -283,7 +283,7 @@ def test_bytes_that_arrive_while_a_connection_waits_for_its_turn_are_served() ->
         busy = server.connect()
         busy.send(*("busy" for _ in range(40)))
         late = server.connect()
-        server.loop.time += TURN_S
+        server.loop.time += ROUND_S
         late.send("one")
         assert late.transport.is_reading
         late.send("two")
@@ -308,7 +308,7 @@ def test_others_are_served_while_a_large_request_is_decoded_and_answered() -> No
             pings += 1
             server.loop.turn()
             await asyncio.sleep(0)
-            server.loop.time += TURN_S
+            server.loop.time += ROUND_S
             assert pings < 10_000
         assert server.served.index("large") < server.served.index("behind")
         assert server.served.count("ping") > 10
