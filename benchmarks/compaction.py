@@ -30,7 +30,7 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.storage.batch_cleaner import unpack
-from ottla.storage.cleaner import Cleaning, Memory, dirty_part
+from ottla.storage.cleaner import CleaningRound, Memory, dirty_part
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.offset_map import IS_COMPILED
@@ -99,7 +99,7 @@ def measure(megabytes: int) -> dict[str, float]:
         walk(log)
         walked = process_time() - began
         dirty = dirty_part(log, None, Millis(1))
-        cleaning = Cleaning(RealDisk(), log, dirty, Memory(512 << 20, SECRET), Millis(1))
+        cleaning = CleaningRound(RealDisk(), log, dirty, Memory(512 << 20, SECRET), Millis(1))
         began, began_wall = process_time(), perf_counter()
         for _ in cleaning.run():
             pass

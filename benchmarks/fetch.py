@@ -32,14 +32,14 @@ from ottla.protocol.messages import fetch
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, World, format_directory
+from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
 
 VERSION = 17
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -100,9 +100,9 @@ class Broker:
     """Partitions of one topic on a real disk, and the handler that reads them."""
 
     def __init__(self, folder: str) -> None:
-        world = World(RealDisk(), SystemClock(), SystemRandom())
-        format_directory(world, folder, node_id=NodeId(0), cluster_id=CLUSTER)
-        self.directory = LogDirectory.open(world, folder, node_id=NodeId(0), cluster_id=CLUSTER)
+        ports = LogDirPorts(RealDisk(), SystemClock(), SystemRandom())
+        format_directory(ports, folder, node_id=NodeId(0), cluster_id=CLUSTER)
+        self.directory = LogDirectory.open(ports, folder, node_id=NodeId(0), cluster_id=CLUSTER)
         self.directory.open_all(lambda _: LogConfig())
         topics = Topics().with_topic("t", TOPIC_ID)
         for index in range(PARTITIONS):
@@ -114,7 +114,7 @@ class Broker:
         ids = iter(range(1, 1 << 20))
         sources = ReadSources(self.partitions, lambda: self.image)
         sessions = Sessions(100, lambda: next(ids))
-        self.handlers = FetchHandlers(sources, sessions, world.clock, 1 << 26)
+        self.handlers = FetchHandlers(sources, sessions, ports.clock, 1 << 26)
 
     def _host(self, index: int) -> None:
         name = TopicPartition("t", index)

@@ -29,16 +29,16 @@ from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
-from ottla.replication.isr import Proposal
+from ottla.replication.hosted_partitions import Partitions
+from ottla.replication.isr_state import Proposal
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address, Clock
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, World, format_directory
+from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
 
 VERSION = 9
 NOW = SystemClock().now()
@@ -53,7 +53,7 @@ SMALL_RATIO_MIN = 0.25
 LARGE_RATIO_MIN = 0.5
 
 
-class Around:
+class FakeHost:
     """A node with this one broker."""
 
     node_id = NODE
@@ -86,17 +86,17 @@ class Around:
 def two_logs() -> Iterator[tuple[Partition, Log]]:
     """Yield a partition that is led here, and a bare log beside it."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(RealDisk(), SystemClock(), SystemRandom())
+        ports = LogDirPorts(RealDisk(), SystemClock(), SystemRandom())
         path = str(Path(folder) / "data")
-        format_directory(world, path, node_id=NODE, cluster_id=CLUSTER)
-        directory = LogDirectory.open(world, path, node_id=NODE, cluster_id=CLUSTER)
+        format_directory(ports, path, node_id=NODE, cluster_id=CLUSTER)
+        directory = LogDirectory.open(ports, path, node_id=NODE, cluster_id=CLUSTER)
         directory.open_all(lambda _: LogConfig())
         name = TopicPartition("bench", 0)
         led = directory.create_log(name, TOPIC_ID, LogConfig())
         bare = directory.create_log(
             TopicPartition("bare", 0), Uuid(bytes(range(1, 17))), LogConfig()
         )
-        partition = Partition(name, TOPIC_ID, directory, led.log, TopicConfig(), Around())
+        partition = Partition(name, TOPIC_ID, directory, led.log, TopicConfig(), FakeHost())
         partition.apply(
             PartitionRegistration(
                 replicas=(NODE,),

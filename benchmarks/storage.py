@@ -17,7 +17,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import OpenMode
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 
 EPOCH = LeaderEpoch(1)
 NOW = Millis(1_700_000_000_000)
@@ -26,7 +26,7 @@ SMALL_COUNT = 20_000
 PARTITIONS, SEGMENTS = 1000, 3
 ROUNDS = 7
 DISK, CLOCK = RealDisk(), SystemClock()
-CLEAN = Remembered(is_clean=True)
+CLEAN = LogCheckpoint(is_clean=True)
 
 
 def batch_of(size: int) -> bytearray:
@@ -129,7 +129,7 @@ def open_row(folder: str) -> Row:
 
     def start() -> None:
         config = LogConfig()
-        logs = [Log.open(DISK, path, config, clock=CLOCK, remembered=CLEAN) for path in paths]
+        logs = [Log.open(DISK, path, config, clock=CLOCK, checkpoint=CLEAN) for path in paths]
         for log in logs:
             assert log.log_end_offset == 4 * SEGMENTS
             for segment in log.segments:

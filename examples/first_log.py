@@ -17,26 +17,26 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, World, format_directory
+from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
 
 PARTITION = TopicPartition("greetings", 0)
 WORDS = ("good morning", "good day", "good evening", "good night")
 
 
-def open_log(world: World, path: str) -> tuple[LogDirectory, Log]:
+def open_log(ports: LogDirPorts, path: str) -> tuple[LogDirectory, Log]:
     """Open the directory, formatted on first use, and the one log in it."""
-    if not world.disk.exists(f"{path}/meta.properties"):
-        format_directory(world, path, node_id=NodeId(1), cluster_id="an-example")
-    directory = LogDirectory.open(world, path, node_id=NodeId(1), cluster_id=None)
+    if not ports.disk.exists(f"{path}/meta.properties"):
+        format_directory(ports, path, node_id=NodeId(1), cluster_id="an-example")
+    directory = LogDirectory.open(ports, path, node_id=NodeId(1), cluster_id=None)
     directory.open_all(lambda _: LogConfig())
     if PARTITION not in directory.logs:
-        directory.create_log(PARTITION, world.random.uuid(), LogConfig())
+        directory.create_log(PARTITION, ports.random.uuid(), LogConfig())
     return directory, directory.logs[PARTITION].log
 
 
-def write(world: World, log: Log) -> None:
+def write(ports: LogDirPorts, log: Log) -> None:
     """Append one batch and make it durable before saying so."""
-    now = world.clock.now()
+    now = ports.clock.now()
     records = [
         Record(Offset(i), now, b"key-%d" % i, word.encode(), (Header("lang", b"en"),))
         for i, word in enumerate(WORDS)
@@ -64,10 +64,10 @@ def read(log: Log) -> None:
 def main() -> None:
     """Do it."""
     path = str(Path(sys.argv[1] if len(sys.argv) > 1 else "ottla-data").absolute())
-    world = World(RealDisk(), SystemClock(), SystemRandom())
-    directory, log = open_log(world, path)
+    ports = LogDirPorts(RealDisk(), SystemClock(), SystemRandom())
+    directory, log = open_log(ports, path)
     try:
-        write(world, log)
+        write(ports, log)
         read(log)
     finally:
         directory.close()

@@ -130,7 +130,7 @@ class BitRotScenario(DirectedScenario):
 
     def _is_repaired(self) -> bool:
         return self._is_whole() and not any(
-            each.log.damages for machine in self._up() for each in self._hosted(machine)
+            each.log.damaged_ranges for machine in self._up() for each in self._hosted(machine)
         )
 
     # -- looking ---------------------------------------------------------------
@@ -148,7 +148,7 @@ class BitRotScenario(DirectedScenario):
                     self._look_at(machine.node_id, partition)
 
     def _look_at(self, node: int, partition: Partition) -> None:
-        is_known, was_known = bool(partition.log.damages), self._known.get(node, False)
+        is_known, was_known = bool(partition.log.damaged_ranges), self._known.get(node, False)
         if is_known and not was_known:
             self.found += 1
             self._was_out[node] = False

@@ -19,8 +19,8 @@ from ottla.node.coordination import Coordination
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.internal.transaction_records import decode_transaction_record
 from ottla.protocol.types import Offset
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from simulation.cluster_watch import TOPIC, batches_of
 from simulation.coordinator_watch import GROUP, CoordinatorWatch
 from simulation.ledger import InvariantBroken

@@ -13,7 +13,7 @@ from ottla.runtime.ports import Committer
 from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.simulation import Ports
 
 DIRECTORY = "/data"
@@ -40,13 +40,13 @@ class LogStore:
         directory = f"{DIRECTORY}/{PARTITION.topic}-{PARTITION.partition}"
         self._ports.disk.make_dirs(directory)
         points = read_offsets(self._ports.disk, CHECKPOINT)
-        remembered = Remembered(recovery_point=points.get(PARTITION, Offset(0)))
+        checkpoint = LogCheckpoint(recovery_point=points.get(PARTITION, Offset(0)))
         self._log = Log.open(
             self._ports.disk,
             directory,
             CONFIG,
             clock=self._ports.clock,
-            remembered=remembered,
+            checkpoint=checkpoint,
             random=self._ports.random,
         )
         self._log.flush()

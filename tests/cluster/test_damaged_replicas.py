@@ -138,7 +138,7 @@ async def test_a_damaged_follower_leaves_the_isr_and_is_repaired(tmp_path: Path)
         assert cluster.files(follower) == good
         assert cluster.counts(follower).found == 1
         assert cluster.counts(follower).finished == 1
-        assert not cluster.partition(follower).log.damages
+        assert not cluster.partition(follower).log.damaged_ranges
 
 
 @on_a_loop

@@ -13,10 +13,10 @@ from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicParti
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage import producer_snapshot
+from ottla.storage import producer_snapshot_format
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, World
+from ottla.storage.log_dir import LogDirectory, LogDirPorts
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
 
@@ -27,8 +27,8 @@ OURS = 100
 
 
 def open_directory(path: Path) -> tuple[LogDirectory, Log]:
-    world = World(RealDisk(), SystemClock(), SystemRandom())
-    directory = LogDirectory.open(world, str(path), node_id=NodeId(1), cluster_id=None)
+    ports = LogDirPorts(RealDisk(), SystemClock(), SystemRandom())
+    directory = LogDirectory.open(ports, str(path), node_id=NodeId(1), cluster_id=None)
     config = LogConfig(segment_bytes=1 << 20, index_interval_bytes=512)
     report = directory.open_all(lambda _: config)
     assert (report.failed, report.corrupt_checkpoints) == ({}, [])
@@ -134,4 +134,4 @@ def test_kafkas_producer_snapshot_is_ours_to_the_byte(broker) -> None:
     assert files
     for file in files:
         data = file.read_bytes()
-        assert producer_snapshot.encode(producer_snapshot.decode(data)) == data
+        assert producer_snapshot_format.encode(producer_snapshot_format.decode(data)) == data

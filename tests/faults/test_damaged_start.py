@@ -25,7 +25,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import File, OpenMode
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import World, open_directories
+from ottla.storage.log_dir import LogDirPorts, open_directories
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 RECORDS = 5
@@ -254,8 +254,8 @@ def test_settings_file_that_cannot_be_used_is_refused_in_lines_that_name_it(
 
 def test_directory_in_use_is_refused_with_the_next_step(data: Path) -> None:
     disk = RealDisk()
-    world = World(disk, SystemClock(), SystemRandom())
-    opened = open_directories(world, [str(data)], node_id=NodeId(1))
+    ports = LogDirPorts(disk, SystemClock(), SystemRandom())
+    opened = open_directories(ports, [str(data)], node_id=NodeId(1))
     try:
         with pytest.raises(START_FAULTS) as refused:
             asyncio.run(start(data, disk))

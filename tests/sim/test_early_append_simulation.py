@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.client import connection
-from ottla.replication import arriving, intake
-from ottla.replication.arriving import ArrivingFetch
+from ottla.replication import fetch_append, partial_fetch
+from ottla.replication.partial_fetch import PartialFetchResponse
 from simulation.runner import play
 
 SEEDS = range(6)
@@ -21,19 +21,21 @@ SEEDS = range(6)
 def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The bytes of everything that is appended before its answer is whole."""
     logging.disable(logging.CRITICAL)
-    monkeypatch.setattr(intake, "ArrivingFetch", lambda version: ArrivingFetch(version, 1))
-    monkeypatch.setattr(arriving, "_BETWEEN_BYTES_MAX", 100)
+    monkeypatch.setattr(
+        fetch_append, "PartialFetchResponse", lambda version: PartialFetchResponse(version, 1)
+    )
+    monkeypatch.setattr(partial_fetch, "_BETWEEN_BYTES_MAX", 100)
     monkeypatch.setattr(connection, "_HEADER_BYTES_MAX", 24)
     found: list[int] = []
-    next_part = ArrivingFetch.next
+    next_part = PartialFetchResponse.next
 
-    def noted(self: ArrivingFetch, body: memoryview) -> arriving.Part | None:
+    def noted(self: PartialFetchResponse, body: memoryview) -> partial_fetch.Part | None:
         part = next_part(self, body)
         if part is not None:
             found.append(len(part.batches))
         return part
 
-    monkeypatch.setattr(ArrivingFetch, "next", noted)
+    monkeypatch.setattr(PartialFetchResponse, "next", noted)
     yield found
     logging.disable(logging.NOTSET)
 

@@ -10,10 +10,10 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.storage.batch_cleaner import CleanStats
-from ottla.storage.cleaner import Cleaning, CleanResult, Memory, dirty_part
+from ottla.storage.cleaner import CleaningRound, CleanResult, Memory, dirty_part
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.disk import SimDisk
 
 SECRET = bytes(range(16))
@@ -42,18 +42,18 @@ class World:
         self.disk.make_dirs("/data")
         self.clock = FixedClock()
         self.config = config
-        self.log = self.open(Remembered())
+        self.log = self.open(LogCheckpoint())
         self.checkpoint: Offset | None = None
         self.sequences: dict[int, int] = {}
         self.memory = Memory(24 * 1000, SECRET)
         self.stats = CleanStats()
 
-    def open(self, remembered: Remembered) -> Log:
-        return Log.open(self.disk, DIRECTORY, self.config, clock=self.clock, remembered=remembered)
+    def open(self, checkpoint: LogCheckpoint) -> Log:
+        return Log.open(self.disk, DIRECTORY, self.config, clock=self.clock, checkpoint=checkpoint)
 
     def reopen(self, *, is_clean: bool = False) -> None:
         """Open again from what is on disk, as after a restart."""
-        self.log = self.open(Remembered(is_clean=is_clean))
+        self.log = self.open(LogCheckpoint(is_clean=is_clean))
         self.replicate()
 
     # -- writing -------------------------------------------------------------
@@ -97,7 +97,7 @@ class World:
     def clean(self, now: int | None = None) -> CleanResult:
         at = Millis(self.clock.wall if now is None else now)
         dirty = dirty_part(self.log, self.checkpoint, at)
-        cleaning = Cleaning(self.disk, self.log, dirty, self.memory, at)
+        cleaning = CleaningRound(self.disk, self.log, dirty, self.memory, at)
         for _ in cleaning.run():
             pass
         self.checkpoint = cleaning.result.end_offset

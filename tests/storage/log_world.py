@@ -12,7 +12,7 @@ from ottla.runtime.ports import Disk
 from ottla.storage.append import Appended
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.disk import SimDisk
 
 DIRECTORY = "/data/orders-0"
@@ -45,7 +45,7 @@ def open_log(
     config: LogConfig = SMALL,
     *,
     clock: HandClock | None = None,
-    remembered: Remembered | None = None,
+    checkpoint: LogCheckpoint | None = None,
     directory: str = DIRECTORY,
 ) -> Log:
     return Log.open(
@@ -53,13 +53,13 @@ def open_log(
         directory,
         config,
         clock=clock or HandClock(),
-        remembered=remembered or Remembered(),
+        checkpoint=checkpoint or LogCheckpoint(),
     )
 
 
-def reopen(disk: SimDisk, config: LogConfig = SMALL, **remembered) -> Log:
+def reopen(disk: SimDisk, config: LogConfig = SMALL, **checkpoint) -> Log:
     """Start again after a crash or a clean close; unclean unless told otherwise."""
-    return open_log(disk, config, remembered=Remembered(**remembered))
+    return open_log(disk, config, checkpoint=LogCheckpoint(**checkpoint))
 
 
 def batch_of(*values: bytes, timestamp: int = NOW, base_offset: int = 0, **fields) -> bytearray:

@@ -12,8 +12,8 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import Millis, Offset
 from ottla.storage.cleaner import (
-    Cleaning,
     CleaningAborted,
+    CleaningRound,
     Memory,
     OffsetMapTooSmall,
     dirty_part,
@@ -26,9 +26,9 @@ def names(log: World) -> list[str]:
     return log.disk.list("/data/t-0")
 
 
-def step_by_step(log: World) -> Cleaning:
+def step_by_step(log: World) -> CleaningRound:
     dirty = dirty_part(log.log, log.checkpoint, log.clock.now())
-    return Cleaning(log.disk, log.log, dirty, log.memory, log.clock.now())
+    return CleaningRound(log.disk, log.log, dirty, log.memory, log.clock.now())
 
 
 # -- keys ----------------------------------------------------------------------

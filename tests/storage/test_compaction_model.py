@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.storage.cleaner import Memory
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.disk import SimCrash
 
 pytestmark = pytest.mark.engine
@@ -169,7 +169,7 @@ def test_a_crash_at_any_disk_operation_of_a_round_loses_nothing(is_power_lost: b
         is_done = run_until_crash(world, k, world.clean)
         world.disk.crash() if is_power_lost else world.disk.kill()
         world.disk.restart()
-        world.log = world.open(Remembered(recovery_point=point))
+        world.log = world.open(LogCheckpoint(recovery_point=point))
         world.replicate()
         assert world.log.log_end_offset == end
         assert world.committed() == held
@@ -200,9 +200,9 @@ def test_a_second_crash_while_recovering_loses_nothing_either() -> None:
         run_until_crash(world, first, world.clean)
         world.disk.crash()
         world.disk.restart()
-        run_until_crash(world, second, partial(world.open, Remembered(recovery_point=point)))
+        run_until_crash(world, second, partial(world.open, LogCheckpoint(recovery_point=point)))
         world.disk.crash()
         world.disk.restart()
-        world.log = world.open(Remembered(recovery_point=point))
+        world.log = world.open(LogCheckpoint(recovery_point=point))
         world.replicate()
         assert (world.committed(), world.log.log_end_offset) == (held, end)

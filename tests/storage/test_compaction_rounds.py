@@ -10,7 +10,7 @@ from ottla.storage.cleaner import OffsetMapTooSmall
 from ottla.storage.log import Log
 from ottla.storage.log_cleaner import CleanerSettings, LogCleaner
 from ottla.storage.log_config import LogConfig
-from ottla.storage.upkeep import delete_old_segments, keep_up
+from ottla.storage.log_maintenance import delete_old_segments, run_maintenance
 from simulation.random import SimRandom
 
 T0 = TopicPartition("t", 0)
@@ -192,11 +192,11 @@ def test_upkeep_removes_files_later_and_forgets_idle_producers() -> None:
     world = aged(retention_ms=250, producer_id_expiration_ms=50, file_delete_delay_ms=1000)
     assert isinstance(world.clock, FixedClock)
     world.put((b"z", b"1"), pid=5, timestamp=1300)
-    first = keep_up(world.log, Millis(1360))
+    first = run_maintenance(world.log, Millis(1360))
     assert (len(first.retention.base_offsets), first.segments_purged) == (2, 0)
     assert first.producers_expired == 0
     world.clock.mono += 1000
-    second = keep_up(world.log, Millis(world.clock.wall + 50))
+    second = run_maintenance(world.log, Millis(world.clock.wall + 50))
     assert second.segments_purged >= 2
     assert second.producers_expired == 1
 

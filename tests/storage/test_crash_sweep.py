@@ -29,7 +29,7 @@ from ottla.runtime.ports import OpenMode
 from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.disk import SimCrash, SimDisk
 from simulation.platter import Keep
 
@@ -67,7 +67,7 @@ class Run:
             self.disk,
             self.config,
             clock=self.clock,
-            remembered=Remembered(
+            checkpoint=LogCheckpoint(
                 is_clean=is_clean,
                 recovery_point=points.get(ORDERS, 0),
                 log_start_offset=starts.get(ORDERS, 0),
@@ -160,8 +160,8 @@ class Run:
             assert aborted.last_offset < at
         assert log.offset_for_timestamp(NOW) is not None
         log.close()
-        again = open_log(self.disk, self.config, remembered=Remembered(is_clean=True))
-        # The remembered start is the directory's business; from where this one begins on.
+        again = open_log(self.disk, self.config, checkpoint=LogCheckpoint(is_clean=True))
+        # The checkpointed start is the directory's business; from where this one begins on.
         assert contents(again)[-1] == (at, b"after")
 
 

@@ -16,11 +16,11 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import (
     DirectoryInUse,
     LogDirectory,
-    World,
+    LogDirPorts,
     format_directory,
     open_directories,
 )
-from ottla.storage.log_dir_checkpoints import GONE_MAX
+from ottla.storage.log_dir_checkpoints import REMOVED_MAX
 from ottla.storage.meta_properties import MetaPropertiesRefused
 from ottla.storage.partition_names import DirectoryKind
 from simulation.disk import SimCrash, SimDisk
@@ -54,14 +54,14 @@ class Machine:
         self.disk = SimDisk(seed=self.seed)
         self.random = SimRandom(self.seed)
         for path in self.paths:
-            format_directory(self.world, path, node_id=NODE, cluster_id=CLUSTER)
+            format_directory(self.ports, path, node_id=NODE, cluster_id=CLUSTER)
 
     @property
-    def world(self) -> World:
-        return World(self.disk, FixedClock(), self.random)
+    def ports(self) -> LogDirPorts:
+        return LogDirPorts(self.disk, FixedClock(), self.random)
 
     def start(self, path: str = "/d1") -> LogDirectory:
-        directory = LogDirectory.open(self.world, path, node_id=NODE, cluster_id=CLUSTER)
+        directory = LogDirectory.open(self.ports, path, node_id=NODE, cluster_id=CLUSTER)
         self.report = directory.open_all(lambda _: CONFIG)
         return directory
 
@@ -112,7 +112,7 @@ def test_another_owners_directory_is_refused_and_left_as_it_was(
     machine = Machine()
     machine.start().close()
     with pytest.raises(MetaPropertiesRefused, match=message):
-        LogDirectory.open(machine.world, "/d1", node_id=NodeId(node_id), cluster_id=cluster_id)
+        LogDirectory.open(machine.ports, "/d1", node_id=NodeId(node_id), cluster_id=cluster_id)
     assert machine.start().last_shutdown is not None
 
 
@@ -126,7 +126,7 @@ def test_an_unformatted_directory_is_refused() -> None:
 def test_formatting_twice_is_refused() -> None:
     machine = Machine()
     with pytest.raises(MetaPropertiesRefused, match="formatted already"):
-        format_directory(machine.world, "/d1", node_id=NODE, cluster_id=CLUSTER)
+        format_directory(machine.ports, "/d1", node_id=NODE, cluster_id=CLUSTER)
 
 
 def test_the_directory_id_survives_restarts() -> None:
@@ -140,17 +140,17 @@ def test_the_directory_id_survives_restarts() -> None:
 def test_a_directory_that_cannot_be_written_is_offline_and_the_others_start() -> None:
     machine = Machine(("/d1", "/d2", "/d3"))
     machine.disk.fail("write", error=errno.EROFS, path_contains="/d2/", times=1)
-    opened = open_directories(machine.world, machine.paths, node_id=NODE)
+    opened = open_directories(machine.ports, machine.paths, node_id=NODE)
     assert [directory.path for directory in opened.online] == ["/d1", "/d3"]
     assert list(opened.offline) == ["/d2"]
 
 
 def test_directories_of_two_clusters_do_not_start_together() -> None:
     machine = Machine()
-    format_directory(machine.world, "/d2", node_id=NODE, cluster_id="other")
+    format_directory(machine.ports, "/d2", node_id=NODE, cluster_id="other")
     machine.start().close(broker_epoch=5)
     with pytest.raises(MetaPropertiesRefused, match="belongs to cluster 'other'"):
-        open_directories(machine.world, ["/d1", "/d2"], node_id=NODE)
+        open_directories(machine.ports, ["/d1", "/d2"], node_id=NODE)
     again = machine.start()
     assert again.last_shutdown is not None
     assert again.last_shutdown.broker_epoch == 5
@@ -162,7 +162,7 @@ def test_a_copied_directory_is_refused() -> None:
     copy = machine.disk.read("/d1/meta.properties")
     replace_file(machine.disk, "/d2/meta.properties", copy)
     with pytest.raises(MetaPropertiesRefused, match=r"another directory's directory\.id"):
-        open_directories(machine.world, ["/d1", "/d2"], node_id=NODE)
+        open_directories(machine.ports, ["/d1", "/d2"], node_id=NODE)
 
 
 # -- stop and start ------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_a_start_that_opens_no_log_promises_nothing_new() -> None:
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
     machine.disk.kill()
     machine.disk.restart()
-    LogDirectory.open(machine.world, "/d1", node_id=NODE, cluster_id=CLUSTER).close()
+    LogDirectory.open(machine.ports, "/d1", node_id=NODE, cluster_id=CLUSTER).close()
     assert machine.start().last_shutdown is None
 
 
@@ -428,11 +428,11 @@ def test_a_new_name_costs_no_checkpoint() -> None:
 def test_names_that_come_and_go_are_not_remembered_without_bound() -> None:
     machine = Machine()
     directory = machine.start()
-    for index in range(GONE_MAX + 2):
+    for index in range(REMOVED_MAX + 2):
         name = TopicPartition("t", index)
         directory.create_log(name, TOPIC_ID, CONFIG)
         directory.delete_log(name)
-        assert len(directory.gone) <= GONE_MAX
+        assert len(directory.gone) <= REMOVED_MAX
 
 
 # -- a crash at every disk operation -----------------------------------------------

@@ -27,7 +27,7 @@ from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.writer import Producer
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.disk import SimDisk
 from simulation.platter import Keep
 
@@ -505,6 +505,6 @@ def test_an_aborted_transaction_that_cannot_be_indexed_fails_the_log() -> None:
     disk.heal()
     disk.kill()
     disk.restart()
-    log = open_log(disk, remembered=Remembered())
+    log = open_log(disk, checkpoint=LogCheckpoint())
     log.set_high_watermark(2)
     assert log.collect_aborted(0, 2) == [(5, 0, 1, 2)]

@@ -13,7 +13,7 @@ from ottla.protocol.faults import OffsetOutOfRange
 from ottla.protocol.records.batch import batches, is_crc_valid
 from ottla.protocol.records.writer import Producer
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Remembered
+from ottla.storage.log_recovery import LogCheckpoint
 from simulation.disk import SimDisk
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=80)
@@ -38,8 +38,8 @@ class LogAgainstAList(RuleBasedStateMachine):
         self.open(is_clean=False)
 
     def open(self, *, is_clean: bool) -> None:
-        remembered = Remembered(is_clean, self.checkpoint, self.start)
-        self.log = open_log(self.disk, self.config, clock=self.clock, remembered=remembered)
+        checkpoint = LogCheckpoint(is_clean, self.checkpoint, self.start)
+        self.log = open_log(self.disk, self.config, clock=self.clock, checkpoint=checkpoint)
         self.log.set_high_watermark(self.end)
 
     def ask_sequences(self) -> None:

@@ -21,8 +21,8 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_recovery import LogCheckpoint
 from ottla.storage.read import TRIMMED_BYTES_MIN
-from ottla.storage.recovery import Remembered
 from simulation.disk import SimDisk
 
 ALL = 1 << 30
@@ -192,7 +192,7 @@ def test_d61_a_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
         path, first = log.segments[1].path, log.segments[1].base_offset
         log.close()
         disk.rot(path, position)
-        log = open_log(disk, remembered=Remembered(is_clean=True))
+        log = open_log(disk, checkpoint=LogCheckpoint(is_clean=True))
         with pytest.raises(Fault):
             read_as_a_consumer(log, first)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.storage.producer_snapshot import CorruptSnapshot, decode, encode
+from ottla.storage.producer_snapshot_format import CorruptSnapshot, decode, encode
 from ottla.storage.producer_state import ProducerEntry
 
 # Written by Apache Kafka 4.2.1 (ProducerStateManager.writeSnapshot).

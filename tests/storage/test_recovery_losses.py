@@ -8,7 +8,7 @@ from ottla.runtime.ports import OpenMode
 from ottla.storage.files import Kind, State, parse_name
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.recovery import Loss
+from ottla.storage.log_recovery import Loss
 from ottla.storage.set_aside import FILES_MAX, is_set_aside, set_bytes_aside, set_file_aside
 from simulation.disk import SimDisk
 

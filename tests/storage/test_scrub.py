@@ -11,7 +11,7 @@ from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.runtime.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.scrub import WINDOW_BYTES, Cursor, Damage, check_window, scrub_step
+from ottla.storage.scrub import WINDOW_BYTES, Cursor, DamagedRange, check_window, scrub_step
 from ottla.storage.scrub_plan import ScrubPlan
 from ottla.storage.scrub_spans import spans
 from ottla.storage.segment import Segment
@@ -21,7 +21,7 @@ ALL = 1 << 30
 COUNT = 23
 
 
-def check(log: Log) -> list[tuple[Segment, Damage]]:
+def check(log: Log) -> list[tuple[Segment, DamagedRange]]:
     """Check every segment from its start to its end."""
     found = []
     for segment, start, part in spans(log):
@@ -110,8 +110,8 @@ def test_a_known_damage_is_never_read_and_all_else_is() -> None:
     ((at, damage),) = check(log)
     assert [base for base, _ in read_from(log, bases[0])][:2] == bases[:2], "not known yet"
 
-    assert log.damages.add(at, damage)
-    assert not log.damages.add(at, damage), "known once"
+    assert log.damaged_ranges.add(at, damage)
+    assert not log.damaged_ranges.add(at, damage), "known once"
 
     assert [base for base, _ in read_from(log, bases[0])] == [bases[0]]
     with pytest.raises(CorruptBatch):
@@ -124,12 +124,12 @@ def test_truncation_forgets_damages_that_it_removes() -> None:
     fill(log, COUNT)
     segment = log.segments[1]
     base = _all_batches(segment)[1][0]
-    damage = Damage(1, segment.size, Offset(base), log.segments[2].base_offset, "flipped")
-    log.damages.add(segment, damage)
+    damage = DamagedRange(1, segment.size, Offset(base), log.segments[2].base_offset, "flipped")
+    log.damaged_ranges.add(segment, damage)
     log.truncate_to(log.segments[2].base_offset)
-    assert log.damages, "all of it is still there"
+    assert log.damaged_ranges, "all of it is still there"
     log.truncate_to(Offset(base))
-    assert not log.damages
+    assert not log.damaged_ranges
     fill(log, 3)
     assert read_from(log, base)
 
@@ -143,10 +143,10 @@ def test_a_repaired_segment_reads_as_before() -> None:
     segment.file.pwrite(bytes(len(good)), 0)
     ((at, damage),) = check(log)
     assert (damage.position, damage.end) == (0, segment.size)
-    log.damages.add(at, damage)
+    log.damaged_ranges.add(at, damage)
 
     log.patch(segment, 0, good)
-    log.damages.remove(at, damage)
+    log.damaged_ranges.remove(at, damage)
     segment.recheck_indexes()
 
     assert check(log) == []

@@ -160,7 +160,7 @@ class Broker:
                 (family.name, [each.value for each in family.samples if each.suffix != "_sum"])
                 for family in self.requests.collect()
             ][:2],
-            "failed": self.machine.around.failed,
+            "failed": self.machine.fake_host.failed,
         }
         for _, shard in self.runtime.active():
             state = self.state(shard.machine)

@@ -24,8 +24,8 @@ from ottla.protocol.messages import fetch
 from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import TopicPartition, Uuid
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.storage.log_config import LogConfig
 
@@ -101,9 +101,9 @@ class Broker:
             self.machine.directory,
             log,
             config or TopicConfig(),
-            self.machine.around,
+            self.machine.fake_host,
         )
-        self.machine.around.hosted.append(partition)
+        self.machine.fake_host.hosted.append(partition)
         self.partitions.add(partition)
         partition.apply(at)
         return partition

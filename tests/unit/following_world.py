@@ -22,7 +22,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.replication.fetcher_loop import Fetchers, FetchSettings
-from ottla.replication.reading import Isolation, ReadWant
+from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.replication.replicas import Replicas
 
 FAST = FetchSettings(backoff_ms=0, wait_ms_max=0)
@@ -77,7 +77,7 @@ class Leader:
     def _answer(self, row) -> PartitionData:
         if self.refusals:
             return PartitionData(error_code=int(self.refusals.pop(0)))
-        want = ReadWant(
+        want = ReadRequest(
             row.fetch_offset,
             row.partition_max_bytes,
             isolation=Isolation.LOG_END,

@@ -26,7 +26,7 @@ _INTEGERS = {
     Kind.UINT32: (0, 2**32 - 1),
     Kind.INT64: (-(2**63), 2**63 - 1),
 }
-# Around the lengths where a varint takes another byte.
+# FakeHost the lengths where a varint takes another byte.
 _STRINGS = ["", "a", "topic", "größe", "x" * 126, "x" * 127, "x" * 128, "x" * 300]
 _YEAR_2100 = 4_102_444_800_000
 

@@ -10,7 +10,7 @@ from ottla.metadata.image import Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import Millis, TopicPartition, Uuid
-from ottla.replication.hosting import HostPorts
+from ottla.replication.host import HostPorts
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Syncable

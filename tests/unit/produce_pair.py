@@ -26,7 +26,7 @@ from ottla.protocol.records.batch import Compression, patch_crc
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
@@ -173,7 +173,7 @@ class Broker:
                 (family.name, [each.value for each in family.samples if each.suffix != "_sum"])
                 for family in self.requests.collect()
             ][:2],
-            "failed": self.machine.around.failed,
+            "failed": self.machine.fake_host.failed,
         }
 
 

@@ -12,10 +12,10 @@ from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.registrations import BrokerRegistration, Cluster
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
 from ottla.protocol.types import NodeId, Uuid
-from ottla.replication.hosting import Host, HostPorts, HostSettings
+from ottla.replication.host import Host, HostPorts, HostSettings
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
-from ottla.storage.log_dir import World, format_directory, open_directories
+from ottla.storage.log_dir import LogDirPorts, format_directory, open_directories
 from simulation.committer import SimCommitter
 from simulation.disk import SimDisk
 from simulation.random import SimRandom
@@ -94,11 +94,11 @@ class Broker:
     def __post_init__(self) -> None:
         is_new = self.disk is None
         self.disk = self.disk or SimDisk(seed=1)
-        self.world = World(self.disk, self.clock, SimRandom(self.seed))
+        self.ports = LogDirPorts(self.disk, self.clock, SimRandom(self.seed))
         if is_new:
             for path in self.paths:
-                format_directory(self.world, path, node_id=NODE, cluster_id=CLUSTER)
-        opened = open_directories(self.world, self.paths, node_id=NODE, cluster_id=CLUSTER)
+                format_directory(self.ports, path, node_id=NODE, cluster_id=CLUSTER)
+        opened = open_directories(self.ports, self.paths, node_id=NODE, cluster_id=CLUSTER)
         self.directories = opened.online
         settings = HostSettings(
             node_id=NODE, static=self.static, has_offline_directories=bool(opened.offline)

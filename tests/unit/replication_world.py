@@ -10,11 +10,11 @@ from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
-from ottla.replication.isr import Proposal
+from ottla.replication.isr_state import Proposal
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, World, format_directory
+from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
 from ottla.storage.read import Slice
 from simulation.disk import SimDisk
 from simulation.random import SimRandom
@@ -45,8 +45,8 @@ class HandClock:
 
 
 @dataclass
-class Around:
-    """`Surroundings` by hand: who is alive is said by the test, proposals are kept."""
+class FakeHost:
+    """`PartitionHost` by hand: who is alive is said by the test, proposals are kept."""
 
     node_id: NodeId
     broker_epoch: int = 100
@@ -76,7 +76,7 @@ class Around:
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         self.proposals.append((partition, proposal))
 
-    def was_cut(self, partition: Partition) -> None:
+    def notify_truncated(self, partition: Partition) -> None:
         self.cut.append(str(partition))
 
     def suspect(self, partition: Partition, offset: int) -> None:
@@ -99,11 +99,11 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.disk = SimDisk(seed=self.seed)
-        self.world = World(self.disk, self.clock, SimRandom(self.seed))
-        self.around = Around(NodeId(self.node_id), clock=self.clock)
-        format_directory(self.world, "/d", node_id=NodeId(self.node_id), cluster_id=CLUSTER)
+        self.ports = LogDirPorts(self.disk, self.clock, SimRandom(self.seed))
+        self.fake_host = FakeHost(NodeId(self.node_id), clock=self.clock)
+        format_directory(self.ports, "/d", node_id=NodeId(self.node_id), cluster_id=CLUSTER)
         self.directory = LogDirectory.open(
-            self.world, "/d", node_id=NodeId(self.node_id), cluster_id=CLUSTER
+            self.ports, "/d", node_id=NodeId(self.node_id), cluster_id=CLUSTER
         )
         self.directory.open_all(lambda _: LogConfig())
 
@@ -115,9 +115,9 @@ class Machine:
     ) -> Partition:
         hosted = self.directory.create_log(name, TOPIC_ID, log_config or LogConfig())
         partition = Partition(
-            name, TOPIC_ID, self.directory, hosted.log, config or TopicConfig(), self.around
+            name, TOPIC_ID, self.directory, hosted.log, config or TopicConfig(), self.fake_host
         )
-        self.around.hosted.append(partition)
+        self.fake_host.hosted.append(partition)
         return partition
 
 

@@ -18,22 +18,22 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, World, format_directory
+from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
 
 FIRST = "00000000000000000000"
 
 
 def make_log(root: Path) -> Path:
     """A log directory with one partition: several segments, an aborted transaction, two epochs."""
-    world = World(RealDisk(), SystemClock(), SystemRandom())
-    format_directory(world, str(root), node_id=NodeId(1), cluster_id="a-cluster")
-    directory = LogDirectory.open(world, str(root), node_id=NodeId(1), cluster_id=None)
+    ports = LogDirPorts(RealDisk(), SystemClock(), SystemRandom())
+    format_directory(ports, str(root), node_id=NodeId(1), cluster_id="a-cluster")
+    directory = LogDirectory.open(ports, str(root), node_id=NodeId(1), cluster_id=None)
     directory.open_all(lambda _: LogConfig())
     name = TopicPartition("words", 0)
     config = LogConfig(segment_bytes=600, index_interval_bytes=100)
-    directory.create_log(name, world.random.uuid(), config)
+    directory.create_log(name, ports.random.uuid(), config)
     log = directory.logs[name].log
-    now = world.clock.now()
+    now = ports.clock.now()
     for n in range(12):
         records = [Record(Offset(0), Millis(now + n), b"k%d" % n, b"v" * 60, (Header("h", b"x"),))]
         log.append_as_leader(build_batch(records), leader_epoch=LeaderEpoch(n // 6), now=now)

@@ -17,12 +17,12 @@ from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.replication.directory_reports import DirectoryReports
-from ottla.replication.hosting import HostPorts
+from ottla.replication.host import HostPorts
 from ottla.replication.partition import Partition
-from ottla.replication.reading import ReadWant
-from ottla.replication.repair_loop import Repairs
-from ottla.replication.scrub_loop import SUSPECT_PAUSE_MS, Scrubbing, ScrubSettings
-from ottla.storage.scrub import Damage
+from ottla.replication.partition_reads import ReadRequest
+from ottla.replication.repair_loop import ReplicaRepair
+from ottla.replication.scrub_loop import SUSPECT_PAUSE_MS, LogScrubber, ScrubSettings
+from ottla.storage.scrub import DamagedRange
 from ottla.storage.segment import Segment
 
 
@@ -42,13 +42,13 @@ def led(machine: Machine, *replicas: int, isr: tuple[int, ...] | None = None) ->
 def damage_second_batch(partition: Partition) -> None:
     segment = partition.log.segments[0]
     size = segment.size // 3
-    damage = Damage(size, 2 * size, Offset(1), Offset(2), "flipped")
-    partition.log.damages.add(segment, damage)
+    damage = DamagedRange(size, 2 * size, Offset(1), Offset(2), "flipped")
+    partition.log.damaged_ranges.add(segment, damage)
 
 
 def refusal(partition: Partition, offset: int) -> ErrorCode:
     with pytest.raises(Fault) as caught:
-        partition.read(ReadWant(Offset(offset), 1))
+        partition.read(ReadRequest(Offset(offset), 1))
     return caught.value.code
 
 
@@ -57,8 +57,8 @@ def test_the_only_replica_says_that_the_batch_is_corrupt() -> None:
     partition = led(machine)
     damage_second_batch(partition)
     assert refusal(partition, 1) is ErrorCode.CORRUPT_MESSAGE
-    assert machine.around.suspected == [("orders-0", 1)]
-    assert partition.read(ReadWant(Offset(2), 1)).slice.length
+    assert machine.fake_host.suspected == [("orders-0", 1)]
+    assert partition.read(ReadRequest(Offset(2), 1)).slice.length
 
 
 def test_a_leader_with_in_sync_followers_asks_for_a_retry() -> None:
@@ -75,7 +75,7 @@ def test_a_follower_that_asks_twice_for_what_it_was_sent_makes_its_leader_look()
     partition = led(machine, 1)
     for offset in (0, 1, 1, 3, 3):
         partition.follower_fetched(1, Offset(offset), log_start=Offset(0))
-    assert machine.around.suspected == [("orders-0", 1)], "at the end of the log it just waits"
+    assert machine.fake_host.suspected == [("orders-0", 1)], "at the end of the log it just waits"
 
 
 def test_a_coordinator_that_cannot_load_has_its_log_checked() -> None:
@@ -89,7 +89,7 @@ def test_a_coordinator_that_cannot_load_has_its_log_checked() -> None:
     with pytest.raises(Fault, match="wrong CRC") as caught:
         shard.load_step()
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR, "another replica can take over"
-    assert machine.around.suspected == [("orders-0", 0)]
+    assert machine.fake_host.suspected == [("orders-0", 0)]
 
 
 def test_a_coordinator_that_cannot_read_a_known_damage_has_it_checked() -> None:
@@ -98,7 +98,7 @@ def test_a_coordinator_that_cannot_read_a_known_damage_has_it_checked() -> None:
     damage_second_batch(partition)
     with pytest.raises(CorruptBatch):
         PartitionLog(partition).read(Offset(1), 1)
-    assert machine.around.suspected == [("orders-0", 1)]
+    assert machine.fake_host.suspected == [("orders-0", 1)]
 
 
 def lost_broker() -> tuple[Broker, DirectoryReports, Controller]:
@@ -129,7 +129,7 @@ def test_a_lost_replica_is_reported_as_lost_until_it_is_placed_again() -> None:
 def test_a_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> None:
     broker, _, _ = lost_broker()
     asked: list[tuple[Partition, object]] = []
-    repairs = Repairs(broker.host, None)
+    repairs = ReplicaRepair(broker.host, None)
     repairs.verify = lambda partition, done: asked.append((partition, done))
     broker.host.repairer = repairs
     broker.host.reports = broker
@@ -144,14 +144,14 @@ def test_a_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> N
 
 def test_a_damaged_replica_is_not_placed_by_a_new_image() -> None:
     broker, _, _ = lost_broker()
-    repairs = Repairs(broker.host, None)
+    repairs = ReplicaRepair(broker.host, None)
     broker.host.repairer = repairs
     broker.host.reports = broker
     broker.publish(image_of({"orders": (1, {0: partition_of(2, 1)})}))
     partition = broker.partitions.get("orders", 0)
     broker.reported.clear()
     segment = partition.log.segments[0]
-    repairs.found(partition, segment, Damage(0, 10, Offset(0), Offset(1), "flipped"))
+    repairs.found(partition, segment, DamagedRange(0, 10, Offset(0), Offset(1), "flipped"))
     repairs._cases[partition].is_out = True
     broker.host.placed(partition)
     assert broker.reported == []
@@ -186,8 +186,8 @@ def test_a_damaged_leader_leaves_the_isr_before_it_is_repaired() -> None:
     append(partition)
     controlling = Controlling(broker)
     broker.host.reports = controlling
-    repairs = Repairs(broker.host, controlling.dial)
-    damage = Damage(0, 10, Offset(0), Offset(1), "flipped")
+    repairs = ReplicaRepair(broker.host, controlling.dial)
+    damage = DamagedRange(0, 10, Offset(0), Offset(1), "flipped")
     repairs.found(partition, partition.log.segments[0], damage)
     run_until(repairs, lambda: repairs.counts.started > 0)
     assert controlling.events[:1] == ["lost"]
@@ -201,8 +201,8 @@ def test_damage_that_was_truncated_ends_as_a_repair() -> None:
     append(partition)
     repaired: list[Partition] = []
     broker.host.on_repaired(repaired.append)
-    repairs = Repairs(broker.host, None)
-    damage = Damage(10, 20, Offset(2), Offset(3), "flipped")
+    repairs = ReplicaRepair(broker.host, None)
+    damage = DamagedRange(10, 20, Offset(2), Offset(3), "flipped")
     repairs.found(partition, partition.log.segments[0], damage)
     partition.log.truncate_to(Offset(1))
     run_until(repairs, lambda: not repairs._cases)
@@ -213,7 +213,7 @@ def test_a_partition_is_checked_on_suspicion_no_more_than_now_and_then() -> None
     broker = Broker().start()
     broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
     partition = broker.partitions.get("orders", 0)
-    scrubbing = Scrubbing(broker.host, ScrubSettings(10**9, 1e9), lambda *found: None)
+    scrubbing = LogScrubber(broker.host, ScrubSettings(10**9, 1e9), lambda *found: None)
     scrubbing.suspect(partition, Offset(0))
     assert scrubbing._suspects.pop(partition) == 0
     scrubbing.suspect(partition, Offset(0))
@@ -240,8 +240,8 @@ def rotten() -> tuple[Broker, Partition]:
 
 def test_a_pass_finds_damage_in_old_segments() -> None:
     broker, partition = rotten()
-    found: list[tuple[Partition, Segment, Damage]] = []
-    scrubbing = Scrubbing(broker.host, ScrubSettings(0, 1e9), lambda *each: found.append(each))
+    found: list[tuple[Partition, Segment, DamagedRange]] = []
+    scrubbing = LogScrubber(broker.host, ScrubSettings(0, 1e9), lambda *each: found.append(each))
     run_until(scrubbing, lambda: scrubbing.passes > 0)
     assert {each[1] for each in found} == set(partition.log.segments[:2])
     assert [each[2].offset for each in found[:2]] == [0, 3]
@@ -252,7 +252,7 @@ def test_a_log_in_which_a_reader_failed_is_checked_whole_and_every_asker_is_told
     broker, partition = rotten()
     found: list[Segment] = []
     done: list[str] = []
-    scrubbing = Scrubbing(
+    scrubbing = LogScrubber(
         broker.host, ScrubSettings(10**9, 1e9), lambda *each: found.append(each[1])
     )
     broker.host.scrubber = scrubbing
@@ -278,6 +278,6 @@ def test_segments_deleted_meanwhile_are_not_damaged() -> None:
 
     ports = broker.host.ports
     broker.host.ports = HostPorts(ports.clock, ports.disk, ports.random, None, Deleting())
-    scrubbing = Scrubbing(broker.host, ScrubSettings(0, 1e9), lambda *each: found.append(each[1]))
+    scrubbing = LogScrubber(broker.host, ScrubSettings(0, 1e9), lambda *each: found.append(each[1]))
     run_until(scrubbing, lambda: scrubbing.passes > 1)
     assert {each.base_offset for each in found} == {3}

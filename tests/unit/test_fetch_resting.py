@@ -241,7 +241,7 @@ def test_one_that_woke_for_nothing_wakes_its_fetch_again() -> None:
         follower = settled(broker, replica=1, count=1)
         assert follower.resting() == [0]
         reply = broker.ask(follower.request(max_wait_ms=SOON), 16)
-        partition.tell_readers()
+        partition.wake_readers()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         append(partition, b"a")
@@ -293,7 +293,7 @@ def test_a_follower_that_rests_stays_in_sync_as_long_as_it_fetches() -> None:
         follower.poll()
     assert follower.resting() == [0]
     append(partition, b"a")
-    assert partition.drop_laggards() == (2,)
+    assert partition.shrink_isr() == (2,)
     assert other.resting() == []
 
 
@@ -357,8 +357,7 @@ class Pair:
 
     def expire(self) -> None:
         resting, walking = (
-            [partition.drop_laggards() for partition in partitions]
-            for partitions in self.partitions
+            [partition.shrink_isr() for partition in partitions] for partitions in self.partitions
         )
         assert resting == walking
 

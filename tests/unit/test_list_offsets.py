@@ -225,7 +225,7 @@ def test_a_disk_that_fails_a_search_takes_the_directory_offline(timestamp: int) 
     append_at(partition, 1, 7)
     broker.machine.disk.fail("read")
     assert listed(broker, timestamp).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.machine.around.failed == [broker.machine.directory.path]
+    assert broker.machine.fake_host.failed == [broker.machine.directory.path]
     assert partition.offline is not None
 
 

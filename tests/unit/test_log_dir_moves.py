@@ -22,10 +22,10 @@ from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.replication import log_dir_moves
 from ottla.replication.follower import Follower
-from ottla.replication.following import Diverging
+from ottla.replication.follower_rules import DivergingEpoch
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
-from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
-from ottla.storage.upkeep import delete_old_segments
+from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.log_move_steps import Copy, Cut, Restart, Span, Swap, decide_step
 from simulation.platter import Keep
 
 SMALL = {"internal.segment.bytes": "400"}
@@ -53,12 +53,12 @@ def mover(count: int = 20, **configs: str) -> Mover:
         ((0, 10), (0, 10), Swap()),
         ((3, 10), (0, 10), Swap()),
         ((0, 0), (0, 0), Swap()),
-        ((8, 10), (0, 7), Anew(8)),
+        ((8, 10), (0, 7), Restart(8)),
         ((8, 10), (0, 8), Copy(8)),
-        ((10, 10), (0, 7), Anew(10)),
+        ((10, 10), (0, 7), Restart(10)),
         ((0, 5), (0, 7), Cut(5)),
-        ((0, 10), (3, 10), Anew(0)),
-        ((0, 10), (3, 12), Anew(0)),
+        ((0, 10), (3, 10), Restart(0)),
+        ((0, 10), (3, 12), Restart(0)),
     ],
 )
 def test_the_next_step(source: tuple[int, int], future: tuple[int, int], step: object) -> None:
@@ -433,7 +433,7 @@ def test_a_future_log_is_cut_with_its_source() -> None:
     assert future.log_end_offset == 5
     made.broker.publish(led(1, leader=2, configs=SMALL))
     follower = Follower(made.host, made.partition)
-    assert follower.cut(Diverging(0, Offset(3)))
+    assert follower.cut(DivergingEpoch(0, Offset(3)))
     assert future.log_end_offset == 3
     for at in range(3, 12):
         follower.append(sent(at, b"other", 1), NOW)
@@ -455,7 +455,7 @@ def test_a_cut_is_written_down_before_more_is_copied() -> None:
     asyncio.run(sync())
     assert b"orders 0 5" in made.disk.read("/d2/recovery-point-offset-checkpoint")
     made.broker.publish(led(1, leader=2, configs=SMALL))
-    Follower(made.host, made.partition).cut(Diverging(0, Offset(3)))
+    Follower(made.host, made.partition).cut(DivergingEpoch(0, Offset(3)))
     made.step()
     assert b"orders 0 3" in made.disk.read("/d2/recovery-point-offset-checkpoint")
     assert made.moves.moves[ORDERS].future.log_end_offset == 3

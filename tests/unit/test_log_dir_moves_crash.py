@@ -13,7 +13,7 @@ from moves_world import NOW, ORDERS, Mover, led
 from replication_world import batch_of
 
 from ottla.replication import log_dir_moves
-from ottla.storage.upkeep import delete_old_segments
+from ottla.storage.log_maintenance import delete_old_segments
 from simulation.disk import SimCrash
 from simulation.platter import Keep
 

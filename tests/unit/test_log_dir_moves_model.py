@@ -8,7 +8,7 @@ from replication_world import batch_of
 
 from ottla.protocol.types import Offset
 from ottla.replication import log_dir_moves
-from ottla.storage.upkeep import delete_old_segments
+from ottla.storage.log_maintenance import delete_old_segments
 from simulation.platter import Keep
 
 CONFIGS = {"internal.segment.bytes": "400", "retention.bytes": "1500", "file.delete.delay.ms": "0"}

@@ -57,8 +57,8 @@ def partitions(result: DescribeLogDirsResult) -> dict[tuple[str, int], tuple[int
 
 
 def second_directory(machine: Machine) -> LogDirectory:
-    format_directory(machine.world, "/e", node_id=NodeId(0), cluster_id=CLUSTER)
-    directory = LogDirectory.open(machine.world, "/e", node_id=NodeId(0), cluster_id=CLUSTER)
+    format_directory(machine.ports, "/e", node_id=NodeId(0), cluster_id=CLUSTER)
+    directory = LogDirectory.open(machine.ports, "/e", node_id=NodeId(0), cluster_id=CLUSTER)
     directory.open_all(lambda _: LogConfig())
     return directory
 

@@ -30,8 +30,8 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.storage.log_config import LogConfig
 
@@ -310,7 +310,7 @@ def test_a_changed_configuration_counts_from_the_next_request() -> None:
 
 def test_a_disk_that_fails_is_told_and_takes_the_directory() -> None:
     bench = Bench()
-    bench.machine.around.storage_failed(bench.machine.directory, "on fire")
+    bench.machine.fake_host.storage_failed(bench.machine.directory, "on fire")
     assert codes(bench.answer(produce(batch_of(b"a")))) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 

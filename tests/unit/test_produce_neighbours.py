@@ -29,8 +29,8 @@ from ottla.protocol.messages.describe_producers import DescribeProducersRequest,
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import NodeId, TopicPartition
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.storage.log_config import LogConfig
 

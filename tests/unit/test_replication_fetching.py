@@ -35,8 +35,8 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.replication.directory_reports import DirectoryReports
 from ottla.replication.follower import Follower
-from ottla.replication.isr_loop import IsrChanges, drop_laggards
-from ottla.replication.reading import Isolation, ReadWant
+from ottla.replication.isr_loop import IsrChanges, shrink_isr
+from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.storage.checkpoints import RECOVERY_POINT, read_offsets
 
 
@@ -318,7 +318,7 @@ def test_laggards_are_proposed_to_leave() -> None:
     append(partition, b"a")
     broker.clock.pass_ms(LAG_MS + 1)
     broker.host.isr = IsrChanges(broker.host, controller)  # of another loop
-    asyncio.run(drop_laggards(broker.host))
+    asyncio.run(shrink_isr(broker.host))
     run_until(broker.host.isr, lambda: partition.isr == (1,))
     assert partition.log.high_watermark == 1
     assert broker.host.isr.changes == (1, 0)
@@ -406,10 +406,10 @@ def test_a_follower_syncs_what_it_appends_where_flush_messages_asks_for_it() -> 
     theirs, mine = leader.host(), machine.host(config=TopicConfig(flush_messages=2))
     theirs.apply(registration(leader=2, replicas=(2, NODE)))
     mine.apply(registration(leader=2, replicas=(2, NODE)))
-    follower = Follower(machine.around, mine)
+    follower = Follower(machine.fake_host, mine)
     for durable in (0, 2, 2, 4):
         start = theirs.log.log_end_offset
         append(theirs, b"a")
-        found = theirs.read(ReadWant(start, 1 << 20, isolation=Isolation.LOG_END))
+        found = theirs.read(ReadRequest(start, 1 << 20, isolation=Isolation.LOG_END))
         follower.append(bytes_of(found.slice), machine.clock.now())
         assert mine.log.recovery_point == durable

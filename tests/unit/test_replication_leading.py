@@ -28,7 +28,7 @@ from ottla.protocol.faults import (
     StorageFailed,
     UnknownLeaderEpoch,
 )
-from ottla.replication.reading import Isolation, ReadWant
+from ottla.replication.partition_reads import Isolation, ReadRequest
 
 THREE = (0, 1, 2)
 
@@ -74,7 +74,7 @@ def test_what_was_appended_is_read_as_a_slice() -> None:
     partition = lone_leader()
     batch = batch_of(b"a")
     partition.append(batch, now=1)
-    found = partition.read(ReadWant(0, 1000))
+    found = partition.read(ReadRequest(0, 1000))
     assert bytes_of(found.slice) == bytes(batch)
     assert found[1:] == (1, 1, 0, 1, None, None)
 
@@ -82,9 +82,9 @@ def test_what_was_appended_is_read_as_a_slice() -> None:
 def test_offsets_outside_the_log_are_out_of_range() -> None:
     partition = lone_leader()
     append(partition, b"a")
-    assert partition.read(ReadWant(1, 1000)).slice.length == 0
+    assert partition.read(ReadRequest(1, 1000)).slice.length == 0
     with pytest.raises(OffsetOutOfRange):
-        partition.read(ReadWant(2, 1000))
+        partition.read(ReadRequest(2, 1000))
 
 
 def test_every_path_is_fenced_by_the_leader_epoch() -> None:
@@ -92,7 +92,7 @@ def test_every_path_is_fenced_by_the_leader_epoch() -> None:
     partition.apply(registration(epoch=5))
     for call in (
         lambda epoch: append(partition, b"a", expected_epoch=epoch),
-        lambda epoch: partition.read(ReadWant(0, 100, current_leader_epoch=epoch)),
+        lambda epoch: partition.read(ReadRequest(0, 100, current_leader_epoch=epoch)),
         lambda epoch: partition.epoch_end(epoch, 5),
     ):
         with pytest.raises(FencedLeaderEpoch):
@@ -107,14 +107,14 @@ def test_a_follower_refuses_what_only_a_leader_may_do() -> None:
     partition.apply(registration(leader=1, replicas=(0, 1)))
     for call in (
         lambda: append(partition, b"a"),
-        lambda: partition.read(ReadWant(0, 100)),
+        lambda: partition.read(ReadRequest(0, 100)),
         lambda: partition.epoch_end(-1, 0),
         lambda: partition.delete_records(0),
         lambda: partition.follower_fetched(1, 0, log_start=0),
     ):
         with pytest.raises(NotLeader):
             call()
-    assert partition.read(ReadWant(0, 100, allow_follower=True)).slice.length == 0
+    assert partition.read(ReadRequest(0, 100, allow_follower=True)).slice.length == 0
     assert partition.epoch_end(-1, 0, allow_follower=True) == (-1, -1)
 
 
@@ -147,8 +147,8 @@ def test_acks_all_wait_for_every_replica_in_sync() -> None:
 def test_a_reader_sees_only_what_is_replicated_and_a_replica_sees_all() -> None:
     _, partition = leader_of_three()
     append(partition, b"a")
-    assert partition.read(ReadWant(0, 1000)).slice.length == 0
-    want = ReadWant(0, 1000, isolation=Isolation.LOG_END, replica_id=1)
+    assert partition.read(ReadRequest(0, 1000)).slice.length == 0
+    want = ReadRequest(0, 1000, isolation=Isolation.LOG_END, replica_id=1)
     assert partition.read(want).slice.length > 0
 
 
@@ -243,7 +243,7 @@ def test_a_history_that_differs_is_told_to_cut_back() -> None:
     append(partition, b"c")
 
     def diverging(offset: int, epoch: int):
-        want = ReadWant(offset, 1000, last_fetched_epoch=epoch, current_leader_epoch=4)
+        want = ReadRequest(offset, 1000, last_fetched_epoch=epoch, current_leader_epoch=4)
         return partition.read(want).diverging
 
     assert diverging(2, 1) is None
@@ -265,12 +265,12 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
         partition.delete_records(-2)
     assert partition.delete_records(-1) == 3
     with pytest.raises(OffsetOutOfRange):
-        partition.read(ReadWant(0, 100))
+        partition.read(ReadRequest(0, 100))
 
 
 def test_a_deletion_is_done_when_all_that_live_have_deleted() -> None:
     machine, partition = leader_of_three()
-    machine.around.dead.add(2)
+    machine.fake_host.dead.add(2)
     append(partition, b"a")
     for broker in (1, 2):
         fetch(partition, broker, 1)
@@ -298,7 +298,7 @@ def test_a_failed_write_takes_the_directory_offline_and_tells_everybody() -> Non
         append(partition, b"b")
     assert machine.directory.is_failed
     assert isinstance(told[0], StorageFailed)
-    for call in (lambda: append(partition, b"c"), lambda: partition.read(ReadWant(0, 1))):
+    for call in (lambda: append(partition, b"c"), lambda: partition.read(ReadRequest(0, 1))):
         with pytest.raises(StorageFailed):
             call()
 
@@ -308,9 +308,9 @@ def test_followers_that_lag_are_dropped_and_the_high_watermark_waits_for_the_ans
     append(partition, b"a")
     fetch(partition, 1, 1)
     machine.clock.pass_ms(LAG_MS + 1)
-    assert partition.drop_laggards() == (2,)
+    assert partition.shrink_isr() == (2,)
     assert partition.log.high_watermark == 0, "the controller has not agreed"
-    (_, proposal), *rest = machine.around.proposals
+    (_, proposal), *rest = machine.fake_host.proposals
     assert not rest
     assert proposal.isr == (0, 1)
     assert proposal.broker_epochs == (100, -1)
@@ -336,7 +336,7 @@ def test_one_that_left_the_isr_is_waited_for_only_until_it_is_known_to_be_gone()
     machine, partition = leader_of_three()
     told = one_has_left_the_isr(partition)
     assert told == [], "it was in sync a moment ago, and may join again"
-    machine.around.dead.add(2)
+    machine.fake_host.dead.add(2)
     woken: list[int] = []
     partition.on_appended(lambda: woken.append(1))
     partition.brokers_changed()
@@ -346,7 +346,7 @@ def test_one_that_left_the_isr_is_waited_for_only_until_it_is_known_to_be_gone()
 
 def test_one_whose_directory_failed_is_not_waited_for() -> None:
     machine, partition = leader_of_three()
-    machine.around.failed_at.add(2)
+    machine.fake_host.failed_at.add(2)
     assert one_has_left_the_isr(partition) == [None]
     fetch(partition, 2, 2)
-    assert machine.around.proposals == [], "and does not join"
+    assert machine.fake_host.proposals == [], "and does not join"

@@ -25,8 +25,8 @@ from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.replication.follower import Follower
-from ottla.replication.following import Diverging, Range
-from ottla.replication.reading import Isolation, ReadWant
+from ottla.replication.follower_rules import DivergingEpoch, Range
+from ottla.replication.partition_reads import Isolation, ReadRequest
 
 NODES = (0, 1, 2)
 NODE = st.sampled_from(NODES)
@@ -57,7 +57,7 @@ class Replication(RuleBasedStateMachine):
     def _deliver(self, node: int) -> None:
         partition = self.partitions[node]
         if partition.apply(self.truth) and not partition.is_leader:
-            self.followers[node] = Follower(self.machines[node].around, partition)
+            self.followers[node] = Follower(self.machines[node].fake_host, partition)
 
     def _commit(self, **changes) -> None:
         self.truth = replace(self.truth, partition_epoch=self.truth.partition_epoch + 1, **changes)
@@ -109,7 +109,7 @@ class Replication(RuleBasedStateMachine):
             if node != laggard:
                 self._fetch(node)
         for partition in self.partitions:
-            partition.drop_laggards()
+            partition.shrink_isr()
         for node in NODES:
             if node != laggard:
                 self._fetch(node)
@@ -120,7 +120,7 @@ class Replication(RuleBasedStateMachine):
             return
         leader, log = self.partitions[follower.partition.leader_id], follower.partition.log
         latest = log.epochs.latest_epoch
-        want = ReadWant(
+        want = ReadRequest(
             log.log_end_offset,
             1,  # one batch at a time, so that it takes several to catch up
             isolation=Isolation.LOG_END,
@@ -131,7 +131,7 @@ class Replication(RuleBasedStateMachine):
         try:
             found = leader.read(want)
             if found.diverging is not None:
-                follower.cut(Diverging(*found.diverging))
+                follower.cut(DivergingEpoch(*found.diverging))
                 return
             leader.follower_fetched(
                 node,

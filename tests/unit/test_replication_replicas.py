@@ -9,7 +9,7 @@ from replication_world import append, values_in
 
 from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition
-from ottla.replication.reading import ReadWant
+from ottla.replication.partition_reads import ReadRequest
 
 
 def orders(*partitions, number: int = 1, **more):
@@ -75,7 +75,7 @@ def test_who_still_holds_a_deleted_partition_harms_nobody() -> None:
     partition = broker.partitions.get("orders", 0)
     broker.publish(image_of({}))
     with pytest.raises(NotLeader):
-        partition.read(ReadWant(0, 100, allow_follower=True))
+        partition.read(ReadRequest(0, 100, allow_follower=True))
     with pytest.raises(NotLeader):
         append(partition, b"a")
     assert not broker.directories[0].is_failed

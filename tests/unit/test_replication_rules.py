@@ -8,16 +8,16 @@ from ottla.protocol.messages.fetch import FetchPartition
 from ottla.protocol.types import Uuid
 from ottla.replication.fetch_session import EPOCH_MAX, FetchSession, NextFetch
 from ottla.replication.follower_progress import FollowerProgress
-from ottla.replication.following import (
+from ottla.replication.follower_rules import (
     AfterError,
-    Diverging,
+    DivergingEpoch,
     Range,
     Reset,
     decide_after_error,
     decide_cut,
     decide_reset,
 )
-from ottla.replication.isr import AfterRefusal, Isr, Proposal, decide_after_refusal
+from ottla.replication.isr_state import AfterRefusal, Isr, Proposal, decide_after_refusal
 from ottla.replication.waiters import OffsetWaiters
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 
@@ -30,16 +30,16 @@ TOPIC = Uuid(bytes(15) + b"\x07")
 @pytest.mark.parametrize(
     ("leader", "cut"),
     [
-        (Diverging(5, 30), 30),  # both have epoch 5, the leader has less of it
-        (Diverging(5, 60), 40),  # we have less of it: nothing behind our end of 5
-        (Diverging(4, 25), 20),  # we have nothing of 4: back to where 2 ends for us
-        (Diverging(2, 15), 15),
-        (Diverging(1, 9), 0),  # older than all we know: nothing is shared
-        (Diverging(-1, 7), 7),
-        (Diverging(9, 45), 45),  # an epoch we know nothing of
+        (DivergingEpoch(5, 30), 30),  # both have epoch 5, the leader has less of it
+        (DivergingEpoch(5, 60), 40),  # we have less of it: nothing behind our end of 5
+        (DivergingEpoch(4, 25), 20),  # we have nothing of 4: back to where 2 ends for us
+        (DivergingEpoch(2, 15), 15),
+        (DivergingEpoch(1, 9), 0),  # older than all we know: nothing is shared
+        (DivergingEpoch(-1, 7), 7),
+        (DivergingEpoch(9, 45), 45),  # an epoch we know nothing of
     ],
 )
-def test_a_follower_cuts_back_to_what_is_shared(leader: Diverging, cut: int) -> None:
+def test_a_follower_cuts_back_to_what_is_shared(leader: DivergingEpoch, cut: int) -> None:
     epochs = LeaderEpochs([EpochEntry(2, 0), EpochEntry(5, 20), EpochEntry(7, 40)])
     assert decide_cut(epochs, 50, leader) == cut
 
@@ -189,9 +189,9 @@ def alone_in_isr(high_watermark: int = 3):
 def test_a_follower_joins_when_it_has_all_that_is_committed() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 2, log_start=0, broker_epoch=9)
-    assert machine.around.proposals == []
+    assert machine.fake_host.proposals == []
     partition.follower_fetched(1, 3, log_start=0, broker_epoch=9)
-    ((_, proposal),) = machine.around.proposals
+    ((_, proposal),) = machine.fake_host.proposals
     assert proposal.isr == (0, 1)
     assert proposal.broker_epochs == (100, 9)
 
@@ -207,14 +207,14 @@ def test_the_high_watermark_waits_for_a_follower_that_is_joining() -> None:
 
 def test_a_broker_that_is_fenced_or_restarted_does_not_join() -> None:
     machine, partition = alone_in_isr()
-    machine.around.dead.add(1)
+    machine.fake_host.dead.add(1)
     partition.follower_fetched(1, 3, log_start=0)
-    machine.around.dead.clear()
-    machine.around.epochs[1] = 8
+    machine.fake_host.dead.clear()
+    machine.fake_host.epochs[1] = 8
     partition.follower_fetched(1, 3, log_start=0, broker_epoch=7)
-    assert machine.around.proposals == []
+    assert machine.fake_host.proposals == []
     partition.follower_fetched(1, 3, log_start=0, broker_epoch=8)
-    assert len(machine.around.proposals) == 1
+    assert len(machine.fake_host.proposals) == 1
 
 
 def test_a_follower_joins_only_with_something_of_this_reign() -> None:
@@ -226,24 +226,24 @@ def test_a_follower_joins_only_with_something_of_this_reign() -> None:
     partition.apply(registration(replicas=(0, 1, 2), isr=(0, 1), epoch=1, partition_epoch=1))
     partition.follower_fetched(2, 1, log_start=0)
     assert partition.log.high_watermark == 0
-    assert machine.around.proposals == []
+    assert machine.fake_host.proposals == []
     partition.follower_fetched(2, 2, log_start=0)
-    assert len(machine.around.proposals) == 1
+    assert len(machine.fake_host.proposals) == 1
 
 
 def test_one_proposal_is_under_way_at_a_time() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
     partition.follower_fetched(1, 3, log_start=0)
-    assert len(machine.around.proposals) == 1
+    assert len(machine.fake_host.proposals) == 1
     machine.clock.pass_ms(2 * LAG_MS)
-    assert partition.drop_laggards() == ()
+    assert partition.shrink_isr() == ()
 
 
 def test_an_answer_to_an_older_proposal_counts_for_nothing() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
-    ((_, proposal),) = machine.around.proposals
+    ((_, proposal),) = machine.fake_host.proposals
     partition.apply(registration(replicas=(0, 1), isr=(0,), epoch=2, partition_epoch=5))
     partition.isr_accepted(proposal, (0, 1), 0, 9)
     assert partition.isr == (0,)
@@ -254,7 +254,7 @@ def test_an_answer_to_an_older_proposal_counts_for_nothing() -> None:
 def test_a_refusal_that_says_so_brings_the_old_isr_back() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
-    ((_, proposal),) = machine.around.proposals
+    ((_, proposal),) = machine.fake_host.proposals
     assert not partition.isr_refused(proposal, ErrorCode.INVALID_UPDATE_VERSION)
     assert partition.proposal is proposal, "it may have been carried out"
     assert partition.isr_refused(proposal, ErrorCode.NOT_CONTROLLER)

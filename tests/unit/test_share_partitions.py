@@ -14,8 +14,8 @@ from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Millis, Offset, TopicIdPartition, TopicPartition
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.sharing import service
 from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
 from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
@@ -356,9 +356,9 @@ def test_share_fetch_ends_before_a_damaged_batch_and_has_it_checked() -> None:
 
         assert got(first) == [(0, 0, 1)]
         assert [record.offset for record in read_records(first.records)] == [0]
-        assert world.machine.around.suspected == [("orders-0", 1)]
+        assert world.machine.fake_host.suspected == [("orders-0", 1)]
         assert (await world.fetch()).code is ErrorCode.CORRUPT_MESSAGE
-        assert len(world.machine.around.suspected) == 2
+        assert len(world.machine.fake_host.suspected) == 2
 
     run(scenario)
 
@@ -369,7 +369,7 @@ def test_share_group_that_starts_by_time_has_damage_checked() -> None:
     world.partition.log.segments[0].file.pwrite(b"\xff", 16)
     with pytest.raises(CorruptBatch):
         start_for(world.partition, Terms(reset="by_duration:PT1H"), Millis(NOW))
-    assert world.machine.around.suspected == [("orders-0", 0)]
+    assert world.machine.fake_host.suspected == [("orders-0", 0)]
 
 
 def test_damaged_record_does_not_become_a_dead_letter() -> None:
@@ -385,7 +385,7 @@ def test_damaged_record_does_not_become_a_dead_letter() -> None:
         await world.shares.bury_dead()
 
         assert [record.value for record in world.letters.written] == [b"v"]
-        assert world.machine.around.suspected[0] == ("orders-0", 1)
+        assert world.machine.fake_host.suspected[0] == ("orders-0", 1)
 
     run(scenario)
 

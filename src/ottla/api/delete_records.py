@@ -22,8 +22,8 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ottla.protocol.types import Offset
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 
 NO_LOW_WATERMARK = -1
 

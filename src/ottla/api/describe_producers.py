@@ -16,7 +16,7 @@ from ottla.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 from ottla.storage.partition_names import is_topic_name
 from ottla.storage.producer_state import ProducerEntry
 

@@ -26,9 +26,9 @@ from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
 from ottla.protocol.types import NO_EPOCH
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
-from ottla.replication.reading import CONSUMER, DEBUGGER, Isolation, ReadFound, ReadWant
+from ottla.replication.partition_reads import CONSUMER, DEBUGGER, Isolation, ReadRequest, ReadResult
 from ottla.replication.throttles import Throttles
 
 # From this version on clients know these things.
@@ -224,7 +224,7 @@ class Reading:
         asks = (ask.replica_id, ask.replica_epoch, ask.is_read_committed, ask.version)
         return (*map(id, known), known, *asks, self._caller.principal)
 
-    def look_again(self, followed: Followed, partition: Partition) -> ReadFound:
+    def look_again(self, followed: Followed, partition: Partition) -> ReadResult:
         """Find what one partition has by now.
 
         Raises:
@@ -236,13 +236,13 @@ class Reading:
 
     def _look(
         self, followed: Followed, partition: Partition, bytes_max: int, minimum_one: bool
-    ) -> ReadFound:
+    ) -> ReadResult:
         asked, ask = followed.asked, self._ask
         throttles = self._sources.throttles if ask.is_from_follower else None
         if throttles is not None and throttles.holds_back_follower(partition, ask.replica_id):
             bytes_max, minimum_one = 0, False
         return partition.read(
-            ReadWant(
+            ReadRequest(
                 asked.offset,
                 bytes_max,
                 minimum_one,

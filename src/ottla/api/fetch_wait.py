@@ -14,10 +14,10 @@ from ottla.api.fetch_reply import Row
 from ottla.api.replies import Result
 from ottla.protocol.faults import Fault
 from ottla.replication.partition import Partition
-from ottla.replication.reading import ReadFound
+from ottla.replication.partition_reads import ReadResult
 from ottla.replication.waiters import Unsubscribe
 
-Look = Callable[[Followed, Partition], ReadFound]
+Look = Callable[[Followed, Partition], ReadResult]
 """Looks at one partition again; raises a `Fault` where it cannot be read any more."""
 
 

@@ -33,9 +33,9 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.protocol.types import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Millis, Offset
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
-from ottla.replication.reading import CONSUMER, DEBUGGER, Isolation
+from ottla.replication.partition_reads import CONSUMER, DEBUGGER, Isolation
 from ottla.storage.read import TimestampedOffset
 
 LATEST: Final = -1

@@ -21,7 +21,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.protocol.types import LeaderEpoch
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 
 
 class EpochHandlers(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from ottla.observability.topic_events import TopicEvents
 from ottla.protocol.faults import InvalidRecord, StorageFailed
 from ottla.protocol.records.walker import check_records_at
 from ottla.protocol.types import Millis, Uuid
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

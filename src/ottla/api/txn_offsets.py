@@ -32,7 +32,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.protocol.types import TopicPartition
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 
 _ADDING_SINCE: Final = 5
 """From this version on the commit itself adds the partition to the transaction (KIP-890)."""

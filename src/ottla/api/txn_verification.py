@@ -31,7 +31,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
 )
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 from ottla.storage.producer_state import ProducerState
 
 ADDED_BY_BROKERS: Final = Client(version=2)

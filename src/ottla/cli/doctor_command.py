@@ -37,7 +37,7 @@ from ottla.node.directories import all_directories
 from ottla.pipeline.runner import find_java
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import NodeId
-from ottla.replication.recovery_notes import FILE_NAME as LOSSES_NAME
+from ottla.replication.recovery_losses import FILE_NAME as LOSSES_NAME
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties

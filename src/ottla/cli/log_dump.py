@@ -26,7 +26,7 @@ from ottla.protocol.schema import SECRET_FIELDS, Message
 from ottla.protocol.types import Offset
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.ports import Disk, OpenMode
-from ottla.storage import checkpoints, meta_properties, partition_metadata, producer_snapshot
+from ottla.storage import checkpoints, meta_properties, partition_metadata, producer_snapshot_format
 from ottla.storage.files import Kind, parse_name
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.scan import whole_batches
@@ -47,7 +47,7 @@ DAMAGE: Final = (
     checkpoints.CorruptCheckpoint,
     meta_properties.MetaPropertiesRefused,
     partition_metadata.CorruptPartitionMetadata,
-    producer_snapshot.CorruptSnapshot,
+    producer_snapshot_format.CorruptSnapshot,
     CorruptIndex,
 )
 """What reading a damaged file raises; each format has its own."""
@@ -199,7 +199,7 @@ def _of_log(disk: Disk, path: str, kind: Kind, base: Offset) -> Iterator[Row]:
             for txn in TransactionIndex(disk, path, base, exists=True).entries():
                 yield dict(txn._asdict())
         case Kind.SNAPSHOT:
-            for entry in producer_snapshot.decode(disk.read(path)):
+            for entry in producer_snapshot_format.decode(disk.read(path)):
                 yield dict(entry._asdict())
 
 

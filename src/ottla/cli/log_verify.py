@@ -23,7 +23,7 @@ from ottla.storage.files import FileName, Kind, State, file_name, parse_name
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.partition_names import parse_name as parse_directory
-from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.scan import StoredBatch, whole_batches
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import CorruptIndex
 
@@ -189,7 +189,7 @@ def _verify_batches(file: File, segment: _Segment, seen: Callable[[BatchHeader],
         segment.tell(f"position {position}", f"{end - position} bytes: {error}{ending}")
 
 
-def _check_batch(whole: Whole, segment: _Segment) -> None:
+def _check_batch(whole: StoredBatch, segment: _Segment) -> None:
     header, where = whole.header, f"offset {whole.header.base_offset}"
     if header.base_offset < segment.next_offset:
         segment.tell(where, f"comes after offset {segment.next_offset - 1}")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from ottla.coordinators.ports import ShardLog, Unsubscribe
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import ALL, Partition
-from ottla.replication.partitions import Partitions
-from ottla.replication.reading import Isolation, ReadWant
+from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.runtime.ports import File
 
 
@@ -73,7 +73,7 @@ class PartitionLog:
 
     def read(self, offset: Offset, bytes_max: int) -> bytes:
         """Return batches up to the log end; raises as `ShardLog.read`."""
-        want = ReadWant(offset, bytes_max, isolation=Isolation.LOG_END)
+        want = ReadRequest(offset, bytes_max, isolation=Isolation.LOG_END)
         found = self._partition.read(want).slice
         file: File = found.file
         return file.pread(found.length, found.position)

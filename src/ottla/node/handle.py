@@ -36,11 +36,11 @@ from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterC
 from ottla.raft.core.view import QuorumView
 from ottla.raft.core.voters import VoterSet
 from ottla.raft.repair import NO_REPAIR, Repair
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.runtime.trusted_time import TrustedClock
-from ottla.storage.log_dir import LogDirectory, World, open_directories
+from ottla.storage.log_dir import LogDirectory, LogDirPorts, open_directories
 
 if TYPE_CHECKING:
     from ottla.node.coordination import Coordination
@@ -355,11 +355,11 @@ async def start_node(
 
 async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> NodeContext:
     """Lock the directories and bind the listeners; on failure neither is held."""
-    world = World(ports.disk, ports.clock, ports.random)
+    log_dir_ports = LogDirPorts(ports.disk, ports.clock, ports.random)
     paths = all_directories(loaded.broker)
     if not ports.disk.exists(paths[0]):
         raise StartFailed(f"{paths[0]}: there is no such directory; format it before starting")
-    opened = open_directories(world, paths, node_id=NodeId(loaded.broker.node_id))
+    opened = open_directories(log_dir_ports, paths, node_id=NodeId(loaded.broker.node_id))
     try:
         for path, reason in opened.offline.items():
             if path == paths[0]:

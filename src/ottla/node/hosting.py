@@ -13,18 +13,18 @@ from ottla.node.broker_lifecycle import BrokerLifecycle
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.directories import log_directories
 from ottla.node.gauges import ScrubCounts
-from ottla.replication.cleaner_loop import Cleaning
+from ottla.replication.cleaner_loop import LogCleanerService
 from ottla.replication.directory_reports import DirectoryReports
-from ottla.replication.disk_scan import DiskScan
+from ottla.replication.disk_usage import DiskUsage
 from ottla.replication.fetcher_loop import Fetchers, FetchSettings
-from ottla.replication.hosting import Host, HostPorts, HostSettings
-from ottla.replication.isr_loop import IsrChanges, drop_laggards
+from ottla.replication.host import Host, HostPorts, HostSettings
+from ottla.replication.hosted_partitions import Partitions
+from ottla.replication.isr_loop import IsrChanges, shrink_isr
 from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
-from ottla.replication.partitions import Partitions
-from ottla.replication.repair_loop import Repairs
+from ottla.replication.maintenance_loop import LogMaintenance, PeriodicTask, maintenance_tasks
+from ottla.replication.repair_loop import ReplicaRepair
 from ottla.replication.replicas import Replicas
-from ottla.replication.scrub_loop import Scrubbing, ScrubSettings
-from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
+from ottla.replication.scrub_loop import LogScrubber, ScrubSettings
 from ottla.runtime.ports import Committer
 from ottla.runtime.supervisor import Service
 
@@ -41,13 +41,13 @@ class Hosting(msgspec.Struct, frozen=True):
     replicas: Replicas
     moves: LogDirMoves
     isr: IsrChanges
-    disk_scan: DiskScan
+    disk_scan: DiskUsage
     fetchers: Fetchers
-    cleaning: Cleaning | None
+    cleaning: LogCleanerService | None
     """Compacts logs; None where ``log.cleaner.enable`` is off."""
     services: tuple[Service, ...]
-    repairs: Repairs
-    scrubbing: Scrubbing | None
+    repairs: ReplicaRepair
+    scrubbing: LogScrubber | None
 
     def configure(self, config: BrokerConfig, layers: Layers) -> None:
         """Take over settings that were altered; follows `DynamicConfig`."""
@@ -79,27 +79,29 @@ def build_hosting(
     dial = broker_dial(context, lambda: host.image, FETCHER_ID.format(context.node_id))
     fetchers = Fetchers(host, dial, _fetch_settings(config))
     replicas = Replicas(host, fetchers)
-    upkeep = Upkeep(host, replicas)
+    maintenance = LogMaintenance(host, replicas)
     moves = LogDirMoves(host, replicas, _move_settings(config))
     services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle), isr, reports]
     # Moves are taken up before anything is fetched: a future log is cut to its log as it was found.
     services += [moves, fetchers]
     # Half of it, so that nobody lags more than half as long again before it is noticed.
     shrink_ms = max(1, config.replica_lag_time_max_ms // 2)
-    services.append(Every("isr-expiration", shrink_ms, lambda: drop_laggards(host), shrink_ms))
-    services += upkeep_services(upkeep, config)
-    cleaning = Cleaning(host, config, upkeep.now) if config.log_cleaner_enable else None
+    services.append(PeriodicTask("isr-expiration", shrink_ms, lambda: shrink_isr(host), shrink_ms))
+    services += maintenance_tasks(maintenance, config)
+    cleaning = (
+        LogCleanerService(host, config, maintenance.now) if config.log_cleaner_enable else None
+    )
     if cleaning is not None:
         services.append(cleaning)
-    scrubbing, repairs = None, Repairs(host, dial)
+    scrubbing, repairs = None, ReplicaRepair(host, dial)
     if config.log_scrub_enable:
-        scrubbing = Scrubbing(host, _scrub_settings(config), repairs.found)
+        scrubbing = LogScrubber(host, _scrub_settings(config), repairs.found)
         host.scrubber, host.repairer, repairs.verify = scrubbing, repairs, scrubbing.verify
         services += [repairs, scrubbing]
-    disk_scan = DiskScan(host)
+    disk_scan = DiskUsage(host)
     scan_ms = config.ottla_partition_disk_scan_interval_seconds * 1000
     if scan_ms:
-        services.append(Every("disk-scan", scan_ms, disk_scan.scan))
+        services.append(PeriodicTask("disk-scan", scan_ms, disk_scan.scan))
     return Hosting(
         host=host,
         replicas=replicas,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ottla.protocol.types import LeaderEpoch
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 
 
 class FollowsLeadership(Protocol):

@@ -16,7 +16,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.types import NO_EPOCH
-from ottla.replication.partitions import Partitions
+from ottla.replication.hosted_partitions import Partitions
 
 LATEST: Final = -1
 CONSUMER: Final = -1

@@ -31,7 +31,7 @@ from ottla.runtime.ports import Disk, File, OpenMode
 from ottla.storage.files import Kind, LogFiles, State, parse_name
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.partition_metadata import CorruptPartitionMetadata, read_topic_id
-from ottla.storage.producer_snapshot import CorruptSnapshot, decode
+from ottla.storage.producer_snapshot_format import CorruptSnapshot, decode
 from ottla.storage.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
 
 CHUNK_BYTES: Final = 8 << 20

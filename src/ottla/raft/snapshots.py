@@ -38,7 +38,7 @@ from ottla.raft.core.log_view import BOOTSTRAP_SNAPSHOT, LogPosition
 from ottla.raft.core.messages import KRaftVersionAt, VotersAt
 from ottla.raft.core.voters import VoterSet
 from ottla.runtime.ports import Disk, File, OpenMode
-from ottla.storage.scan import Whole, cause, whole_batches
+from ottla.storage.scan import StoredBatch, cause, whole_batches
 from ottla.storage.set_aside import set_file_aside
 
 BOOTSTRAP_NAME: Final = "bootstrap.checkpoint"
@@ -119,14 +119,14 @@ class SnapshotReader:
         """Let go of the file."""
         self._file.close()
 
-    def _decoded(self, whole: Whole) -> Iterator[Versioned]:
+    def _decoded(self, whole: StoredBatch) -> Iterator[Versioned]:
         try:
             for record in read_records(whole.buffer, whole.start):
                 yield decode_metadata_record(record.value or b"")
         except Fault as error:
             raise CorruptSnapshot(f"{self._file.path}: {error}") from error
 
-    def _wholes(self) -> Iterator[Whole]:
+    def _wholes(self) -> Iterator[StoredBatch]:
         """Yield the batches; raise unless they are a head, records, and an end."""
         expected = 0
         is_ended = False
@@ -148,7 +148,7 @@ class SnapshotReader:
             raise CorruptSnapshot(f"{self._file.path}: ends without its footer")
 
 
-def _check_batch(whole: Whole, expected: int) -> None:
+def _check_batch(whole: StoredBatch, expected: int) -> None:
     header = whole.header
     if not is_crc_valid(whole.buffer, whole.start, header):
         raise CorruptBatch(f"CRC does not match at {whole.position}")
@@ -158,7 +158,7 @@ def _check_batch(whole: Whole, expected: int) -> None:
         raise CorruptBatch(f"empty batch at {whole.position}")
 
 
-def _read_head(whole: Whole) -> SnapshotHead:
+def _read_head(whole: StoredBatch) -> SnapshotHead:
     controls = controls_of_batch(whole.buffer, whole.start)
     level = next((c.level for c in controls if isinstance(c, KRaftVersionAt)), 0)
     voters = next((c.voters for c in controls if isinstance(c, VotersAt)), None)

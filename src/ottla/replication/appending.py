@@ -32,7 +32,7 @@ class AppendingPartition:
     config = cython.declare(object, visibility="public")
     leader_epoch = cython.declare(cython.longlong, visibility="public")
     is_leader = cython.declare(object, visibility="public")
-    _around = cython.declare(object, visibility="public")
+    _host = cython.declare(object, visibility="public")
     _leading = cython.declare(object, visibility="public")
     _wakers = cython.declare(object, visibility="public")
     _replicated = cython.declare(object, visibility="public")
@@ -66,7 +66,7 @@ class AppendingPartition:
         try:
             log.append_checked(batch, first + offset_delta, timestamp, self.leader_epoch, now)
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             raise
         self._appended()
         return first
@@ -90,7 +90,7 @@ class AppendingPartition:
         try:
             log.flush()
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             raise
 
     def _advance(self) -> bool:

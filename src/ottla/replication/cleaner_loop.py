@@ -13,16 +13,16 @@ from ottla.config.generated import BrokerConfig
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.types import Millis
 from ottla.replication.directory_work import DirectoryWork
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.storage.cleaner import CleaningAborted, OffsetMapTooSmall
-from ottla.storage.log_cleaner import Choice, CleanerSettings, LogCleaner
+from ottla.storage.log_cleaner import CleanerSettings, LogCleaner, LogToClean
 from ottla.storage.log_dir import LogDirectory
 
 log = logging.getLogger(__name__)
 
 
-class Cleaning:
+class LogCleanerService:
     """Service: cleans until cancelled. ``now`` is the time by which tombstones are old."""
 
     name = "log-cleaner"
@@ -33,8 +33,8 @@ class Cleaning:
         self._cleaners: dict[str, LogCleaner] = {}
         self._configured = asyncio.Event()
         self.configure(config)
-        host.on_cut(self._cut)
-        host.on_gone(self._gone)
+        host.on_truncated(self._cut)
+        host.on_deleted(self._gone)
         host.on_moved(self._moved)
         host.on_repaired(self._repaired)
 
@@ -111,7 +111,7 @@ class Cleaning:
                 self._host.suspect_log(choice.partition)
         return True
 
-    async def _work(self, cleaner: LogCleaner, choice: Choice) -> None:
+    async def _work(self, cleaner: LogCleaner, choice: LogToClean) -> None:
         steps = cleaner.run(choice, self._now(), self._host.clock.stamp())
         try:
             for moved in steps:

@@ -16,7 +16,7 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     RequestTopicData,
 )
 from ottla.protocol.types import Uuid
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
 from ottla.replication.isr_loop import Controller
 from ottla.replication.partition import Partition
 

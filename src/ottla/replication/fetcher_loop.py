@@ -1,7 +1,7 @@
 """Fetches for the partitions that other brokers lead: one connection and loop per leader.
 
     wanted = every followed partition of this leader: from its log's end, with its last epoch
-    Fetch (waits at the leader until there is something) -> append (`intake.py`), cut back, or reset
+    Fetch (waits at the leader until there is something) -> append (`fetch_append.py`) or truncate
     then the next one: its offsets tell the leader how far we are
 
 Of thousands of partitions most are quiet. Only those are looked at again that an answer named,
@@ -40,18 +40,18 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, Uuid
+from ottla.replication.fetch_append import FetchAppender
 from ottla.replication.fetch_session import FetchSession, Key, NextFetch
 from ottla.replication.follower import Follower
-from ottla.replication.following import (
+from ottla.replication.follower_rules import (
     AfterError,
-    Diverging,
+    DivergingEpoch,
+    FetchRound,
     Range,
-    Round,
     decide_after_error,
     decide_bytes,
 )
-from ottla.replication.hosting import Host
-from ottla.replication.intake import Intake
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
 
@@ -60,11 +60,11 @@ log = logging.getLogger(__name__)
 LATEST, EARLIEST = -1, -2
 
 
-class Line(Protocol):
+class BrokerConnection(Protocol):
     """A connection to a leader."""
 
     async def send(
-        self, request: Message, *, timeout_ms: int, reader: Intake | None = None
+        self, request: Message, *, timeout_ms: int, reader: FetchAppender | None = None
     ) -> Message:
         """Return the response, once ``reader`` has seen it; it may see it as it comes.
 
@@ -78,7 +78,7 @@ class Line(Protocol):
 
 
 # To a broker by its id. Raises OSError or a `Fault` when it cannot be reached.
-Dial = Callable[[int], Awaitable[Line]]
+Connect = Callable[[int], Awaitable[BrokerConnection]]
 
 
 class FetchSettings(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class FetchSettings(msgspec.Struct, frozen=True):
 class Fetcher:
     """Of one leader. `run` returns when it has nothing to follow any more."""
 
-    def __init__(self, leader_id: int, host: Host, dial: Dial, settings: FetchSettings) -> None:
+    def __init__(self, leader_id: int, host: Host, dial: Connect, settings: FetchSettings) -> None:
         self.leader_id = leader_id
         self.is_over = False
         self._host = host
@@ -110,7 +110,7 @@ class Fetcher:
         self._stale: dict[Key, None] = {}
         self._unsubscribes: dict[Key, Unsubscribe] = {}
         self._session = FetchSession()
-        self._line: Line | None = None
+        self._line: BrokerConnection | None = None
         self._changed = asyncio.Event()
 
     def add(self, partition: Partition) -> None:
@@ -167,7 +167,7 @@ class Fetcher:
             self._session = FetchSession()
             self._line = await self._dial(self.leader_id)
         request = self._request(self._session.next(self._wanted, touched))
-        intake = Intake(self._host, self._asked, self._wanted, self._stale)
+        intake = FetchAppender(self._host, self._asked, self._wanted, self._stale)
         began = self._host.clock.monotonic()
         response = await self._line.send(
             request, timeout_ms=self._settings.timeout_ms, reader=intake
@@ -258,7 +258,7 @@ class Fetcher:
 
     # -- what came back --------------------------------------------------------
 
-    async def _take_in(self, response: FetchResponse, intake: Intake, taken_ms: int) -> None:
+    async def _take_in(self, response: FetchResponse, intake: FetchAppender, taken_ms: int) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -270,7 +270,7 @@ class Fetcher:
                     continue
                 asked = self._wanted[key]
                 follower.bytes_wanted = decide_bytes(
-                    Round(asked.partition_max_bytes, intake.got.get(key, 0), taken_ms),
+                    FetchRound(asked.partition_max_bytes, intake.got.get(key, 0), taken_ms),
                     self._settings.bytes_max,
                     self._settings.response_bytes_max,
                 )
@@ -294,7 +294,7 @@ class Fetcher:
             return
         diverging = data.diverging_epoch
         if diverging.end_offset >= 0:
-            leader = Diverging(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset))
+            leader = DivergingEpoch(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset))
             if follower.cut(leader):
                 await self._note_cut(follower)
 
@@ -363,11 +363,11 @@ def _by_topic(keys: Iterable[Key]) -> list[tuple[Uuid, list[int]]]:
 
 
 class Fetchers:
-    """Service and `Following`: keeps a fetcher for every leader that is followed."""
+    """Service and `ReplicaFetchers`: keeps a fetcher for every leader that is followed."""
 
     name = "replica-fetchers"
 
-    def __init__(self, host: Host, dial: Dial, settings: FetchSettings | None = None) -> None:
+    def __init__(self, host: Host, dial: Connect, settings: FetchSettings | None = None) -> None:
         self._host = host
         self._dial = dial
         self._settings = settings or FetchSettings()

@@ -3,8 +3,8 @@
 from ottla.protocol.faults import StorageFailed, UnexpectedAppendOffset
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
-from ottla.replication.following import Diverging, Range, decide_cut, decide_reset
-from ottla.replication.hosting import Host
+from ottla.replication.follower_rules import DivergingEpoch, Range, decide_cut, decide_reset
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 
 
@@ -81,9 +81,9 @@ class Follower:
             self._host.storage_failed(partition.directory, fault.reason)
             raise
         if (log.high_watermark, log.log_start_offset) != before:
-            partition.tell_readers()
+            partition.wake_readers()
 
-    def cut(self, leader: Diverging) -> bool:
+    def cut(self, leader: DivergingEpoch) -> bool:
         """Cut back to what is shared with the leader; True when something was cut.
 
         The new recovery point has to be written down before anything is appended.
@@ -108,7 +108,7 @@ class Follower:
         except StorageFailed as fault:
             self._host.storage_failed(self.partition.directory, fault.reason)
             raise
-        self._host.was_cut(self.partition)
+        self._host.notify_truncated(self.partition)
         return True
 
     def _begin_at(self, offset: Offset) -> None:
@@ -117,4 +117,4 @@ class Follower:
         except StorageFailed as fault:
             self._host.storage_failed(self.partition.directory, fault.reason)
             raise
-        self._host.was_cut(self.partition)
+        self._host.notify_truncated(self.partition)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.protocol.types import Millis, Offset
 from ottla.replication.follower_progress import FollowerProgress
-from ottla.replication.isr import Eligible, Isr
+from ottla.replication.isr_state import Eligible, Isr
 
 
 class Lag(NamedTuple):

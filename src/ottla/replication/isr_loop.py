@@ -20,8 +20,8 @@ from ottla.protocol.messages.alter_partition import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
-from ottla.replication.hosting import Host
-from ottla.replication.isr import Proposal
+from ottla.replication.host import Host
+from ottla.replication.isr_state import Proposal
 from ottla.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -152,9 +152,9 @@ class IsrChanges:
         self._expands += not set(after) <= set(before)
 
 
-async def drop_laggards(host: Host) -> None:
+async def shrink_isr(host: Host) -> None:
     """Propose for every partition led here an ISR without those that lag."""
     for partition in host.partitions:
-        gone = partition.drop_laggards()
+        gone = partition.shrink_isr()
         if gone:
             log.info("isr shrinking partition=%s without=%s", partition, gone)

@@ -9,13 +9,13 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, NodeId, Offset
 from ottla.replication.follower_progress import FollowerProgress
 from ottla.replication.high_watermark import Lag, decide_high_watermark, is_under_min_isr
-from ottla.replication.isr import (
+from ottla.replication.isr_state import (
     AfterRefusal,
     Eligible,
     Isr,
+    LeaderIdentity,
     LeaderOffsets,
     Proposal,
-    Reign,
     decide_after_refusal,
     lagging,
     may_join,
@@ -94,7 +94,7 @@ class Leadership:
         """Return who is to be proposed to leave the ISR."""
         return lagging(self.isr, self.followers, log_end, lag.now, lag.ms_max)
 
-    def propose(self, isr: tuple[int, ...], reign: Reign) -> Proposal:
+    def propose(self, isr: tuple[int, ...], reign: LeaderIdentity) -> Proposal:
         """Have a proposal under way from now on."""
         proposal = propose(isr, reign, self.followers)
         self.isr = Isr(self.isr.committed, proposal)

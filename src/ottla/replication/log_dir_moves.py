@@ -32,14 +32,14 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.types import Offset, TopicPartition
 from ottla.replication.directory_work import DirectoryWork
-from ottla.replication.following import Diverging, decide_cut
-from ottla.replication.hosting import Host
+from ottla.replication.follower_rules import DivergingEpoch, decide_cut
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
 from ottla.storage.flushing import by_path
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
-from ottla.storage.moves import Anew, Copy, Cut, Span, Swap, decide_step
+from ottla.storage.log_move_steps import Copy, Cut, Restart, Span, Swap, decide_step
 from ottla.storage.partition_names import has_room_for_future
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Move:
 
     async def _take_step(self) -> None:
         match decide_step(self._source_span(), _span(self.future)):
-            case Anew(offset):
+            case Restart(offset):
                 self._begin_at(offset)
             case Cut(offset):
                 self.cut_to(offset)
@@ -247,7 +247,7 @@ class Move:
                     self._begin_at(source.log_start_offset)
                     return
                 epoch, end = newest, source.log_end_offset
-            cut = decide_cut(future.epochs, future.log_end_offset, Diverging(epoch, end))
+            cut = decide_cut(future.epochs, future.log_end_offset, DivergingEpoch(epoch, end))
             if cut >= future.log_end_offset and epoch == latest:
                 return
             before = future.log_end_offset
@@ -281,8 +281,8 @@ class LogDirMoves:
         self._starting: list[Move] = []
         self._changed = asyncio.Event()
         self.moves: dict[TopicPartition, Move] = {}
-        host.on_cut(self._was_cut)
-        host.on_gone(self._is_gone)
+        host.on_truncated(self._was_cut)
+        host.on_deleted(self._is_gone)
         host.on_failure(self._has_failed)
 
     # -- what is asked for -----------------------------------------------------
@@ -305,10 +305,10 @@ class LogDirMoves:
         try:
             partition = self._host.partitions.find(*name)
         except UnknownTopicOrPartition:
-            self._host.wish(name, target)
+            self._host.prefer_directory(name, target)
             raise
         except NotLeader as fault:
-            self._host.wish(name, target)
+            self._host.prefer_directory(name, target)
             raise ReplicaNotAvailable(str(fault)) from fault
         under_way = self.moves.get(name)
         if under_way is not None:
@@ -390,7 +390,7 @@ class LogDirMoves:
                 move.end()
                 self._forget(move)
         for name in list(directory.future_logs):
-            directory.let_go_of_future(name)
+            directory.discard_future(name)
 
     # -- the service -----------------------------------------------------------
 
@@ -457,4 +457,4 @@ class LogDirMoves:
             delay_ms = partition.log.config.file_delete_delay_ms
             self._replicas.bury(left, left.delete_log(partition.name), delay_ms)
         self._host.placed(partition)
-        partition.tell_readers()
+        partition.wake_readers()

@@ -47,10 +47,10 @@ from ottla.replication.appending import ALL as ALL
 from ottla.replication.appending import AppendingPartition
 from ottla.replication.follower_progress import FollowerProgress
 from ottla.replication.high_watermark import Lag
-from ottla.replication.isr import AfterRefusal, Isr, LeaderOffsets, Proposal, Reign
+from ottla.replication.isr_state import AfterRefusal, Isr, LeaderIdentity, LeaderOffsets, Proposal
 from ottla.replication.leadership import Leadership
-from ottla.replication.reading import CONSUMER, Isolation, ReadFound, ReadWant
-from ottla.replication.surroundings import Surroundings
+from ottla.replication.partition_host import PartitionHost
+from ottla.replication.partition_reads import CONSUMER, Isolation, ReadRequest, ReadResult
 from ottla.replication.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
 from ottla.storage.append import Appended
 from ottla.storage.log import Log
@@ -70,7 +70,7 @@ class Partition(AppendingPartition):
     config: TopicConfig
     leader_epoch: LeaderEpoch
     is_leader: bool
-    _around: Surroundings
+    _host: PartitionHost
     _leading: Leadership
     _wakers: Wakers
     _replicated: OffsetWaiters
@@ -82,7 +82,7 @@ class Partition(AppendingPartition):
         directory: LogDirectory,
         log: Log,
         config: TopicConfig,
-        around: Surroundings,
+        host: PartitionHost,
     ) -> None:
         self.name = name
         self.topic, self.index = name
@@ -90,8 +90,8 @@ class Partition(AppendingPartition):
         self.directory = directory
         self.log = log
         self.config = config
-        self._around = around
-        self._node_id = around.node_id
+        self._host = host
+        self._node_id = host.node_id
         self.registration: PartitionRegistration | None = None
         self.leader_id: NodeId = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -100,7 +100,7 @@ class Partition(AppendingPartition):
         self.is_leader = False
         self.offline: StorageFailed | None = None
         self.is_closed = False
-        self._leading = Leadership(around.node_id)
+        self._leading = Leadership(host.node_id)
         self._wakers = Wakers()
         self._replicated = OffsetWaiters()
         self._trimmed = OffsetWaiters()
@@ -133,7 +133,7 @@ class Partition(AppendingPartition):
     @property
     def low_watermark(self) -> Offset:
         """The smallest log start of the replicas that are alive; of a leader."""
-        return self._leading.low_watermark(self.log.log_start_offset, self._around.is_alive)
+        return self._leading.low_watermark(self.log.log_start_offset, self._host.is_alive)
 
     def readable_end(self, isolation: Isolation) -> Offset:
         """Return up to where such a reader may read."""
@@ -215,7 +215,7 @@ class Partition(AppendingPartition):
                 transaction_version=transaction_version,
             )
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             raise
         if not appended.is_duplicate:
             self._appended()
@@ -247,16 +247,16 @@ class Partition(AppendingPartition):
         """Call ``wake`` whenever a reader may see more, or will never see more here."""
         return self._wakers.add(wake)
 
-    def tell_readers(self) -> None:
+    def wake_readers(self) -> None:
         """Wake whoever waits for growth: a follower has learned of some."""
         self._wakers.wake()
 
     def _lag(self) -> Lag:
-        return Lag(self._around.clock.monotonic(), self._around.lag_ms_max)
+        return Lag(self._host.clock.monotonic(), self._host.lag_ms_max)
 
     # -- read ------------------------------------------------------------------
 
-    def read(self, want: ReadWant) -> ReadFound:
+    def read(self, want: ReadRequest) -> ReadResult:
         """Find what a fetch asked for. A follower's progress is noted by `follower_fetched`.
 
         Raises:
@@ -280,16 +280,16 @@ class Partition(AppendingPartition):
         if want.last_fetched_epoch != NO_EPOCH:
             diverging = self._diverging(want)
             if diverging is not None:
-                return ReadFound(self._no_batches(want.offset), *stood, diverging=diverging)
+                return ReadResult(self._no_batches(want.offset), *stood, diverging=diverging)
         upto = self.readable_end(want.isolation)
         try:
             found = log.read(want.offset, want.bytes_max, upto=upto, minimum_one=want.minimum_one)
             if want.isolation is not Isolation.LAST_STABLE:
-                return ReadFound(found, *stood)
+                return ReadResult(found, *stood)
             aborted = log.collect_aborted(found.base_offset, upto) if found.length else []
-            return ReadFound(found, *stood, aborted)
+            return ReadResult(found, *stood, aborted)
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             raise
         except (CorruptBatch, UnsupportedMagic) as fault:
             raise self.damaged(want.offset, fault) from fault
@@ -300,7 +300,7 @@ class Partition(AppendingPartition):
         While another in-sync replica can take over, that is worth a retry; else it is final.
         """
         at = fault.offset if isinstance(fault, CorruptStoredBatch) else offset
-        self._around.suspect(self, Offset(at))
+        self._host.suspect(self, Offset(at))
         if not self.is_leader or any(each != self._node_id for each in self.isr):
             return ReplicaDamaged(f"{self.name}: {fault}")
         return CorruptBatch(f"{self.name}: {fault}")
@@ -308,7 +308,7 @@ class Partition(AppendingPartition):
     def _no_batches(self, offset: Offset) -> Slice:
         return Slice(self.log.segments[-1].file, 0, 0, offset)
 
-    def _diverging(self, want: ReadWant) -> tuple[LeaderEpoch, Offset] | None:
+    def _diverging(self, want: ReadRequest) -> tuple[LeaderEpoch, Offset] | None:
         """Compare the reader's history with the log's (KIP-595); None when they agree."""
         epoch, end = self.log.epochs.end_offset_for(
             want.last_fetched_epoch, self.log.log_end_offset
@@ -362,7 +362,7 @@ class Partition(AppendingPartition):
         try:
             self.log.advance_log_start(wanted)
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             raise
         self._wakers.wake()
         return wanted
@@ -379,7 +379,7 @@ class Partition(AppendingPartition):
                 return self.log.max_timestamp()
             return self.log.offset_for_timestamp(timestamp)
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             raise
         except (CorruptBatch, UnsupportedMagic) as fault:
             raise self.damaged(self.log.log_start_offset, fault) from fault
@@ -445,8 +445,8 @@ class Partition(AppendingPartition):
         end = self.log.log_end_offset if leader_end is None else leader_end
         before, before_start = follower.log_end, follower.log_start
         if offset == before and offset < follower.leader_end_at_fetch:
-            self._around.suspect(self, offset)  # it was sent batches that it did not take
-        follower.fetched(offset, log_start, end, self._around.clock.monotonic())
+            self._host.suspect(self, offset)  # it was sent batches that it did not take
+        follower.fetched(offset, log_start, end, self._host.clock.monotonic())
         self._consider_joining(replica_id)
         if follower.log_end != before and self._advance():
             self._wakers.wake()
@@ -472,9 +472,9 @@ class Partition(AppendingPartition):
     def _is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
         """Say whether a follower may be in the ISR: its broker may, and its directory works."""
         at = None if self.registration is None else self.registration.directory(broker)
-        if at is not None and not self._around.is_online(broker, at):
+        if at is not None and not self._host.is_online(broker, at):
             return False
-        return self._around.is_eligible(broker, broker_epoch)
+        return self._host.is_eligible(broker, broker_epoch)
 
     def brokers_changed(self) -> None:
         """Look again: one that the high watermark waited for may be gone for good.
@@ -485,7 +485,7 @@ class Partition(AppendingPartition):
         if self.is_leader and self._advance():
             self._wakers.wake()
 
-    def drop_laggards(self) -> tuple[int, ...]:
+    def shrink_isr(self) -> tuple[int, ...]:
         """Propose an ISR without those that lag; return them."""
         if not self.is_leader or len(self.isr) == 1:
             return ()
@@ -495,10 +495,10 @@ class Partition(AppendingPartition):
         return gone
 
     def _propose(self, isr: tuple[int, ...]) -> None:
-        reign = Reign(
-            self._node_id, self._around.broker_epoch, self.leader_epoch, self.partition_epoch
+        reign = LeaderIdentity(
+            self._node_id, self._host.broker_epoch, self.leader_epoch, self.partition_epoch
         )
-        self._around.propose(self, self._leading.propose(isr, reign))
+        self._host.propose(self, self._leading.propose(isr, reign))
 
     def isr_accepted(
         self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
@@ -571,9 +571,9 @@ class Partition(AppendingPartition):
             # ours must learn that they are not part of the log.
             self.log.start_epoch(epoch)
         except StorageFailed as fault:
-            self._around.storage_failed(self.directory, fault.reason)
+            self._host.storage_failed(self.directory, fault.reason)
             return
-        now = self._around.clock.monotonic()
+        now = self._host.clock.monotonic()
         self._leading.begin(self.log.log_end_offset, now, is_new_leader=not was_leader)
 
     def _stop_leading(self) -> None:

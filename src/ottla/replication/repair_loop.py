@@ -1,4 +1,4 @@
-"""Repairs replicas with damaged batches from other replicas.
+"""ReplicaRepair replicas with damaged batches from other replicas.
 
     found      the damage is remembered: nobody is sent a byte of it; one ERROR line
     step out   the controller is told that the replica's directory is lost (KIP-858). In one
@@ -32,12 +32,12 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.types import Millis, Offset
-from ottla.replication.fetcher_loop import Dial, Line
-from ottla.replication.hosting import Host
+from ottla.replication.fetcher_loop import BrokerConnection, Connect
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.replication.repair_sources import order_sources, should_leave_isr, sound_batches
 from ottla.storage.flushing import PathSync
-from ottla.storage.scrub import Cursor, Damage, Part, scrub_step
+from ottla.storage.scrub import Cursor, DamagedRange, Part, scrub_step
 from ottla.storage.segment import Segment
 
 log = logging.getLogger(__name__)
@@ -80,13 +80,13 @@ class _Case(msgspec.Struct):
     is_hopeless: bool = False  # no replica has a sound copy, as far as known
 
 
-class NotFit(Fault):
+class UnusableCopy(Fault):
     """A replica that has the offsets and whose bytes cannot take the place of the damaged ones."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
-class Repairs:
+class ReplicaRepair:
     """Service: repairs what it is told of, one partition after the other, until cancelled.
 
     ``verify`` has a whole log checked and calls back after; None where there is no scrubber.
@@ -94,7 +94,7 @@ class Repairs:
 
     name = "replica-repair"
 
-    def __init__(self, host: Host, dial: Dial) -> None:
+    def __init__(self, host: Host, dial: Connect) -> None:
         self.counts = RepairCounts()
         self.verify: Callable[[Partition, Callable[[], None]], None] | None = None
         self._host = host
@@ -108,11 +108,11 @@ class Repairs:
     @property
     def damaged(self) -> list[Partition]:
         """The partitions with a damage that is known and not repaired."""
-        return [each for each in self._cases if each.log.damages]
+        return [each for each in self._cases if each.log.damaged_ranges]
 
-    def found(self, partition: Partition, segment: Segment, damage: Damage) -> None:
+    def found(self, partition: Partition, segment: Segment, damage: DamagedRange) -> None:
         """Take in a damage; known already, nothing happens."""
-        if not partition.log.damages.add(segment, damage):
+        if not partition.log.damaged_ranges.add(segment, damage):
             return
         self.counts.found += 1
         log.error(
@@ -143,7 +143,7 @@ class Repairs:
     def _verified(self, partition: Partition) -> None:
         self._verifying.discard(partition)
         case = self._cases.get(partition)
-        if case is not None and partition.log.damages:
+        if case is not None and partition.log.damaged_ranges:
             case.is_out = True
         else:
             self._host.report_placed(partition)
@@ -202,11 +202,11 @@ class Repairs:
         await self._step_out(partition, case)
         outcomes = [
             await self._repair_one(partition, segment, damage)
-            for segment, damage in partition.log.damages
+            for segment, damage in partition.log.damaged_ranges
         ]
         case.is_hopeless = Outcome.NO_SOUND_COPY in outcomes
-        partition.log.forget_gone_damages()
-        return not partition.log.damages
+        partition.log.forget_removed_damage()
+        return not partition.log.damaged_ranges
 
     # -- the ISR ---------------------------------------------------------------
 
@@ -235,7 +235,9 @@ class Repairs:
 
     # -- one damage ------------------------------------------------------------
 
-    async def _repair_one(self, partition: Partition, segment: Segment, damage: Damage) -> Outcome:
+    async def _repair_one(
+        self, partition: Partition, segment: Segment, damage: DamagedRange
+    ) -> Outcome:
         host = self._host
         sources = order_sources(
             host.node_id, partition.leader_id, partition.isr, partition.replicas, host.is_alive
@@ -247,7 +249,7 @@ class Repairs:
                 is_there = await self._repair_from(broker, partition, segment, damage)
             except StorageFailed:
                 raise
-            except (CorruptBatch, UnsupportedMagic, NotFit) as fault:
+            except (CorruptBatch, UnsupportedMagic, UnusableCopy) as fault:
                 log.warning("replica cannot help partition=%s broker=%d reason=%s",
                             partition, broker, fault)  # fmt: skip
             except (OSError, Fault) as error:
@@ -259,19 +261,19 @@ class Repairs:
         return outcome
 
     async def _repair_from(
-        self, broker: int, partition: Partition, segment: Segment, damage: Damage
+        self, broker: int, partition: Partition, segment: Segment, damage: DamagedRange
     ) -> bool:
         """Repair a damage from one replica; False when it is no part of the log any more.
 
         Raises:
-            CorruptBatch, UnsupportedMagic, NotFit: the replica has no copy that fits.
+            CorruptBatch, UnsupportedMagic, UnusableCopy: the replica has no copy that fits.
             OSError, Fault: it could not be asked. StorageFailed: the disk here failed.
         """
         line = await self._dial(broker)
         try:
             kept = await self._fetch_if_fit(line, partition, damage)
             if kept is not None and self._is_same(segment, damage, kept):
-                partition.log.damages.excuse(segment, damage)
+                partition.log.damaged_ranges.excuse(segment, damage)
                 log.warning("no damage: another replica has the same bytes partition=%s file=%s "
                             "position=%d", partition, segment.path, damage.position)  # fmt: skip
                 return True
@@ -287,7 +289,7 @@ class Repairs:
         return await self._check(partition, segment, damage)
 
     async def _fetch_if_fit(
-        self, line: Line, partition: Partition, damage: Damage
+        self, line: BrokerConnection, partition: Partition, damage: DamagedRange
     ) -> list[bytes] | None:
         """Fetch the range and see that it fits; return it unless it is too large to be kept."""
         kept, size = [], 0
@@ -296,10 +298,10 @@ class Repairs:
             if size <= KEPT_BYTES_MAX:
                 kept.append(batch)
         if size != damage.end - damage.position:
-            raise NotFit(f"{size} bytes for {damage.end - damage.position}")
+            raise UnusableCopy(f"{size} bytes for {damage.end - damage.position}")
         return kept if size <= KEPT_BYTES_MAX else None
 
-    def _is_same(self, segment: Segment, damage: Damage, batches: list[bytes]) -> bool:
+    def _is_same(self, segment: Segment, damage: DamagedRange, batches: list[bytes]) -> bool:
         """Say whether the bytes here are those of another replica, whose CRCs are right."""
         try:
             data = segment.file.pread(damage.end - damage.position, damage.position)
@@ -308,7 +310,12 @@ class Repairs:
         return data == b"".join(batches)
 
     def _write(
-        self, partition: Partition, segment: Segment, damage: Damage, position: int, data: bytes
+        self,
+        partition: Partition,
+        segment: Segment,
+        damage: DamagedRange,
+        position: int,
+        data: bytes,
     ) -> bool:
         """Write sound batches over damaged bytes; False when those are not there any more."""
         if not self._is_known(partition, segment, damage) or position + len(data) > damage.end:
@@ -320,13 +327,13 @@ class Repairs:
             raise
         return True
 
-    def _is_known(self, partition: Partition, segment: Segment, damage: Damage) -> bool:
+    def _is_known(self, partition: Partition, segment: Segment, damage: DamagedRange) -> bool:
         if partition.is_closed or partition.offline is not None:
             return False
-        partition.log.forget_gone_damages()
-        return (segment, damage) in list(partition.log.damages)
+        partition.log.forget_removed_damage()
+        return (segment, damage) in list(partition.log.damaged_ranges)
 
-    async def _check(self, partition: Partition, segment: Segment, damage: Damage) -> bool:
+    async def _check(self, partition: Partition, segment: Segment, damage: DamagedRange) -> bool:
         """Make the repair durable and read it back; then the range may be read again."""
         host = self._host
         disk = host.ports.disk
@@ -340,14 +347,14 @@ class Repairs:
             except FileNotFoundError:
                 return False
             if window.damage is not None:
-                raise NotFit(f"still damaged: {window.damage.cause}")
+                raise UnusableCopy(f"still damaged: {window.damage.cause}")
             cursor = window.cursor
         if not self._is_known(partition, segment, damage):
             return False
-        partition.log.damages.remove(segment, damage)
+        partition.log.damaged_ranges.remove(segment, damage)
         segment.recheck_indexes()
         self.counts.finished += 1
-        partition.tell_readers()
+        partition.wake_readers()
         log.info("batch repaired partition=%s file=%s offsets=%d..%d", partition, segment.path,
                  damage.offset, damage.offset_end - 1)  # fmt: skip
         return True
@@ -355,24 +362,26 @@ class Repairs:
     # -- other replicas --------------------------------------------------------
 
     async def _fetch(
-        self, line: Line, partition: Partition, damage: Damage
+        self, line: BrokerConnection, partition: Partition, damage: DamagedRange
     ) -> AsyncIterator[bytes]:
         """Yield sound batches of the damaged offsets.
 
         Raises:
-            CorruptBatch, UnsupportedMagic, NotFit: the replica has no sound copy.
+            CorruptBatch, UnsupportedMagic, UnusableCopy: the replica has no sound copy.
         """
         offset, is_last = damage.offset, False
         while not is_last:
             records = await self._fetch_at(line, partition, offset)
             piece = sound_batches(records, offset, damage.offset_end)
             if not piece.batches and not piece.is_last:
-                raise NotFit(f"nothing at offset {offset}")
+                raise UnusableCopy(f"nothing at offset {offset}")
             for batch in piece.batches:
                 yield bytes(batch)
             offset, is_last = piece.expected, piece.is_last
 
-    async def _fetch_at(self, line: Line, partition: Partition, offset: Offset) -> bytes:
+    async def _fetch_at(
+        self, line: BrokerConnection, partition: Partition, offset: Offset
+    ) -> bytes:
         """Fetch as a consumer, which any replica answers and no leader counts as progress."""
         asked = FetchPartition(
             partition=partition.index, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
@@ -386,14 +395,14 @@ class Repairs:
         for row in (each for topic in response.responses for each in topic.partitions):
             error = ErrorCode(row.error_code)
             if error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_RANGE):
-                raise NotFit(f"offset {offset}: {error.name}")
+                raise UnusableCopy(f"offset {offset}: {error.name}")
             if error is not ErrorCode.NONE:
-                raise NotAnswered(f"offset {offset}: {error.name}")
+                raise ReplicaNotAnswering(f"offset {offset}: {error.name}")
             return bytes(row.records or b"")
-        raise NotAnswered(f"offset {offset}: no answer")
+        raise ReplicaNotAnswering(f"offset {offset}: no answer")
 
 
-class NotAnswered(Fault):
+class ReplicaNotAnswering(Fault):
     """A replica that cannot say now what it has; to be asked again."""
 
     code = ErrorCode.REPLICA_NOT_AVAILABLE

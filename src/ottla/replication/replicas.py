@@ -27,10 +27,10 @@ from ottla.metadata.topics import (
 from ottla.protocol.faults import InconsistentTopicId, StorageFailed
 from ottla.protocol.types import Millis, TopicPartition, Uuid
 from ottla.replication.directory_work import DirectoryWork
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
 from ottla.replication.partition import Partition
-from ottla.replication.recovery_notes import LossNote
+from ottla.replication.recovery_losses import ReportedLoss
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING, DIRECTORY_LOST)
 
 
-class Following(Protocol):
+class ReplicaFetchers(Protocol):
     """Who fetches for the partitions that are led elsewhere."""
 
     def follow(self, partition: Partition) -> None:
@@ -51,8 +51,8 @@ class Following(Protocol):
         ...
 
 
-class NotFollowing:
-    """`Following` of a node that has no peers."""
+class NoReplicaFetchers:
+    """`ReplicaFetchers` of a node that has no peers."""
 
     def follow(self, partition: Partition) -> None:
         """Do nothing."""
@@ -61,7 +61,7 @@ class NotFollowing:
         """Do nothing."""
 
 
-class Grave(NamedTuple):
+class DeletedLog(NamedTuple):
     """A log that was given up: when its files go (monotonic), and where they are."""
 
     due: Millis
@@ -74,13 +74,13 @@ class Replicas:
 
     name = "replicas"
 
-    def __init__(self, host: Host, following: Following | None = None) -> None:
+    def __init__(self, host: Host, following: ReplicaFetchers | None = None) -> None:
         self._host = host
-        self._following = following or NotFollowing()
+        self._following = following or NoReplicaFetchers()
         self._partitions = host.partitions
         self._settings: dict[str, TopicSettings] = {}
         self._is_started = False
-        self.graves: deque[Grave] = deque()
+        self.deleted_logs: deque[DeletedLog] = deque()
 
     # -- start -----------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Replicas:
             found = self._registration(image, name, hosted)
             is_only = found is not None and len(found.replicas) == 1
             notes += [
-                LossNote(f"{name.topic}-{name.partition}", hosted.log.directory, loss, is_only)
+                ReportedLoss(f"{name.topic}-{name.partition}", hosted.log.directory, loss, is_only)
                 for loss in hosted.log.report.losses
             ]
         try:
@@ -220,9 +220,9 @@ class Replicas:
         is_new_epoch = partition.apply(registration)
         self._follow(partition, is_new_epoch)
         if partition.is_leader and is_new_epoch:
-            self._partitions.tell_led(partition)
+            self._partitions.notify_led(partition)
         elif was_leader and not partition.is_leader and partition.offline is None:
-            self._partitions.tell_unled(partition, partition.leader_epoch)
+            self._partitions.notify_unled(partition, partition.leader_epoch)
         if registration.directory(self._host.node_id) != partition.directory.directory_id:
             self._host.placed(partition)
 
@@ -285,7 +285,7 @@ class Replicas:
         named = self._host.directory(wanted)
         if named is None and wanted not in _NO_DIRECTORY and self._host.has_offline:
             return None
-        named = named or self._host.take_wish(name)
+        named = named or self._host.take_preferred_directory(name)
         choices = (
             [named]
             if named is not None
@@ -309,25 +309,25 @@ class Replicas:
         was_leader = partition.is_leader
         self._partitions.remove(partition)
         if was_leader:
-            self._partitions.tell_unled(partition, None)
+            self._partitions.notify_unled(partition, None)
         directory = partition.directory
         if directory.is_failed:
             return
         with DirectoryWork(self._host, directory):
             delay_ms = partition.log.config.file_delete_delay_ms
             self.bury(directory, directory.delete_log(name), delay_ms)
-        self._host.is_gone(partition)
+        self._host.notify_deleted(partition)
 
     def bury(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
         """Have the files of a log that was given up removed after a while."""
         due = self._host.clock.monotonic() + delay_ms
-        self.graves.append(Grave(Millis(due), directory, name))
+        self.deleted_logs.append(DeletedLog(Millis(due), directory, name))
 
     def purge(self) -> int:
         """Remove the files of logs whose time has come; return how many logs."""
         count, now = 0, self._host.clock.monotonic()
-        for grave in [each for each in self.graves if each.due <= now]:
-            self.graves.remove(grave)
+        for grave in [each for each in self.deleted_logs if each.due <= now]:
+            self.deleted_logs.remove(grave)
             if not grave.directory.is_failed:
                 with DirectoryWork(self._host, grave.directory):
                     grave.directory.purge(grave.name)

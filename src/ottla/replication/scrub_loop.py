@@ -20,10 +20,10 @@ import msgspec
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed, UnsupportedMagic
 from ottla.protocol.types import Millis, Offset, TopicPartition
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
-from ottla.storage.scrub import Cursor, Damage, Part, Window, scrub_step
+from ottla.storage.scrub import Cursor, DamagedRange, Part, Window, scrub_step
 from ottla.storage.scrub_plan import ScrubPlan
 from ottla.storage.scrub_spans import spans
 from ottla.storage.segment import Segment
@@ -37,7 +37,7 @@ SUSPECT_PAUSE_MS: Final = 10_000
 SUSPECT_WINDOWS_MAX: Final = 8
 
 # What is called with each damage found: partition, segment, damage.
-Found = Callable[[Partition, Segment, Damage], None]
+Found = Callable[[Partition, Segment, DamagedRange], None]
 
 
 class ScrubSettings(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class _Current(msgspec.Struct, frozen=True):
     part: Part
 
 
-class Scrubbing:
+class LogScrubber:
     """Service: checks until cancelled. ``bytes_read`` counts since the start."""
 
     name = "log-scrubber"
@@ -75,7 +75,7 @@ class Scrubbing:
         self._changed = asyncio.Event()
         self.bytes_read = 0
         self.passes = 0
-        host.on_cut(self._was_cut.add)
+        host.on_truncated(self._was_cut.add)
 
     # -- what others ask -------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Scrubbing:
         await asyncio.sleep(window.size / self._settings.bytes_per_second)
         return window if self._is_current(current) else None
 
-    def _report(self, current: _Current, damage: Damage) -> None:
+    def _report(self, current: _Current, damage: DamagedRange) -> None:
         if damage.offset_end > current.log.log_start_offset:
             self._found(current.partition, current.segment, damage)
 

@@ -17,8 +17,8 @@ import msgspec
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import Fault, NotLeader, UnknownTopicOrPartition
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
 from ottla.runtime.ports import Clock
 from ottla.sharing.acquisition import Ack, Acquire, Acquired, AcquireMode, Acquisition, Limits
 from ottla.sharing.dead_letters import Origin, dead_letters

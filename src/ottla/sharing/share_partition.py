@@ -13,7 +13,7 @@ from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import Millis, Offset
 from ottla.replication.partition import Partition
-from ottla.replication.reading import Isolation, ReadFound, ReadWant
+from ottla.replication.partition_reads import Isolation, ReadRequest, ReadResult
 from ottla.runtime.ports import File
 from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch, Dead
 from ottla.sharing.ports import ShareKey, Terms
@@ -80,7 +80,7 @@ class SharePartition:
         """
         first, last = dead[0].first, dead[-1].last
         try:
-            found = self.partition.read(ReadWant(first, bytes_max))
+            found = self.partition.read(ReadRequest(first, bytes_max))
         except OffsetOutOfRange:
             return DeadFound([], last)
         file: File = found.slice.file
@@ -113,11 +113,11 @@ class SharePartition:
                 raise refusal from fault
         return sound
 
-    def _read(self, offset: Offset, terms: Terms, bytes_max: int) -> ReadFound | None:
+    def _read(self, offset: Offset, terms: Terms, bytes_max: int) -> ReadResult | None:
         committed = terms.is_read_committed
         isolation = Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK
         try:
-            want = ReadWant(offset, bytes_max, isolation=isolation)
+            want = ReadRequest(offset, bytes_max, isolation=isolation)
             found = self.partition.read(want)
         except OffsetOutOfRange:
             return None  # behind the end: the log was cut; there is nothing yet

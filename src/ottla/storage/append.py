@@ -49,7 +49,7 @@ def answer_duplicate(duplicate: Duplicate) -> Appended:
 Note = tuple[Offset, Millis, int]
 
 
-class Placed(NamedTuple):
+class BufferedBatch(NamedTuple):
     """A batch in a buffer."""
 
     start: int
@@ -156,13 +156,13 @@ def check_producer(
     return None
 
 
-def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[Placed]:
+def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[BufferedBatch]:
     """Return the batches of a buffer that must hold nothing else.
 
     Raises:
         CorruptBatch: bytes are missing or left over. InvalidRecord: a client sent several.
     """
-    found = [Placed(*each) for each in batches(buffer)]
+    found = [BufferedBatch(*each) for each in batches(buffer)]
     end = found[-1].end if found else 0
     if end != len(buffer) or not found:
         raise CorruptBatch(f"{len(buffer) - end} of {len(buffer)} bytes are no whole batch")
@@ -171,7 +171,7 @@ def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[Placed]:
     return found
 
 
-def check_replicated(buffer: Buffer, log_end: Offset) -> list[Placed]:
+def check_replicated(buffer: Buffer, log_end: Offset) -> list[BufferedBatch]:
     """Return the whole batches that a leader sent; what is cut off at the end is left out.
 
     Offsets may leave gaps, as compaction does, and never go back.
@@ -180,7 +180,7 @@ def check_replicated(buffer: Buffer, log_end: Offset) -> list[Placed]:
         CorruptBatch: a CRC or an offset delta is wrong.
         UnexpectedAppendOffset: a batch begins before the one before it, or the log, ends.
     """
-    found = [Placed(*each) for each in batches(buffer)]
+    found = [BufferedBatch(*each) for each in batches(buffer)]
     expected = log_end
     for start, header in found:
         if header.last_offset_delta < 0 or not is_crc_valid(buffer, start, header):

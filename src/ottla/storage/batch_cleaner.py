@@ -20,14 +20,14 @@ from ottla.protocol.records.reader import unpack_region
 from ottla.protocol.records.walker import Spans, walk_spans
 from ottla.protocol.records.writer import seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis, Offset
-from ottla.storage.compaction import Fate, MarkerKind, Round, Verdict
+from ottla.storage.compaction import BatchRetention, MarkerKind, RetentionDecision, Round
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.record_filter import (
     max_timestamp_delta,
     retain_records,
     retain_records_rebased,
 )
-from ottla.storage.scan import Whole
+from ottla.storage.scan import StoredBatch
 
 
 class CleanStats(msgspec.Struct):
@@ -44,7 +44,7 @@ class CleanStats(msgspec.Struct):
     batches_removed: int = 0
 
 
-def check_batch(whole: Whole, expected: Offset, end: Offset) -> None:
+def check_batch(whole: StoredBatch, expected: Offset, end: Offset) -> None:
     """Refuse a batch that is not what was written, or not where it belongs.
 
     ``expected`` is where the batch before it ended, ``end`` where its segment's offsets do.
@@ -62,7 +62,7 @@ def check_batch(whole: Whole, expected: Offset, end: Offset) -> None:
         )
 
 
-def marker_kind(whole: Whole) -> MarkerKind:
+def marker_kind(whole: StoredBatch) -> MarkerKind:
     """Say what a control batch is to a transaction.
 
     Raises:
@@ -79,7 +79,7 @@ def marker_kind(whole: Whole) -> MarkerKind:
             return MarkerKind.OTHER
 
 
-def unpack(whole: Whole) -> tuple[Buffer, Spans]:
+def unpack(whole: StoredBatch) -> tuple[Buffer, Spans]:
     """Return the bytes of a batch's records, unpacked, and where their fields lie.
 
     Raises:
@@ -97,7 +97,9 @@ class BatchCleaner:
         self.round = round_
         self._stats = stats
 
-    def clean(self, whole: Whole, verdict: Verdict) -> tuple[BatchHeader, Buffer] | None:
+    def clean(
+        self, whole: StoredBatch, decision: RetentionDecision
+    ) -> tuple[BatchHeader, Buffer] | None:
         """Return the batch that takes this one's place; None when nothing does.
 
         Raises:
@@ -107,17 +109,21 @@ class BatchCleaner:
         self._stats.bytes_read += header.size
         self._stats.records_read += header.records_count
         kept = 0
-        if verdict.fate is not Fate.DELETE and header.records_count and not verdict.drops_records:
+        if (
+            decision.batch_retention is not BatchRetention.DELETE
+            and header.records_count
+            and not decision.drops_records
+        ):
             region, spans = unpack(whole)
             keep, kept, tombstones = self._mark(header, region, spans)
             needs_horizon = (
-                tombstones > 0 or verdict.is_spent_marker
+                tombstones > 0 or decision.is_marker_of_empty_txn
             ) and not header.has_delete_horizon
             if kept == header.records_count and not needs_horizon:
                 return self._copy(whole)
             if kept:
                 return self._rewrite(header, region, spans, keep, needs_horizon=needs_horizon)
-        if verdict.fate is Fate.KEEP_HEADER:
+        if decision.batch_retention is BatchRetention.RETAIN_EMPTY:
             return self._empty(header)
         self._stats.batches_removed += 1
         return None
@@ -140,7 +146,7 @@ class BatchCleaner:
         self._stats.records_without_key += marked.without_key
         return keep, marked.kept, marked.tombstones_kept
 
-    def _copy(self, whole: Whole) -> tuple[BatchHeader, Buffer]:
+    def _copy(self, whole: StoredBatch) -> tuple[BatchHeader, Buffer]:
         header = whole.header
         self._stats.batches_copied += 1
         self._stats.bytes_written += header.size

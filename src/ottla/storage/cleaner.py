@@ -39,7 +39,7 @@ from ottla.storage.files import INDEXES, Kind, LogFiles, State
 from ottla.storage.flushing import PathSync
 from ottla.storage.log import Log
 from ottla.storage.offset_map import OffsetMap
-from ottla.storage.scan import Whole, whole_batches
+from ottla.storage.scan import StoredBatch, whole_batches
 from ottla.storage.segment import Segment
 
 # What a step moves at least before it lets others have a turn, and what is written at once.
@@ -109,7 +109,7 @@ def dirty_part(log: Log, checkpoint: Offset | None, now: Millis) -> Dirty:
     )
 
 
-class Cleaning:
+class CleaningRound:
     """One round over one log. Iterate `run`, then read ``result``.
 
     ``now`` decides which delete horizons have passed, ``stamp`` dates new ones: `TrustedClock`.
@@ -199,7 +199,9 @@ class Cleaning:
         self._check(segment)
         return True
 
-    def _note(self, whole: Whole, offset_map: OffsetMap, transactions: CleanedTransactions) -> bool:
+    def _note(
+        self, whole: StoredBatch, offset_map: OffsetMap, transactions: CleanedTransactions
+    ) -> bool:
         """Note the keys of a batch; False when the map is full. Aborted records do not count."""
         if whole.header.is_control:
             transactions.on_marker(whole.header, marker_kind(whole))
@@ -288,7 +290,7 @@ class Cleaning:
         yield moved
         self._check(segment)
 
-    def _batches(self, segment: Segment, position: int) -> Iterator[Whole]:
+    def _batches(self, segment: Segment, position: int) -> Iterator[StoredBatch]:
         """Yield a segment's batches, each as it was written: the CRC does not cover offsets."""
         expected, end = segment.base_offset, self._end_of(segment)
         for whole in whole_batches(segment.file, position, segment.size):

@@ -31,24 +31,24 @@ OFFSETS_PER_SEGMENT_MAX = 2**31 - 1
 # -- one batch -----------------------------------------------------------------
 
 
-class Fate(enum.Enum):
+class BatchRetention(enum.Enum):
     """What becomes of a batch."""
 
     DELETE = "delete"  # whole, without a look at its records
-    KEEP_RECORDS = "keep-records"  # those that stay; nothing when none does
-    KEEP_HEADER = "keep-header"  # those that stay; the bare header when none does
+    DELETE_EMPTY = "keep-records"  # those that stay; nothing when none does
+    RETAIN_EMPTY = "keep-header"  # those that stay; the bare header when none does
 
 
-class Verdict(NamedTuple):
+class RetentionDecision(NamedTuple):
     """How to treat a batch.
 
-    ``drops_records``: none stays, whatever the map says. ``is_spent_marker``: a marker whose
+    ``drops_records``: none stays, whatever the map says. ``is_marker_of_empty_txn``: a marker whose
     transaction has no data left, so that its delete horizon starts to run.
     """
 
-    fate: Fate
+    batch_retention: BatchRetention
     drops_records: bool
-    is_spent_marker: bool
+    is_marker_of_empty_txn: bool
 
 
 class LastRecord(NamedTuple):
@@ -144,7 +144,7 @@ class Round(NamedTuple):
     last_records: Mapping[int, LastRecord]
 
 
-def decide_batch(header: BatchHeader, round_: Round, may_discard: bool) -> Verdict:
+def decide_batch(header: BatchHeader, round_: Round, may_discard: bool) -> RetentionDecision:
     """Decide about a batch; ``may_discard`` is what `CleanedTransactions` said of it."""
     drops_records = may_discard
     if header.is_control:
@@ -152,12 +152,14 @@ def decide_batch(header: BatchHeader, round_: Round, may_discard: bool) -> Verdi
         horizon = header.delete_horizon_ms
         drops_records = may_discard and horizon is not None and horizon <= round_.now
     if _is_last_of_producer(header, round_) or header.next_offset == round_.upper_bound:
-        fate = Fate.KEEP_HEADER
+        batch_retention = BatchRetention.RETAIN_EMPTY
     elif drops_records:
-        fate = Fate.DELETE
+        batch_retention = BatchRetention.DELETE
     else:
-        fate = Fate.KEEP_RECORDS
-    return Verdict(fate, drops_records, is_spent_marker=may_discard and header.is_control)
+        batch_retention = BatchRetention.DELETE_EMPTY
+    return RetentionDecision(
+        batch_retention, drops_records, is_marker_of_empty_txn=may_discard and header.is_control
+    )
 
 
 def _is_last_of_producer(header: BatchHeader, round_: Round) -> bool:

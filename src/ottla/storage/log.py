@@ -30,8 +30,8 @@ from ottla.runtime.ports import Clock, Disk, Random
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.append import (
     Appended,
+    BufferedBatch,
     Origin,
-    Placed,
     answer_duplicate,
     check_leader_batch,
     check_producer,
@@ -40,32 +40,32 @@ from ottla.storage.append import (
     split_leader_batches,
 )
 from ottla.storage.checkpoints import write_epochs
-from ottla.storage.damages import Damages
+from ottla.storage.damaged_ranges import DamagedRanges
+from ottla.storage.deleted_segments import DeletedSegments
+from ottla.storage.disk_health import DiskHealth
 from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced
-from ottla.storage.graveyard import Graveyard
-from ottla.storage.health import Health
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
+from ottla.storage.log_recovery import LogCheckpoint, LogLoader
 from ottla.storage.log_tail import LogTail
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
+from ottla.storage.producer_replay import apply_batch, collect_aborted, note_aborted, replay
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.read import (
     Slice,
+    SliceRequest,
     TimestampedOffset,
-    Wanted,
     empty_slice,
     find_max_timestamp,
     find_slice,
     find_timestamp,
 )
-from ottla.storage.recovery import Loader, Remembered
-from ottla.storage.replay import apply_batch, collect_aborted, note_aborted, replay
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 from ottla.storage.transaction_index import AbortedTxn
 
-NEW: Final = Remembered()
+NEW: Final = LogCheckpoint()
 FIRST: Final = Offset(0)
 
 
@@ -75,22 +75,22 @@ class Log(LogTail):
     log_end_offset: Offset
     producers: ProducerState
     epochs: LeaderEpochs
-    _health: Health
+    _health: DiskHealth
     _segments: Segments
     _log_start: Offset
     _recovery_point: Offset
     _high_watermark: Offset
 
-    def __init__(self, files: LogFiles, config: LogConfig, clock: Clock, loaded: Loader) -> None:
+    def __init__(self, files: LogFiles, config: LogConfig, clock: Clock, loaded: LogLoader) -> None:
         self._files = files
         self._config = config
         self._clock = TrustedClock.of(clock)
         self._random: Random | None = None
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
-        self._health = Health(files.directory)
+        self._health = DiskHealth(files.directory)
         self._unsynced = Unsynced(files)
-        self._graveyard = Graveyard(clock)
+        self._deleted_segments = DeletedSegments(clock)
         self._log_start = loaded.log_start
         self._recovery_point = loaded.recovery_point
         self._high_watermark = loaded.log_start
@@ -98,7 +98,7 @@ class Log(LogTail):
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self.report = loaded.report
-        self.damages = Damages()
+        self.damaged_ranges = DamagedRanges()
         self._bury(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
             for segment in loaded.unsynced():
@@ -114,15 +114,15 @@ class Log(LogTail):
         config: LogConfig,
         *,
         clock: Clock,
-        remembered: Remembered = NEW,
+        checkpoint: LogCheckpoint = NEW,
         random: Random | None = None,
     ) -> "Log":
-        """Open the log in ``directory``, or begin one; see `recovery.py` for what that takes.
+        """Open the log in ``directory``, or begin one; see `log_recovery.py` for what that takes.
 
         ``random`` spreads rolling over ``segment.jitter.ms``. A disk that fails is StorageFailed.
         """
         clock = TrustedClock.of(clock)
-        loader = Loader(files := LogFiles(disk, directory), config, remembered, clock.expiry())
+        loader = LogLoader(files := LogFiles(disk, directory), config, checkpoint, clock.expiry())
         try:
             loader.load()
         except OSError as error:
@@ -267,9 +267,9 @@ class Log(LogTail):
             self._append_run(view, placed, now)
         return Appended(first.header.base_offset, last, largest)
 
-    def _append_rolling(self, view: memoryview, placed: list[Placed], now: Millis) -> None:
+    def _append_rolling(self, view: memoryview, placed: list[BufferedBatch], now: Millis) -> None:
         """Write a leader's batches to as many segments as they need."""
-        run: list[Placed] = []
+        run: list[BufferedBatch] = []
         for each in placed:
             length = each.end - run[0].start if run else 0
             if run and self._segments.active.should_roll(length, *each.note[:2], now):
@@ -278,7 +278,7 @@ class Log(LogTail):
             run.append(each)
         self._append_run(view, run, now)
 
-    def _append_run(self, view: memoryview, run: list[Placed], now: Millis) -> None:
+    def _append_run(self, view: memoryview, run: list[BufferedBatch], now: Millis) -> None:
         """Write a leader's batches that belong in one segment, and take each of them in."""
         markers = [marker_of(view, *each) for each in run]
         for _, header in run:
@@ -388,12 +388,12 @@ class Log(LogTail):
             raise OffsetOutOfRange(
                 f"{self.directory}: {offset} is not in {self._log_start}..{self.log_end_offset}"
             )
-        wanted = Wanted(offset, bytes_max, min(upto, self.log_end_offset), minimum_one)
+        wanted = SliceRequest(offset, bytes_max, min(upto, self.log_end_offset), minimum_one)
         with self._health:
             if offset >= wanted.upto:
                 return empty_slice(self._segments, offset)
             found = find_slice(self._segments, wanted, self.log_end_offset)
-            return self.damages.clip(found) if self.damages else found
+            return self.damaged_ranges.clip(found) if self.damaged_ranges else found
 
     def offset_for_timestamp(self, timestamp: Millis) -> TimestampedOffset | None:
         """Return the first record that is not older than ``timestamp``, by offset."""
@@ -412,10 +412,10 @@ class Log(LogTail):
 
     # -- damage --------------------------------------------------------------
 
-    def forget_gone_damages(self) -> None:
+    def forget_removed_damage(self) -> None:
         """Forget damages in what is no part of the log any more."""
-        if self.damages:
-            self.damages.keep_current(self._segments, self._log_start, self.log_end_offset)
+        if self.damaged_ranges:
+            self.damaged_ranges.keep_current(self._segments, self._log_start, self.log_end_offset)
 
     def patch(self, segment: Segment, position: int, data: Buffer) -> None:
         """Write ``data``, checked by the caller, over damaged bytes. StorageFailed: not written."""
@@ -469,7 +469,7 @@ class Log(LogTail):
             self._segments.add(segment)
             self._bury(gone)
             self._snapshots.remove(self._snapshots.offsets)
-        self.forget_gone_damages()
+        self.forget_removed_damage()
         self.epochs.clear()
         self._write_epochs()
         self.log_end_offset = self._log_start = self._high_watermark = offset
@@ -479,7 +479,7 @@ class Log(LogTail):
     def _cut_to(self, offset: Offset, gone: Sequence[Offset]) -> None:
         """Bring all that follows from the batches in step with a log that ends at ``offset``."""
         self.log_end_offset = offset
-        self.forget_gone_damages()
+        self.forget_removed_damage()
         self._log_start = min(self._log_start, offset)
         self._high_watermark = min(self._high_watermark, offset)
         self._recovery_point = min(self._recovery_point, offset)
@@ -558,12 +558,12 @@ class Log(LogTail):
     def _bury(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             self._unsynced.forget(segment)
-        self._graveyard.bury(segments, self._config.file_delete_delay_ms)
+        self._deleted_segments.bury(segments, self._config.file_delete_delay_ms)
 
     def purge_deleted(self) -> int:
         """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments."""
         with self._health:
-            return self._graveyard.purge()
+            return self._deleted_segments.purge()
 
     # -- the end and failure --------------------------------------------------
 
@@ -586,7 +586,7 @@ class Log(LogTail):
                 self.flush()
         finally:
             self._segments.close()
-            self._graveyard.close()
+            self._deleted_segments.close()
             self._health.failure = self._health.failure or "closed"
 
     def _undo(self, segment: Segment, before: int, error: OSError) -> StorageFailed:

@@ -13,7 +13,7 @@ from ottla.protocol.faults import Fault, StorageFailed
 from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.runtime.ports import Disk, Random
 from ottla.storage.checkpoints import CLEANER, CorruptCheckpoint, read_offsets, write_offsets
-from ottla.storage.cleaner import Cleaning, CleanResult, Memory, OffsetMapTooSmall, dirty_part
+from ottla.storage.cleaner import CleaningRound, CleanResult, Memory, OffsetMapTooSmall, dirty_part
 from ottla.storage.compaction import Candidate, Dirty, choose_filthiest
 from ottla.storage.log import Log
 from ottla.storage.offset_map import SECRET_BYTES
@@ -26,7 +26,7 @@ class CleanerSettings(NamedTuple):
     load_factor: float = 0.9
 
 
-class Choice(msgspec.Struct, frozen=True):
+class LogToClean(msgspec.Struct, frozen=True):
     """A log to clean, and what of it."""
 
     partition: TopicPartition
@@ -80,19 +80,19 @@ class LogCleaner:
             raise StorageFailed(self._directory, str(error)) from error
         return True
 
-    def choose(self, logs: Mapping[TopicPartition, Log], now: Millis) -> Choice | None:
+    def choose(self, logs: Mapping[TopicPartition, Log], now: Millis) -> LogToClean | None:
         """Choose the log that needs cleaning most; None when none does.
 
         Raises:
             StorageFailed: the disk failed.
         """
-        choices: dict[str, Choice] = {}
+        choices: dict[str, LogToClean] = {}
         candidates: list[Candidate] = []
         for partition, log in logs.items():
             if not log.config.is_compacted or log.is_failed or partition in self.uncleanable:
                 continue
             dirty = self._dirty_part(partition, log, now)
-            choices[str(partition)] = Choice(partition, log, dirty)
+            choices[str(partition)] = LogToClean(partition, log, dirty)
             candidates.append(
                 Candidate(str(partition), dirty, log.config.min_cleanable_dirty_ratio)
             )
@@ -105,7 +105,7 @@ class LogCleaner:
         except OSError as error:
             raise StorageFailed(log.directory, str(error)) from error
 
-    def run(self, choice: Choice, now: Millis, stamp: Millis | None = None) -> Iterator[int]:
+    def run(self, choice: LogToClean, now: Millis, stamp: Millis | None = None) -> Iterator[int]:
         """Clean a chosen log, yielding the bytes moved; then write the checkpoint.
 
         A log that is damaged, or too much for the memory there is, is not chosen again.
@@ -119,7 +119,7 @@ class LogCleaner:
             self._random.bytes(SECRET_BYTES),
             self._settings.load_factor,
         )
-        cleaning = Cleaning(self._disk, choice.log, choice.dirty, memory, now, stamp)
+        cleaning = CleaningRound(self._disk, choice.log, choice.dirty, memory, now, stamp)
         try:
             yield from cleaning.run()
         except StorageFailed:

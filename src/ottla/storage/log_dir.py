@@ -28,11 +28,12 @@ from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir_checkpoints import (
-    GONE_MAX,
+    REMOVED_MAX,
     CheckpointFiles,
     Checkpoints,
     CheckpointWrite,
 )
+from ottla.storage.log_recovery import LogCheckpoint
 from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
 from ottla.storage.partition_metadata import (
     CorruptPartitionMetadata,
@@ -46,7 +47,6 @@ from ottla.storage.partition_names import (
     has_room_for_future,
     parse_name,
 )
-from ottla.storage.recovery import Remembered
 
 LOCK_NAME = ".lock"
 PROBE_NAME = ".probe"
@@ -60,7 +60,7 @@ class DirectoryInUse(Exception):
     """Another process works in this directory; two would destroy it."""
 
 
-class World(NamedTuple):
+class LogDirPorts(NamedTuple):
     """The ports that a directory and its logs need."""
 
     disk: Disk
@@ -91,9 +91,9 @@ class LogDirectory:
     ``logs`` are the current ones, ``future_logs`` those being moved here.
     """
 
-    def __init__(self, world: World, path: str, lock: DiskLock, meta: MetaProperties) -> None:
+    def __init__(self, ports: LogDirPorts, path: str, lock: DiskLock, meta: MetaProperties) -> None:
         assert meta.directory_id is not None
-        self._world = world
+        self._ports = ports
         self._lock = lock
         self.path = path
         self.meta = meta
@@ -104,13 +104,13 @@ class LogDirectory:
         # Not opened, or not yet, and what the checkpoints held of them: to be kept.
         self._unopened: set[TopicPartition] = set()
         self._checkpoints_read = Checkpoints({}, {}, {})
-        self._files = CheckpointFiles(world.disk, path)
+        self._files = CheckpointFiles(ports.disk, path)
         self.logs: dict[TopicPartition, HostedLog] = {}
         self.future_logs: dict[TopicPartition, HostedLog] = {}
 
     @classmethod
     def open(
-        cls, world: World, path: str, *, node_id: NodeId, cluster_id: str | None
+        cls, ports: LogDirPorts, path: str, *, node_id: NodeId, cluster_id: str | None
     ) -> "LogDirectory":
         """Lock, claim and probe a directory, and take its clean-shutdown marker.
 
@@ -119,7 +119,7 @@ class LogDirectory:
             MetaPropertiesRefused: it is not formatted, or not ours.
             StorageFailed: it cannot be read or written.
         """
-        disk = world.disk
+        disk = ports.disk
         try:
             lock = disk.lock(f"{path}/{LOCK_NAME}")
         except BlockingIOError as error:
@@ -129,8 +129,8 @@ class LogDirectory:
         try:
             meta = meta_properties.claim(disk, path, node_id=node_id, cluster_id=cluster_id)
             _probe(disk, path)
-            meta = meta_properties.with_directory_id(disk, path, meta, world.random)
-            directory = cls(world, path, lock, meta)
+            meta = meta_properties.with_directory_id(disk, path, meta, ports.random)
+            directory = cls(ports, path, lock, meta)
             directory.last_shutdown = clean_shutdown.take(disk, path)
         except OSError as error:
             lock.release()
@@ -192,7 +192,7 @@ class LogDirectory:
         """
         self.check_online()
         with self._disk_work():
-            disk = self._world.disk
+            disk = self._ports.disk
             names = [n for n in disk.list(self.path) if disk.is_dir(f"{self.path}/{n}")]
             read = self._checkpoints_read = self._files.read(report.corrupt_checkpoints)
         found = _sort_out(names, report)
@@ -203,14 +203,14 @@ class LogDirectory:
             report.corrupt_checkpoints
         )
         for name, (partition, kind) in found.items():
-            remembered = Remembered(
+            checkpoint = LogCheckpoint(
                 is_clean=is_clean,
                 recovery_point=read.recovery_points.get(partition, Offset(0)),
                 log_start_offset=read.log_starts.get(partition, Offset(0)),
                 high_watermark=read.high_watermarks.get(partition, Offset(0)),
                 is_future=kind is DirectoryKind.FUTURE,
             )
-            hosted = self._try_open(name, config_of(partition), remembered, report)
+            hosted = self._try_open(name, config_of(partition), checkpoint, report)
             if hosted is not None:
                 hosted.log.set_high_watermark(read.high_watermarks.get(partition, Offset(0)))
                 self._logs_of(kind)[partition] = hosted
@@ -218,10 +218,10 @@ class LogDirectory:
         self._unopened = {found[name].partition for name in report.failed}
 
     def _try_open(
-        self, name: str, config: LogConfig, remembered: Remembered, report: OpenReport
+        self, name: str, config: LogConfig, checkpoint: LogCheckpoint, report: OpenReport
     ) -> HostedLog | None:
         try:
-            return self._open_log(name, config, remembered)
+            return self._open_log(name, config, checkpoint)
         except StorageFailed as error:
             self.fail(error.reason)
             report.failed[name] = error.reason
@@ -229,17 +229,17 @@ class LogDirectory:
             report.failed[name] = str(error)
         return None
 
-    def _open_log(self, name: str, config: LogConfig, remembered: Remembered) -> HostedLog:
-        world, directory = self._world, f"{self.path}/{name}"
+    def _open_log(self, name: str, config: LogConfig, checkpoint: LogCheckpoint) -> HostedLog:
+        ports, directory = self._ports, f"{self.path}/{name}"
         with self._disk_work():
-            topic_id = read_topic_id(world.disk, directory)
+            topic_id = read_topic_id(ports.disk, directory)
         log = Log.open(
-            world.disk,
+            ports.disk,
             directory,
             config,
-            clock=world.clock,
-            remembered=remembered,
-            random=world.random,
+            clock=ports.clock,
+            checkpoint=checkpoint,
+            random=ports.random,
         )
         return HostedLog(log, name, topic_id)
 
@@ -269,13 +269,13 @@ class LogDirectory:
         if partition in self._files.gone:
             self.write_checkpoints()
         is_current = kind is DirectoryKind.CURRENT
-        name = format_name(partition, kind, None if is_current else self._world.random.uuid())
+        name = format_name(partition, kind, None if is_current else self._ports.random.uuid())
         directory = f"{self.path}/{name}"
         with self._disk_work():
-            self._world.disk.make_dirs(directory)
-            write_topic_id(self._world.disk, directory, topic_id)
+            self._ports.disk.make_dirs(directory)
+            write_topic_id(self._ports.disk, directory, topic_id)
         try:
-            hosted = self._open_log(name, config, Remembered())
+            hosted = self._open_log(name, config, LogCheckpoint())
         except StorageFailed as error:
             self.fail(error.reason)
             raise
@@ -291,7 +291,7 @@ class LogDirectory:
         hosted = self.logs[partition]
         if hosted.topic_id is None:
             with self._disk_work():
-                write_topic_id(self._world.disk, hosted.log.directory, topic_id)
+                write_topic_id(self._ports.disk, hosted.log.directory, topic_id)
             hosted.topic_id = topic_id
         if hosted.topic_id != topic_id:
             raise InconsistentTopicId(f"{hosted.log.directory} belongs to another topic")
@@ -316,12 +316,12 @@ class LogDirectory:
         hosted = logs[partition]
         # What is to be removed need not become durable first.
         hosted.log.close(is_given_up=kind is DirectoryKind.DELETE)
-        target = format_name(partition, kind, self._world.random.uuid())
+        target = format_name(partition, kind, self._ports.random.uuid())
         with self._disk_work():
-            self._world.disk.rename(hosted.log.directory, f"{self.path}/{target}")
+            self._ports.disk.rename(hosted.log.directory, f"{self.path}/{target}")
         del logs[partition]
         self._files.gone.add(partition)
-        if len(self._files.gone) > GONE_MAX:
+        if len(self._files.gone) > REMOVED_MAX:
             self.write_checkpoints()
         return target
 
@@ -330,7 +330,7 @@ class LogDirectory:
     def create_future(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig
     ) -> HostedLog:
-        """Begin a log that is to take over from one in another directory; see `moves.py`.
+        """Begin a log that is to take over from one in another directory; see `log_move_steps.py`.
 
         Raises:
             StorageFailed: something that is no log of ours has its name here, or the disk failed.
@@ -340,7 +340,7 @@ class LogDirectory:
         if not has_room_for_future(partition):
             raise InvalidTopic(f"{partition.topic}: too long a name to be moved")
         with self._disk_work():
-            is_taken = self._world.disk.exists(f"{self.path}/{format_name(partition)}")
+            is_taken = self._ports.disk.exists(f"{self.path}/{format_name(partition)}")
         if is_taken:
             raise StorageFailed(self.path, f"{partition} is there and could not be opened")
         return self.create_log(partition, topic_id, config, DirectoryKind.FUTURE)
@@ -349,7 +349,7 @@ class LogDirectory:
         """Give a future log up, durably; return by which name `purge` removes its files."""
         return self._rename(partition, DirectoryKind.DELETE, DirectoryKind.FUTURE)
 
-    def let_go_of_future(self, partition: TopicPartition) -> None:
+    def discard_future(self, partition: TopicPartition) -> None:
         """Forget a future log whose files can be touched no more."""
         self.future_logs.pop(partition).log.close(is_given_up=True)
 
@@ -367,15 +367,15 @@ class LogDirectory:
         future = self.future_logs[partition].log
         assert future.log_end_offset == source.log_end_offset, partition
         name, end = format_name(partition), source.log_end_offset
-        remembered = Remembered(
+        checkpoint = LogCheckpoint(
             is_clean=True, recovery_point=end, log_start_offset=source.log_start_offset
         )
         try:
             future.close()
             with self._disk_work():
-                write_epochs(self._world.disk, future.directory, source.epochs.entries)
-                self._world.disk.rename(future.directory, f"{self.path}/{name}")
-            hosted = self._open_log(name, source.config, remembered)
+                write_epochs(self._ports.disk, future.directory, source.epochs.entries)
+                self._ports.disk.rename(future.directory, f"{self.path}/{name}")
+            hosted = self._open_log(name, source.config, checkpoint)
         except StorageFailed as error:
             self.fail(error.reason)
             raise
@@ -391,12 +391,12 @@ class LogDirectory:
         """Remove the files of a log that was given up."""
         self.check_online()
         with self._disk_work():
-            self._world.disk.remove_tree(f"{self.path}/{name}")
+            self._ports.disk.remove_tree(f"{self.path}/{name}")
 
     def purge_deleted(self) -> int:
         """Remove the logs that were given up, also by an earlier run; return how many."""
         self.check_online()
-        disk = self._world.disk
+        disk = self._ports.disk
         with self._disk_work():
             names = [
                 name
@@ -465,7 +465,7 @@ class LogDirectory:
             if self.last_shutdown is not None and not self._unopened:
                 with self._disk_work():
                     epoch = self.last_shutdown.broker_epoch
-                    clean_shutdown.leave(self._world.disk, self.path, epoch)
+                    clean_shutdown.leave(self._ports.disk, self.path, epoch)
         finally:
             self._lock.release()
 
@@ -493,17 +493,17 @@ def _sort_out(names: Sequence[str], report: OpenReport) -> dict[str, PartitionDi
     return found
 
 
-def format_directory(world: World, path: str, *, node_id: NodeId, cluster_id: str) -> None:
+def format_directory(ports: LogDirPorts, path: str, *, node_id: NodeId, cluster_id: str) -> None:
     """Make a directory this node's: once, before its first start.
 
     Raises:
         MetaPropertiesRefused: it has an owner. OSError: the disk failed.
     """
-    world.disk.make_dirs(path)
-    if meta_properties.read_meta_properties(world.disk, path) is not None:
+    ports.disk.make_dirs(path)
+    if meta_properties.read_meta_properties(ports.disk, path) is not None:
         raise MetaPropertiesRefused(f"{path}: is formatted already")
-    meta = MetaProperties(node_id, cluster_id, world.random.uuid())
-    meta_properties.write_meta_properties(world.disk, path, meta)
+    meta = MetaProperties(node_id, cluster_id, ports.random.uuid())
+    meta_properties.write_meta_properties(ports.disk, path, meta)
 
 
 def _probe(disk: Disk, path: str) -> None:
@@ -528,7 +528,7 @@ class OpenedDirectories(NamedTuple):
 
 
 def open_directories(
-    world: World, paths: Sequence[str], *, node_id: NodeId, cluster_id: str | None = None
+    ports: LogDirPorts, paths: Sequence[str], *, node_id: NodeId, cluster_id: str | None = None
 ) -> OpenedDirectories:
     """Open all of ``log.dirs``. One whose disk fails is left out; the others go on.
 
@@ -541,7 +541,7 @@ def open_directories(
     try:
         for path in paths:
             try:
-                directory = LogDirectory.open(world, path, node_id=node_id, cluster_id=cluster_id)
+                directory = LogDirectory.open(ports, path, node_id=node_id, cluster_id=cluster_id)
             except StorageFailed as error:
                 offline[path] = error.reason
                 continue

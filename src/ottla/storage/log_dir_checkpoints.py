@@ -29,7 +29,7 @@ from ottla.storage.checkpoints import (
     read_offsets,
 )
 
-GONE_MAX: Final = 256
+REMOVED_MAX: Final = 256
 """Names of logs that went, remembered until a checkpoint without them is written."""
 
 Offsets = dict[TopicPartition, Offset]

@@ -10,7 +10,7 @@ from ottla.protocol.records.batch import is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import File
-from ottla.storage.scan import Found
+from ottla.storage.scan import LocatedBatch
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 
@@ -47,7 +47,7 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-class Wanted(NamedTuple):
+class SliceRequest(NamedTuple):
     """A fetch: from ``offset``, at most ``bytes_max``, nothing at or behind ``upto``.
 
     ``minimum_one``: a first batch larger than ``bytes_max`` is given whole, else nothing is.
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
     minimum_one: bool
 
 
-def find_slice(segments: Segments, wanted: Wanted, log_end: Offset) -> Slice:
+def find_slice(segments: Segments, wanted: SliceRequest, log_end: Offset) -> Slice:
     """Return the batches from the one that holds ``offset`` on, within one segment.
 
     An offset that compaction has removed gives the next batch there is. A batch counts only
@@ -86,7 +86,7 @@ def _position_of(segment: Segment, upto: Offset) -> int:
     return segment.size if found is None else found.position
 
 
-def _slice(segment: Segment, first: Found, end: int, wanted: Wanted) -> Slice:
+def _slice(segment: Segment, first: LocatedBatch, end: int, wanted: SliceRequest) -> Slice:
     allowed = wanted.bytes_max
     if first.header.size > allowed:
         allowed = first.header.size if wanted.minimum_one else 0
@@ -96,7 +96,7 @@ def _slice(segment: Segment, first: Found, end: int, wanted: Wanted) -> Slice:
     return Slice(segment.file, first.position, length, first.header.base_offset)
 
 
-def _useless_tail(segment: Segment, first: Found, length: int) -> int:
+def _useless_tail(segment: Segment, first: LocatedBatch, length: int) -> int:
     """Return how many bytes at the end of a slice belong to a batch that does not fit.
 
     Whoever gets part of a batch throws it away and asks for it again; with batches of a megabyte
@@ -146,7 +146,7 @@ def find_max_timestamp(segments: Segments) -> TimestampedOffset | None:
     return None
 
 
-def _records(segment: Segment, found: Found) -> list[Record]:
+def _records(segment: Segment, found: LocatedBatch) -> list[Record]:
     """Return the records of a batch. Raises CorruptBatch where its CRC does not match."""
     data = segment.file.pread(found.header.size, found.position)
     if not is_crc_valid(data, 0, found.header):
@@ -155,5 +155,5 @@ def _records(segment: Segment, found: Found) -> list[Record]:
     return read_records(data)
 
 
-def _timestamped(record: Record, found: Found) -> TimestampedOffset:
+def _timestamped(record: Record, found: LocatedBatch) -> TimestampedOffset:
     return TimestampedOffset(record.timestamp, record.offset, found.header.leader_epoch)

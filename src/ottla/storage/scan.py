@@ -23,14 +23,14 @@ def cause(fault: Fault, path: str) -> str:
     return str(fault).removeprefix(f"{path}: ")
 
 
-class Found(NamedTuple):
+class LocatedBatch(NamedTuple):
     """Where a batch begins in its file, and its header."""
 
     position: int
     header: BatchHeader
 
 
-class Whole(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch in memory: it begins at ``start`` of ``buffer``, and at ``position`` of its file."""
 
     position: int
@@ -39,7 +39,7 @@ class Whole(NamedTuple):
     start: int
 
 
-def headers(file: File, start: int, end: int) -> Iterator[Found]:
+def headers(file: File, start: int, end: int) -> Iterator[LocatedBatch]:
     """Yield the batches that begin in ``[start, end)``; ``start`` is where one begins.
 
     Raises:
@@ -56,11 +56,11 @@ def headers(file: File, start: int, end: int) -> Iterator[Found]:
         header = read_header(window, offset)
         if header.size > end - position:
             raise CorruptBatch(f"{file.path}: the batch at {position} runs over the end")
-        yield Found(position, header)
+        yield LocatedBatch(position, header)
         position += header.size
 
 
-def whole_batches(file: File, start: int, end: int) -> Iterator[Whole]:
+def whole_batches(file: File, start: int, end: int) -> Iterator[StoredBatch]:
     """Yield the batches in ``[start, end)`` with their bytes. Their CRCs are not looked at.
 
     Raises:
@@ -82,5 +82,5 @@ def whole_batches(file: File, start: int, end: int) -> Iterator[Whole]:
             window_start, offset = position, 0
             if len(window) < header.size:
                 raise CorruptBatch(f"{file.path}: the batch at {position} is cut off")
-        yield Whole(position, header, window, offset)
+        yield StoredBatch(position, header, window, offset)
         position += header.size

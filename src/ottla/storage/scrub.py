@@ -23,7 +23,7 @@ WINDOW_BYTES: Final = 1 << 20
 """How much is read at a time; a larger batch is read whole."""
 
 
-class Damage(NamedTuple):
+class DamagedRange(NamedTuple):
     """A range of a segment file that does not hold the batches that were written there.
 
     Bytes ``[position, end)`` should hold the offsets ``[offset, offset_end)``. At ``end`` a sound
@@ -74,7 +74,7 @@ class Window(NamedTuple):
 
     cursor: Cursor | None
     size: int
-    damage: Damage | None = None
+    damage: DamagedRange | None = None
 
 
 def check_window(file: File, cursor: Cursor, part: Part) -> Window:
@@ -142,7 +142,9 @@ def _damaged(
         if sound is not None:
             end, offset_end = following, sound.base_offset
             after = Cursor(end, offset_end, first.epoch)
-    return Window(after, size, Damage(first.position, end, first.offset, offset_end, cause.text))
+    return Window(
+        after, size, DamagedRange(first.position, end, first.offset, offset_end, cause.text)
+    )
 
 
 def _sound_header(file: File, position: int, part: Part, offset: Offset) -> BatchHeader | None:

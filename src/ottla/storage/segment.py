@@ -17,7 +17,7 @@ from ottla.runtime.ports import File, OpenMode
 from ottla.storage.files import INDEXES, Kind, LogFiles, State
 from ottla.storage.log_config import LogConfig
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
-from ottla.storage.scan import Found, headers
+from ottla.storage.scan import LocatedBatch, headers
 from ottla.storage.segment_tail import SegmentTail
 from ottla.storage.time_index import TimeIndex, TimestampOffset
 from ottla.storage.transaction_index import TransactionIndex
@@ -200,7 +200,7 @@ class Segment(SegmentTail):
 
     # -- finding -------------------------------------------------------------
 
-    def find(self, offset: Offset) -> Found | None:
+    def find(self, offset: Offset) -> LocatedBatch | None:
         """Return the first batch that ends at or above ``offset``; None when none does.
 
         Raises:
@@ -216,7 +216,7 @@ class Segment(SegmentTail):
                 return found
         return None
 
-    def batches_from(self, position: int) -> Iterator[Found]:
+    def batches_from(self, position: int) -> Iterator[LocatedBatch]:
         """Yield the batches from ``position`` on, where one begins."""
         return headers(self.file, position, self.size)
 
@@ -233,7 +233,7 @@ class Segment(SegmentTail):
             upto = found.header.next_offset
         return upto
 
-    def find_timestamp(self, timestamp: Millis, start: Offset) -> Found | None:
+    def find_timestamp(self, timestamp: Millis, start: Offset) -> LocatedBatch | None:
         """Return the first batch at or behind ``start`` with a record at or after ``timestamp``."""
         entry = self.time_index.lookup(timestamp)
         if entry is not None and not self._is_time_true(entry):

@@ -4,7 +4,7 @@ Pure. The log stays where it is, and in use, while a *future* log in the other d
 over its batches. Once both end at the same offset, and only then, the future one takes its place:
 
     source    log_start .................... log_end        in use all the time
-    future    log_start ........ log_end -->                Anew | Cut | Copy ... | Swap
+    future    log_start ........ log_end -->                Restart | Cut | Copy ... | Swap
 
 The source may be trimmed past the future log's end (retention, DeleteRecords) and cut below it
 (a follower's leader has another history). Both are seen here, whatever the order of events.
@@ -24,7 +24,7 @@ class Span(NamedTuple):
     log_end: Offset
 
 
-class Anew(msgspec.Struct, frozen=True):
+class Restart(msgspec.Struct, frozen=True):
     """Throw away what the future log has: it begins at ``offset``."""
 
     offset: Offset
@@ -46,7 +46,7 @@ class Swap(msgspec.Struct, frozen=True):
     """The future log has everything: it takes the source's place, before anything is appended."""
 
 
-Step = Anew | Cut | Copy | Swap
+Step = Restart | Cut | Copy | Swap
 
 
 def decide_step(source: Span, future: Span) -> Step:
@@ -56,7 +56,7 @@ def decide_step(source: Span, future: Span) -> Step:
     its start where the source begins earlier than it did.
     """
     if future.log_end < source.log_start or future.log_start > source.log_start:
-        return Anew(source.log_start)
+        return Restart(source.log_start)
     if future.log_end > source.log_end:
         return Cut(source.log_end)
     if future.log_end < source.log_end:

@@ -19,11 +19,11 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.records.batch import patch_crc
-from ottla.replication.arriving import VERSION_MIN, ArrivingFetch
+from ottla.replication.fetch_append import FetchAppender
 from ottla.replication.fetcher_loop import FetchSettings
 from ottla.replication.follower import Follower
-from ottla.replication.following import Round, decide_bytes
-from ottla.replication.intake import Intake
+from ottla.replication.follower_rules import FetchRound, decide_bytes
+from ottla.replication.partial_fetch import VERSION_MIN, PartialFetchResponse
 
 VERSION = 18
 LARGE = 150_000
@@ -47,7 +47,7 @@ def response_of(*topics: list[PartitionData], error: int = 0) -> FetchResponse:
 
 def parts_of(body: bytes, step: int, version: int = VERSION, least: int = 1) -> dict:
     """Show a response a step at a time; return what was found of each partition."""
-    arriving = ArrivingFetch(version, least)
+    arriving = PartialFetchResponse(version, least)
     found: dict = {}
     for end in range(0, len(body), step):
         while (part := arriving.next(memoryview(body)[:end])) is not None:
@@ -246,9 +246,9 @@ def test_a_disk_that_fails_within_an_answer_stops_that_partition() -> None:
     assert 0 < world.mine.log.log_end_offset < 8
 
 
-def intake_of(world: World) -> Intake:
+def intake_of(world: World) -> FetchAppender:
     follower = Follower(world.broker.host, world.mine)
-    return Intake(world.broker.host, {KEY: follower}, {KEY: FetchPartition(0)}, {})
+    return FetchAppender(world.broker.host, {KEY: follower}, {KEY: FetchPartition(0)}, {})
 
 
 def answer_of(world: World) -> FetchResponse:
@@ -300,23 +300,23 @@ def test_records_beside_a_diverging_epoch_are_not_taken() -> None:
 @pytest.mark.parametrize(
     ("last", "wanted"),
     [
-        (Round(100, 0, 0), 100),
-        (Round(100, 49, 0), 100),
-        (Round(100, 50, 0), 200),
-        (Round(100, 1000, 0), 200),
-        (Round(600, 600, 0), 1000),
-        (Round(600, 600, 101), 600),
-        (Round(600, 600, 201), 300),
-        (Round(150, 150, 201), 100),
-        (Round(1000, 10, 0), 100),
+        (FetchRound(100, 0, 0), 100),
+        (FetchRound(100, 49, 0), 100),
+        (FetchRound(100, 50, 0), 200),
+        (FetchRound(100, 1000, 0), 200),
+        (FetchRound(600, 600, 0), 1000),
+        (FetchRound(600, 600, 101), 600),
+        (FetchRound(600, 600, 201), 300),
+        (FetchRound(150, 150, 201), 100),
+        (FetchRound(1000, 10, 0), 100),
     ],
 )
-def test_who_is_behind_asks_for_more(last: Round, wanted: int) -> None:
+def test_who_is_behind_asks_for_more(last: FetchRound, wanted: int) -> None:
     assert decide_bytes(last, 100, 1000) == wanted
 
 
 def test_what_is_usual_may_be_more_than_a_response_holds() -> None:
-    assert decide_bytes(Round(100, 100, 0), 100, 50) == 100
+    assert decide_bytes(FetchRound(100, 100, 0), 100, 50) == 100
 
 
 def test_a_follower_asks_for_more_until_it_keeps_up() -> None:

@@ -12,8 +12,8 @@ from ottla.cli.doctor import State, judge_recovery
 from ottla.cli.doctor_command import _damaged_files, _losses
 from ottla.node.gauges import recovery_families
 from ottla.protocol.types import Offset
-from ottla.replication.recovery_notes import FILE_NAME, LossNote
-from ottla.storage.recovery import Loss
+from ottla.replication.recovery_losses import FILE_NAME, ReportedLoss
+from ottla.storage.log_recovery import Loss
 
 KNOWN = Loss(Offset(4), Offset(9), "/data/t-0/0.log", 400, 600, "CRC does not match", ("/kept",))
 TORN = Loss(Offset(9), Offset(9), "/data/t-0/0.log", 900, 30, "half a header")
@@ -59,7 +59,7 @@ def test_loss_is_an_error_where_nobody_else_has_the_records(
 def test_start_without_losses_forgets_those_of_the_start_before() -> None:
     broker = Broker(("/d1",))
     path = f"{broker.host.directories[0].path}/{FILE_NAME}"
-    note = LossNote("t-0", "/data/t-0", KNOWN, is_only_replica=True)
+    note = ReportedLoss("t-0", "/data/t-0", KNOWN, is_only_replica=True)
     broker.host.recovery.tell(broker.host.ports.disk, broker.host.directories[0].path, [note])
     assert broker.host.ports.disk.exists(path)
     broker.host.recovery.tell(broker.host.ports.disk, broker.host.directories[0].path, [])
@@ -67,7 +67,7 @@ def test_start_without_losses_forgets_those_of_the_start_before() -> None:
 
 
 def test_error_names_everything_an_operator_needs() -> None:
-    text = LossNote("t-0", "/data/t-0", KNOWN, is_only_replica=True).text()
+    text = ReportedLoss("t-0", "/data/t-0", KNOWN, is_only_replica=True).text()
     for part in (
         "partition=t-0",
         "offsets=4 to 8 at least",
@@ -97,7 +97,7 @@ def test_doctor_shows_losses_and_damaged_files(tmp_path: Path) -> None:
     log.mkdir()
     (log / "00000000000000000000.log.damaged-1").write_bytes(b"x")
     (log / "00000000000000000000.log").write_bytes(b"x")
-    note = LossNote("t-0", str(log), KNOWN, is_only_replica=True)
+    note = ReportedLoss("t-0", str(log), KNOWN, is_only_replica=True)
     (tmp_path / FILE_NAME).write_text(json.dumps([note.row()]))
 
     loss, files = judge_recovery(str(tmp_path), _losses(tmp_path), _damaged_files(tmp_path))

@@ -7,7 +7,7 @@ from ottla.storage.log import Log
 from ottla.storage.retention import LogState, Policy, RetentionPlan, plan_retention
 
 
-class Upkept(NamedTuple):
+class MaintenanceResult(NamedTuple):
     """What was done: the segments that retention took, files removed, producers forgotten."""
 
     retention: RetentionPlan
@@ -15,14 +15,14 @@ class Upkept(NamedTuple):
     producers_expired: int
 
 
-def keep_up(log: Log, now: Millis) -> Upkept:
+def run_maintenance(log: Log, now: Millis) -> MaintenanceResult:
     """Do all of it once. ``now`` is `TrustedClock.expiry`: it decides what is old.
 
     Raises:
         StorageFailed: the disk failed; the log starts where it did or where it was to.
     """
     plan = delete_old_segments(log, now)
-    return Upkept(plan, log.purge_deleted(), log.producers.expire(now))
+    return MaintenanceResult(plan, log.purge_deleted(), log.producers.expire(now))
 
 
 def delete_old_segments(log: Log, now: Millis) -> RetentionPlan:

@@ -16,10 +16,10 @@ from ottla.metadata.registrations import BrokerRegistration
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid
-from ottla.replication.isr import Proposal
+from ottla.replication.hosted_partitions import Partitions
+from ottla.replication.isr_state import Proposal
 from ottla.replication.partition import Partition
-from ottla.replication.partitions import Partitions
-from ottla.replication.recovery_notes import RecoveryNotes
+from ottla.replication.recovery_losses import RecoveryLosses
 from ottla.replication.throttles import Throttles
 from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable, Worker
 from ottla.runtime.trusted_time import TrustedClock
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 LAG_MS: Final = 30_000
 """Kafka's ``replica.lag.time.max.ms``."""
-# Directories wished for replicas that are not here yet; the oldest wish is forgotten first.
-WISHES_MAX: Final = 10_000
+# Preferred directories of replicas that are not hosted yet; the oldest entry is dropped first.
+PREFERRED_MAX: Final = 10_000
 
 
 class IsrProposals(Protocol):
@@ -94,7 +94,7 @@ class HostPorts(msgspec.Struct, frozen=True):
 
 
 class Host:
-    """`Surroundings` of every partition here.
+    """`PartitionHost` of every partition here.
 
     ``directories`` are those that were online at start, ``broker_epoch`` says by which
     registration the broker runs. ``isr``, ``reports``, ``events``, ``scrubber`` and ``repairer``
@@ -129,8 +129,8 @@ class Host:
         self._on_gone: list[Callable[[Partition], None]] = []
         self._on_repaired: list[Callable[[Partition], None]] = []
         self._on_moved: list[Callable[[Partition, LogDirectory], None]] = []
-        self._wishes: dict[TopicPartition, LogDirectory] = {}
-        self.recovery = RecoveryNotes()
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        self.recovery = RecoveryLosses()
         self.damaged_fetches = 0  # refused here as a follower, since a batch was damaged
 
     # -- what partitions ask ---------------------------------------------------
@@ -203,11 +203,11 @@ class Host:
 
     # -- what happens to logs --------------------------------------------------
 
-    def on_cut(self, callback: Callable[[Partition], None]) -> None:
+    def on_truncated(self, callback: Callable[[Partition], None]) -> None:
         """Call back whenever a log was truncated, before anything is appended to it."""
         self._on_cut.append(callback)
 
-    def on_gone(self, callback: Callable[[Partition], None]) -> None:
+    def on_deleted(self, callback: Callable[[Partition], None]) -> None:
         """Call back whenever a log was deleted."""
         self._on_gone.append(callback)
 
@@ -229,12 +229,12 @@ class Host:
         for callback in self._on_repaired:
             callback(partition)
 
-    def was_cut(self, partition: Partition) -> None:
+    def notify_truncated(self, partition: Partition) -> None:
         """Tell that a log was truncated."""
         for callback in self._on_cut:
             callback(partition)
 
-    def is_gone(self, partition: Partition) -> None:
+    def notify_deleted(self, partition: Partition) -> None:
         """Tell that a log was deleted."""
         for callback in self._on_gone:
             callback(partition)
@@ -255,16 +255,16 @@ class Host:
         """Return a directory that works, by its id."""
         return next((each for each in self.online if each.directory_id == directory_id), None)
 
-    def wish(self, name: TopicPartition, directory: LogDirectory) -> None:
+    def prefer_directory(self, name: TopicPartition, directory: LogDirectory) -> None:
         """Have a replica made in a directory, if one comes for which the image names none."""
-        self._wishes.pop(name, None)
-        self._wishes[name] = directory
-        if len(self._wishes) > WISHES_MAX:
-            del self._wishes[next(iter(self._wishes))]
+        self._preferred.pop(name, None)
+        self._preferred[name] = directory
+        if len(self._preferred) > PREFERRED_MAX:
+            del self._preferred[next(iter(self._preferred))]
 
-    def take_wish(self, name: TopicPartition) -> LogDirectory | None:
+    def take_preferred_directory(self, name: TopicPartition) -> LogDirectory | None:
         """Return the directory that was wished for, once."""
-        wished = self._wishes.pop(name, None)
+        wished = self._preferred.pop(name, None)
         return None if wished is None or wished.is_failed else wished
 
     def on_failure(self, callback: Callable[[LogDirectory], None]) -> None:
@@ -280,7 +280,7 @@ class Host:
         log.error("log directory failed path=%s reason=%s", directory.path, reason)
         fault = StorageFailed(directory.path, reason)
         for partition in self.partitions.fail(fault):
-            self.partitions.tell_unled(partition, partition.leader_epoch)
+            self.partitions.notify_unled(partition, partition.leader_epoch)
         if not self.online:
             self._all_failed.set()
         for callback in self._on_failure:

@@ -12,35 +12,35 @@ from ottla.runtime.ports import Clock
 from ottla.storage.segment import Segment
 
 
-class _Grave(NamedTuple):
+class _DeletedSegment(NamedTuple):
     due: Millis  # monotonic
     segment: Segment
 
 
-class Graveyard:
+class DeletedSegments:
     """Deleted segments, oldest first."""
 
-    __slots__ = ("_clock", "_graves")
+    __slots__ = ("_clock", "_segments")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._graves: list[_Grave] = []
+        self._segments: list[_DeletedSegment] = []
 
     def bury(self, segments: Iterable[Segment], delay_ms: int) -> None:
         """Take in segments that are marked deleted."""
         due = Millis(self._clock.monotonic() + delay_ms)
-        self._graves += [_Grave(due, segment) for segment in segments]
+        self._segments += [_DeletedSegment(due, segment) for segment in segments]
 
     def purge(self) -> int:
         """Remove the files of those whose time has come; return how many segments."""
         now = self._clock.monotonic()
         count = 0
-        while self._graves and self._graves[0].due <= now:
-            self._graves.pop(0).segment.remove()
+        while self._segments and self._segments[0].due <= now:
+            self._segments.pop(0).segment.remove()
             count += 1
         return count
 
     def close(self) -> None:
         """Close the files and leave them: the next start removes them."""
-        for grave in self._graves:
+        for grave in self._segments:
             grave.segment.close()

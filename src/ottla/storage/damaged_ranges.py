@@ -9,27 +9,27 @@ from collections.abc import Iterator
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.types import Offset
 from ottla.storage.read import Slice
-from ottla.storage.scrub import Damage
+from ottla.storage.scrub import DamagedRange
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 
 
-class Damages:
+class DamagedRanges:
     """Damaged ranges by segment. False while none is known, which is all a healthy read asks."""
 
     __slots__ = ("_excused", "_known")
 
     def __init__(self) -> None:
-        self._known: list[tuple[Segment, Damage]] = []
-        self._excused: list[tuple[Segment, Damage]] = []
+        self._known: list[tuple[Segment, DamagedRange]] = []
+        self._excused: list[tuple[Segment, DamagedRange]] = []
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def __iter__(self) -> Iterator[tuple[Segment, Damage]]:
+    def __iter__(self) -> Iterator[tuple[Segment, DamagedRange]]:
         return iter(tuple(self._known))
 
-    def add(self, segment: Segment, damage: Damage) -> bool:
+    def add(self, segment: Segment, damage: DamagedRange) -> bool:
         """Remember a damage; False if all of it is known already, or no damage after all."""
         if any(at is segment and other[:2] == damage[:2] for at, other in self._excused):
             return False
@@ -44,11 +44,11 @@ class Damages:
         self._known.append((segment, damage))
         return True
 
-    def remove(self, segment: Segment, damage: Damage) -> None:
+    def remove(self, segment: Segment, damage: DamagedRange) -> None:
         """Forget a damage that is repaired."""
         self._known = [each for each in self._known if each != (segment, damage)]
 
-    def excuse(self, segment: Segment, damage: Damage) -> None:
+    def excuse(self, segment: Segment, damage: DamagedRange) -> None:
         """Forget a damage, for good: other replicas have the same bytes there."""
         self.remove(segment, damage)
         self._excused.append((segment, damage))

@@ -21,7 +21,7 @@ class Isolation(enum.Enum):
     LAST_STABLE = "last stable offset"  # read_committed
 
 
-class ReadWant(NamedTuple):
+class ReadRequest(NamedTuple):
     """A fetch of one partition. Epochs of -1 are not checked.
 
     ``minimum_one``: a first batch larger than ``bytes_max`` is given whole. ``allow_follower``:
@@ -38,7 +38,7 @@ class ReadWant(NamedTuple):
     allow_follower: bool = False
 
 
-class ReadFound(NamedTuple):
+class ReadResult(NamedTuple):
     """The batches as a place in a file, and where the partition stood just before.
 
     ``aborted`` is None unless read_committed. ``diverging`` is ``(epoch, end offset)`` where the

@@ -18,7 +18,7 @@ import msgspec
 
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Disk
-from ottla.storage.recovery import Loss
+from ottla.storage.log_recovery import Loss
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ FILE_NAME: Final = "recovery-losses.json"
 NOTED_MAX: Final = 1000
 
 
-class LossNote(msgspec.Struct, frozen=True):
+class ReportedLoss(msgspec.Struct, frozen=True):
     """A loss of one partition. ``directory`` is the partition's."""
 
     partition: str
@@ -72,7 +72,7 @@ class LossNote(msgspec.Struct, frozen=True):
         }
 
 
-class RecoveryNotes:
+class RecoveryLosses:
     """The losses of this start. Counters never fall."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class RecoveryNotes:
         """Errors, warnings, and the bytes of both."""
         return self.errors, self.warnings, self.bytes
 
-    def tell(self, disk: Disk, directory: str, notes: Iterable[LossNote]) -> None:
+    def tell(self, disk: Disk, directory: str, notes: Iterable[ReportedLoss]) -> None:
         """Log and count the losses of a log directory, and write them down for the doctor.
 
         Raises:

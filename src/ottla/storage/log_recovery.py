@@ -29,19 +29,19 @@ from ottla.storage.checkpoints import CorruptCheckpoint, read_epochs, write_epoc
 from ottla.storage.files import INDEXES, FileName, Kind, LogFiles, State, parse_name
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_config import LogConfig
+from ottla.storage.producer_replay import apply_batch, note_aborted, replay
+from ottla.storage.producer_snapshots import Snapshots
 from ottla.storage.producer_state import ProducerState
-from ottla.storage.replay import apply_batch, note_aborted, replay
-from ottla.storage.scan import Whole, cause, whole_batches
+from ottla.storage.scan import StoredBatch, cause, whole_batches
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 from ottla.storage.set_aside import set_bytes_aside, set_file_aside
-from ottla.storage.snapshots import Snapshots
 
 _NOTHING: Final = Offset(0)
 _PIECE_BYTES: Final = 1 << 20
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class LogCheckpoint(msgspec.Struct, frozen=True):
     """What the log directory knows of a log from its last run.
 
     ``is_clean``: it was closed, and the directory marked so after. ``recovery_point``:
@@ -111,7 +111,7 @@ class RecoveryReport(msgspec.Struct):
         return bool(self.cuts or self.segments_dropped)
 
 
-class _Place(NamedTuple):
+class _FileRange(NamedTuple):
     """Bytes of a file."""
 
     path: str
@@ -119,19 +119,19 @@ class _Place(NamedTuple):
     length: int = 0
 
 
-class Broken(Exception):
+class BrokenBatch(Exception):
     """The batch that recovery stops at, and what is wrong with it."""
 
 
-class Loader:
+class LogLoader:
     """Opens one log; used once. Every disk failure is an ``OSError``."""
 
     def __init__(
-        self, files: LogFiles, config: LogConfig, remembered: Remembered, now: Millis
+        self, files: LogFiles, config: LogConfig, checkpoint: LogCheckpoint, now: Millis
     ) -> None:
         self._files = files
         self._config = config
-        self._remembered = remembered
+        self._checkpoint = checkpoint
         self._now = now
         self.report = RecoveryReport()
         self.segments = Segments()
@@ -139,9 +139,9 @@ class Loader:
         self.producers = ProducerState(config.producer_id_expiration_ms)
         self.epochs = LeaderEpochs()
         self.dropped: list[Segment] = []
-        self.log_start = remembered.log_start_offset
+        self.log_start = checkpoint.log_start_offset
         self.log_end = Offset(0)
-        self.recovery_point = remembered.recovery_point
+        self.recovery_point = checkpoint.recovery_point
         self._has_gaps = False  # seen in the batches that were checked
 
     def load(self) -> None:
@@ -151,7 +151,7 @@ class Loader:
         are_epochs_known = self._load_epochs()
         self._find_end()
         if not len(self.segments):
-            self._begin_at(self._remembered.log_start_offset)
+            self._begin_at(self._checkpoint.log_start_offset)
         self.log_start = max(self.log_start, self.segments.first.base_offset)
         self._settle_epochs(are_epochs_known)
         self._load_producers()
@@ -284,11 +284,14 @@ class Loader:
 
     def _find_end(self) -> None:
         if not len(self.segments):
-            if self._remembered.reached > self._remembered.log_start_offset:
-                place, start = _Place(self._files.directory, 0), self._remembered.log_start_offset
+            if self._checkpoint.reached > self._checkpoint.log_start_offset:
+                place, start = (
+                    _FileRange(self._files.directory, 0),
+                    self._checkpoint.log_start_offset,
+                )
                 self._lose(start, place, "all segments are missing", [])
             return
-        if self._remembered.is_clean:
+        if self._checkpoint.is_clean:
             try:
                 self.log_end = self.segments.active.next_offset()
                 self.recovery_point = self.log_end
@@ -298,20 +301,20 @@ class Loader:
         else:
             # Begin with the last record that is synced: its segment may have been sealed
             # after that, and the space reserved behind it not been given back.
-            self._recover_from(Offset(max(0, self._remembered.recovery_point - 1)))
-        start = self._remembered.log_start_offset
+            self._recover_from(Offset(max(0, self._checkpoint.recovery_point - 1)))
+        start = self._checkpoint.log_start_offset
         if self.log_end < start:
             end, reason = self.log_end, f"the log start checkpoint says {start}"
-            place = _Place(self._files.directory, 0)
+            place = _FileRange(self._files.directory, 0)
             self._lose(end, place, reason, list(self.segments))
         self._note_missing_end()
 
     def _note_missing_end(self) -> None:
         """Note that the log is shorter than it was, where nothing that is there says so."""
-        if self.log_end < self._remembered.reached and not self.report.losses:
+        if self.log_end < self._checkpoint.reached and not self.report.losses:
             segment = self.segments.active
             reason = f"the log ends at offset {self.log_end}: its end is missing"
-            self._lose(self.log_end, _Place(segment.path, segment.size), reason, [])
+            self._lose(self.log_end, _FileRange(segment.path, segment.size), reason, [])
 
     def _begin_at(self, offset: Offset) -> None:
         """Start an empty log."""
@@ -337,17 +340,17 @@ class Loader:
         for at, segment in enumerate(suspects):
             if not self._may_follow(expected, segment):
                 reason = f"offset {expected} is missing, the next segment begins behind it"
-                self._lose(expected, _Place(segment.path, 0), reason, suspects[at:])
+                self._lose(expected, _FileRange(segment.path, 0), reason, suspects[at:])
                 break
             limit = suspects[at + 1].base_offset if at + 1 < len(suspects) else None
             expected, cut = self._recover_segment(segment, expected, limit)
             if cut is not None:
-                place = _Place(segment.path, cut.position, cut.length)
+                place = _FileRange(segment.path, cut.position, cut.length)
                 self._lose(expected, place, cut.reason, suspects[at + 1 :])
                 self._cut(segment)
                 break
         self.log_end = expected
-        self.recovery_point = min(self._remembered.recovery_point, expected)
+        self.recovery_point = min(self._checkpoint.recovery_point, expected)
 
     def _may_follow(self, expected: Offset, segment: Segment) -> bool:
         """Say whether a segment may begin here.
@@ -381,7 +384,7 @@ class Loader:
                 expected = whole.header.next_offset
         except (CorruptBatch, UnsupportedMagic, InvalidRecord) as error:
             reason = cause(error, segment.path)
-        except Broken as error:
+        except BrokenBatch as error:
             reason = str(error)
         segment.seal_indexes()
         if segment.size == length:
@@ -395,12 +398,12 @@ class Loader:
         # Else a second crash could bring the cut bytes back behind what is appended next.
         segment.file.sync()
 
-    def _lose(self, end: Offset, place: "_Place", reason: str, behind: list[Segment]) -> None:
+    def _lose(self, end: Offset, place: "_FileRange", reason: str, behind: list[Segment]) -> None:
         """Note that the log ends at ``end`` from now on; ``behind`` are segments that go with it.
 
         Space that was reserved and never written is no loss.
         """
-        known = max(end, self._remembered.reached)
+        known = max(end, self._checkpoint.reached)
         length = place.length + sum(segment.size for segment in behind)
         if known == end and not behind and self._is_unwritten(place):
             return
@@ -416,7 +419,7 @@ class Loader:
             Loss(end, known, place.path, place.position, length, reason, names)
         )
 
-    def _is_unwritten(self, place: "_Place") -> bool:
+    def _is_unwritten(self, place: "_FileRange") -> bool:
         file = self._files.disk.open(place.path, OpenMode.READ)
         try:
             return not any(
@@ -439,7 +442,7 @@ class Loader:
         self.report.segments_dropped.append(segment.base_offset)
         return kept
 
-    def _take_in(self, segment: Segment, whole: Whole) -> None:
+    def _take_in(self, segment: Segment, whole: StoredBatch) -> None:
         header = whole.header
         marker = marker_of(whole.buffer, whole.start, header)
         segment.note(header.last_offset, header.max_timestamp, header.size)
@@ -500,26 +503,28 @@ def _is_gap(header: BatchHeader, expected: Offset) -> bool:
 
 def _good_batches(
     segment: Segment, end: int, expected: Offset, limit: Offset | None
-) -> Iterator[Whole]:
+) -> Iterator[StoredBatch]:
     """Yield batches while they are right; raise on the first that is not."""
     for whole in whole_batches(segment.file, 0, end):
         header = whole.header
         if not is_crc_valid(whole.buffer, whole.start, header):
-            raise Broken("CRC does not match")
+            raise BrokenBatch("CRC does not match")
         if header.base_offset < expected or header.last_offset_delta < 0:
-            raise Broken(f"offset {header.base_offset} where {expected} is next")
+            raise BrokenBatch(f"offset {header.base_offset} where {expected} is next")
         if not segment.may_hold(header.last_offset):
-            raise Broken(f"offset {header.last_offset} is too far from the segment's base")
+            raise BrokenBatch(f"offset {header.last_offset} is too far from the segment's base")
         if header.base_offset > expected:
             following = _offset_behind(segment, whole, end, limit)
             if following is not None and expected <= following < header.next_offset:
-                raise Broken(f"offset {header.base_offset} where {expected} is next, "
+                raise BrokenBatch(f"offset {header.base_offset} where {expected} is next, "
                              f"and {following} follows")  # fmt: skip
         yield whole
         expected = header.next_offset
 
 
-def _offset_behind(segment: Segment, whole: Whole, end: int, limit: Offset | None) -> Offset | None:
+def _offset_behind(
+    segment: Segment, whole: StoredBatch, end: int, limit: Offset | None
+) -> Offset | None:
     """Return the offset that follows a batch, by the next batch or segment; None if unknown.
 
     The CRC does not cover the base offset. A batch behind a gap is right if the cleaner made the

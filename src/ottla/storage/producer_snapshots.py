@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ottla.protocol.types import Millis, Offset
 from ottla.runtime.ports import OpenMode
 from ottla.storage.files import Kind, LogFiles
-from ottla.storage.producer_snapshot import CorruptSnapshot, decode, encode
+from ottla.storage.producer_snapshot_format import CorruptSnapshot, decode, encode
 from ottla.storage.producer_state import ProducerState
 
 

@@ -15,11 +15,11 @@ from ottla.config.generated import BrokerConfig
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import Millis
 from ottla.replication.directory_work import DirectoryWork
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
 from ottla.storage.flushing import by_path
-from ottla.storage.upkeep import delete_old_segments
+from ottla.storage.log_maintenance import delete_old_segments
 
 # How often logs are asked whether something is to be flushed or removed. Kafka does both by
 # timers of their own; a look at a thousand logs takes a millisecond.
@@ -28,7 +28,7 @@ LOOK_MS: Final = 1000
 LOGS_PER_TURN: Final = 100
 
 
-class Every(msgspec.Struct, frozen=True):
+class PeriodicTask(msgspec.Struct, frozen=True):
     """Service: does ``work`` every ``interval_ms``, first after ``delay_ms``."""
 
     name: str
@@ -45,7 +45,7 @@ class Every(msgspec.Struct, frozen=True):
             await asyncio.sleep(self.interval_ms / 1000)
 
 
-class Upkeep:
+class LogMaintenance:
     """The work itself. One per broker."""
 
     def __init__(self, host: Host, replicas: Replicas) -> None:
@@ -145,7 +145,9 @@ def _expire(partition: Partition, now: Millis) -> None:
     partition.log.producers.expire(now)
 
 
-def upkeep_services(upkeep: Upkeep, config: BrokerConfig) -> tuple[Every, ...]:
+def maintenance_tasks(
+    maintenance: LogMaintenance, config: BrokerConfig
+) -> tuple[PeriodicTask, ...]:
     """Return the services, in the order they start."""
     delay = config.log_initial_task_delay_ms
     retention = config.ottla_cleaner_interval_ms or config.log_retention_check_interval_ms
@@ -153,10 +155,14 @@ def upkeep_services(upkeep: Upkeep, config: BrokerConfig) -> tuple[Every, ...]:
     checkpoint = config.log_flush_offset_checkpoint_interval_ms
     high_watermarks = config.replica_high_watermark_checkpoint_interval_ms
     return (
-        Every("retention", retention, upkeep.delete_old, min(delay, retention)),
-        Every("file-removal", LOOK_MS, upkeep.remove_files),
-        Every("log-flusher", LOOK_MS, upkeep.flush_due),
-        Every("checkpoints", checkpoint, upkeep.write_checkpoints, min(delay, checkpoint)),
-        Every("high-watermarks", high_watermarks, upkeep.write_high_watermarks, high_watermarks),
-        Every("producer-expiry", expiry, upkeep.expire_producers, expiry),
+        PeriodicTask("retention", retention, maintenance.delete_old, min(delay, retention)),
+        PeriodicTask("file-removal", LOOK_MS, maintenance.remove_files),
+        PeriodicTask("log-flusher", LOOK_MS, maintenance.flush_due),
+        PeriodicTask(
+            "checkpoints", checkpoint, maintenance.write_checkpoints, min(delay, checkpoint)
+        ),
+        PeriodicTask(
+            "high-watermarks", high_watermarks, maintenance.write_high_watermarks, high_watermarks
+        ),
+        PeriodicTask("producer-expiry", expiry, maintenance.expire_producers, expiry),
     )

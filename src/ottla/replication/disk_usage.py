@@ -4,14 +4,14 @@ import asyncio
 from typing import Final
 
 from ottla.protocol.types import TopicPartition
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
 from ottla.storage.log_dir import LogDirectory
 
 # A look at one log is some system calls; others get a turn between.
 LOGS_PER_TURN: Final = 20
 
 
-class DiskScan:
+class DiskUsage:
     """``sizes`` are bytes by partition, as of the last scan; one that moves counts twice."""
 
     def __init__(self, host: Host) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from ottla.protocol.faults import StorageFailed
 
 
-class Health:
+class DiskHealth:
     """A guard for work on the disk: ``with health:`` turns an ``OSError`` into the log's end."""
 
     __slots__ = ("_directory", "failure")

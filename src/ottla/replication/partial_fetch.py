@@ -49,7 +49,7 @@ class Part(NamedTuple):
     batches: memoryview
 
 
-class ArrivingFetch:
+class PartialFetchResponse:
     """The batches of one response, in its order, each once.
 
     Where records go on, a part has at least ``part_bytes_min`` bytes.

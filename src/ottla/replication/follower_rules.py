@@ -14,14 +14,14 @@ from ottla.protocol.types import LeaderEpoch, Offset
 from ottla.storage.leader_epochs import LeaderEpochs
 
 
-class Diverging(NamedTuple):
+class DivergingEpoch(NamedTuple):
     """What the leader said: its epoch, and the offset behind the last record of it."""
 
     epoch: LeaderEpoch
     end_offset: Offset
 
 
-def decide_cut(epochs: LeaderEpochs, log_end: Offset, leader: Diverging) -> Offset:
+def decide_cut(epochs: LeaderEpochs, log_end: Offset, leader: DivergingEpoch) -> Offset:
     """Return where to cut the log; at its end there is nothing to cut."""
     if leader.epoch < 0:
         return min(leader.end_offset, log_end)
@@ -62,7 +62,7 @@ def decide_reset(log_end: Offset, leader: Range) -> Reset | None:
     return None
 
 
-class Round(NamedTuple):
+class FetchRound(NamedTuple):
     """What a fetch asked for of one partition, what it got, and how long that took."""
 
     bytes_asked: int
@@ -74,7 +74,7 @@ class Round(NamedTuple):
 _ROUND_MS_MAX: Final = 200
 
 
-def decide_bytes(last: Round, bytes_usual: int, bytes_max: int) -> int:
+def decide_bytes(last: FetchRound, bytes_usual: int, bytes_max: int) -> int:
     """Decide how much of a partition to ask for next.
 
     ``bytes_usual`` (``replica.fetch.max.bytes``) of one that keeps up; twice as much each time of

@@ -1,9 +1,9 @@
-"""What a hosted partition needs of its node; `hosting.py` is it."""
+"""What a hosted partition needs of its node; `host.py` is it."""
 
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.protocol.types import NodeId, Offset, Uuid
-from ottla.replication.isr import Proposal
+from ottla.replication.isr_state import Proposal
 from ottla.runtime.ports import Clock
 from ottla.storage.log_dir import LogDirectory
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
 
 
-class Surroundings(Protocol):
+class PartitionHost(Protocol):
     """What a partition needs of its node."""
 
     @property

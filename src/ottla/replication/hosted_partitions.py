@@ -72,12 +72,12 @@ class Partitions:
         self._unled.append(callback)
         return lambda: self._unled.remove(callback)
 
-    def tell_led(self, partition: Partition) -> None:
+    def notify_led(self, partition: Partition) -> None:
         """Tell everybody that a partition is led here, after it is."""
         for callback in tuple(self._led):
             callback(partition.topic, partition.index, partition.leader_epoch)
 
-    def tell_unled(self, partition: Partition, epoch: LeaderEpoch | None) -> None:
+    def notify_unled(self, partition: Partition, epoch: LeaderEpoch | None) -> None:
         """Tell everybody that a partition is no longer led here."""
         for callback in tuple(self._unled):
             callback(partition.topic, partition.index, epoch)

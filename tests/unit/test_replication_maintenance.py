@@ -9,9 +9,9 @@ from replication_world import append, batch_of, values_in
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
-from ottla.replication.cleaner_loop import Cleaning
-from ottla.replication.disk_scan import DiskScan
-from ottla.replication.upkeep_loop import Every, Upkeep, upkeep_services
+from ottla.replication.cleaner_loop import LogCleanerService
+from ottla.replication.disk_usage import DiskUsage
+from ottla.replication.maintenance_loop import LogMaintenance, PeriodicTask, maintenance_tasks
 from ottla.storage.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
 
 NAME = TopicPartition("orders", 0)
@@ -27,7 +27,7 @@ def one(**settings: str):
 
 def hosted(**settings: str):
     broker = Broker(paths=("/d1",)).start(one(**settings))
-    return broker, broker.partitions.get("orders", 0), Upkeep(broker.host, broker.replicas)
+    return broker, broker.partitions.get("orders", 0), LogMaintenance(broker.host, broker.replicas)
 
 
 def config_of(**settings) -> BrokerConfig:
@@ -42,49 +42,49 @@ def fill(partition, count: int = 6) -> None:
 
 
 def test_old_segments_go_by_time_and_their_files_later() -> None:
-    broker, partition, upkeep = hosted(retention_ms="1000")
+    broker, partition, maintenance = hosted(retention_ms="1000")
     fill(partition)
     assert len(partition.log.segments) > 2
-    asyncio.run(upkeep.delete_old())
+    asyncio.run(maintenance.delete_old())
     assert partition.log.log_start_offset == 0
     broker.clock.pass_ms(2000)
-    asyncio.run(upkeep.delete_old())
+    asyncio.run(maintenance.delete_old())
     assert partition.log.log_start_offset == 6
     files = broker.disk.list("/d1/orders-0")
     assert any(name.endswith(".deleted") for name in files)
     broker.clock.pass_ms(60_000)
-    asyncio.run(upkeep.remove_files())
+    asyncio.run(maintenance.remove_files())
     assert not any(name.endswith(".deleted") for name in broker.disk.list("/d1/orders-0"))
 
 
 def test_a_clock_that_jumps_deletes_nothing() -> None:
-    broker, partition, upkeep = hosted(retention_ms="1000")
+    broker, partition, maintenance = hosted(retention_ms="1000")
     fill(partition)
     broker.clock.wall += 10 * 365 * 86_400_000
-    asyncio.run(upkeep.delete_old())
+    asyncio.run(maintenance.delete_old())
     assert partition.log.log_start_offset == 0
 
 
 def test_a_deletion_that_waits_hears_of_retention() -> None:
-    broker, partition, upkeep = hosted(retention_ms="1000")
+    broker, partition, maintenance = hosted(retention_ms="1000")
     partition.apply(partition_of(1, 2, epoch=0, partition_epoch=1, isr=(1,)))
     fill(partition)
     partition.follower_fetched(2, 6, log_start=6)
     told = []
     partition.when_deleted(6, told.append)
     broker.clock.pass_ms(2000)
-    asyncio.run(upkeep.delete_old())
+    asyncio.run(maintenance.delete_old())
     assert told == [None]
 
 
 def test_a_log_that_rolled_is_flushed_and_checkpointed() -> None:
-    broker, partition, upkeep = hosted()
+    broker, partition, maintenance = hosted()
     fill(partition)
     assert partition.log.recovery_point == 0
 
     async def work() -> None:
-        await upkeep.flush_due()
-        await upkeep.write_checkpoints()
+        await maintenance.flush_due()
+        await maintenance.write_checkpoints()
 
     asyncio.run(work())
     assert partition.log.recovery_point == 6
@@ -93,16 +93,16 @@ def test_a_log_that_rolled_is_flushed_and_checkpointed() -> None:
 
 
 def test_a_log_is_flushed_after_its_time_only() -> None:
-    broker, partition, upkeep = hosted(flush_ms="5000")
+    broker, partition, maintenance = hosted(flush_ms="5000")
     append(partition, b"a")
-    asyncio.run(upkeep.flush_due())
+    asyncio.run(maintenance.flush_due())
     assert partition.log.recovery_point == 0
     broker.clock.pass_ms(5000)
-    asyncio.run(upkeep.flush_due())
+    asyncio.run(maintenance.flush_due())
     assert partition.log.recovery_point == 1
     append(partition, b"b")
     broker.clock.pass_ms(4999)
-    asyncio.run(upkeep.flush_due())
+    asyncio.run(maintenance.flush_due())
     assert partition.log.recovery_point == 1
 
 
@@ -117,23 +117,23 @@ def test_flush_messages_makes_every_append_durable() -> None:
 
 
 def test_a_flush_that_fails_takes_the_directory_offline_without_a_crash() -> None:
-    broker, partition, upkeep = hosted()
+    broker, partition, maintenance = hosted()
     fill(partition)
     broker.disk.fail("sync", error=errno.EIO, path_contains="/d1/orders-0")
-    asyncio.run(upkeep.flush_due())
+    asyncio.run(maintenance.flush_due())
     assert partition.offline is not None
     assert partition.log.recovery_point == 0
-    asyncio.run(upkeep.write_checkpoints())
-    asyncio.run(upkeep.delete_old())
+    asyncio.run(maintenance.write_checkpoints())
+    asyncio.run(maintenance.delete_old())
 
 
 def test_a_log_deleted_while_it_is_flushed_harms_nobody() -> None:
-    broker, partition, upkeep = hosted()
+    broker, partition, maintenance = hosted()
     fill(partition)
 
     async def scenario() -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(upkeep.flush_due())
+            tasks.create_task(maintenance.flush_due())
             await asyncio.sleep(0)
             broker.publish(image_of({}))
 
@@ -142,30 +142,32 @@ def test_a_log_deleted_while_it_is_flushed_harms_nobody() -> None:
 
 
 def test_high_watermarks_are_written_alone_and_only_when_they_moved() -> None:
-    broker, partition, upkeep = hosted()
+    broker, partition, maintenance = hosted()
     append(partition, b"a")
-    asyncio.run(upkeep.write_high_watermarks())
+    asyncio.run(maintenance.write_high_watermarks())
     assert read_offsets(broker.disk, f"/d1/{HIGH_WATERMARK}") == {NAME: 1}
     assert RECOVERY_POINT not in broker.disk.list("/d1")
     before = broker.disk.operations
-    asyncio.run(upkeep.write_high_watermarks())
+    asyncio.run(maintenance.write_high_watermarks())
     assert broker.disk.operations == before
 
 
 def test_silent_producers_are_forgotten() -> None:
-    broker, partition, upkeep = hosted()
+    broker, partition, maintenance = hosted()
     partition.append(batch_of(b"a", producer=Producer(7, 0, 0)), now=broker.clock.now())
     assert len(list(partition.log.producers.entries())) == 1
     broker.clock.pass_ms(86_400_001)
-    asyncio.run(upkeep.expire_producers())
+    asyncio.run(maintenance.expire_producers())
     assert not list(partition.log.producers.entries())
 
 
 def test_compaction_keeps_the_newest_record_of_a_key() -> None:
-    broker, partition, upkeep = hosted(cleanup_policy="compact", min_cleanable_dirty_ratio="0.1")
+    broker, partition, maintenance = hosted(
+        cleanup_policy="compact", min_cleanable_dirty_ratio="0.1"
+    )
     fill(partition)
     config = config_of(log_cleaner_dedupe_buffer_size=1 << 16)
-    cleaning = Cleaning(broker.host, config, upkeep.now)
+    cleaning = LogCleanerService(broker.host, config, maintenance.now)
 
     async def scenario() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -182,12 +184,16 @@ def test_compaction_keeps_the_newest_record_of_a_key() -> None:
 
 
 def test_damaged_log_is_compacted_after_its_repair() -> None:
-    broker, partition, upkeep = hosted(cleanup_policy="compact", min_cleanable_dirty_ratio="0.1")
+    broker, partition, maintenance = hosted(
+        cleanup_policy="compact", min_cleanable_dirty_ratio="0.1"
+    )
     fill(partition)
     file = partition.log.segments[0].file
     (sound,) = file.pread(1, 80)
     file.pwrite(bytes([sound ^ 1]), 80)
-    cleaning = Cleaning(broker.host, config_of(ottla_cleaner_interval_ms=1), upkeep.now)
+    cleaning = LogCleanerService(
+        broker.host, config_of(ottla_cleaner_interval_ms=1), maintenance.now
+    )
     cleaner = None
 
     async def scenario() -> None:
@@ -210,9 +216,9 @@ def test_damaged_log_is_compacted_after_its_repair() -> None:
 
 
 def test_a_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> None:
-    broker, partition, upkeep = hosted()
+    broker, partition, maintenance = hosted()
     fill(partition, 3)
-    asyncio.run(upkeep.flush(partition))
+    asyncio.run(maintenance.flush(partition))
     append(partition, b"not synced")
     broker.disk.crash()
     broker.disk.restart()
@@ -227,9 +233,9 @@ def test_a_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> Non
 
 
 def test_services_go_by_the_settings() -> None:
-    _, _, upkeep = hosted()
+    _, _, maintenance = hosted()
     config = config_of(log_retention_check_interval_ms=123, log_initial_task_delay_ms=7)
-    services = {each.name: each for each in upkeep_services(upkeep, config)}
+    services = {each.name: each for each in maintenance_tasks(maintenance, config)}
     assert services["retention"].interval_ms == 123
     assert services["retention"].delay_ms == 7
     assert services["producer-expiry"].interval_ms == 600_000
@@ -246,7 +252,7 @@ def test_work_is_repeated() -> None:
             raise OSError("enough")
 
     try:
-        asyncio.run(Every("work", 0, work).run(lambda: done.append(0)))
+        asyncio.run(PeriodicTask("work", 0, work).run(lambda: done.append(0)))
     except OSError:
         assert done == [0, 1, 1]
 
@@ -254,7 +260,7 @@ def test_work_is_repeated() -> None:
 def test_the_disk_use_of_a_partition_is_that_of_all_its_files() -> None:
     broker, partition, _ = hosted()
     fill(partition)
-    scan = DiskScan(broker.host)
+    scan = DiskUsage(broker.host)
     asyncio.run(scan.scan())
     names = broker.disk.list("/d1/orders-0")
     assert any(name.endswith(".index") for name in names)

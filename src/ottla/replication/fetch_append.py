@@ -14,13 +14,13 @@ from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, Unsupporte
 from ottla.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Buffer, Offset
-from ottla.replication.arriving import ArrivingFetch
 from ottla.replication.fetch_session import Key
 from ottla.replication.follower import Follower
-from ottla.replication.hosting import Host
+from ottla.replication.host import Host
+from ottla.replication.partial_fetch import PartialFetchResponse
 
 
-class Intake:
+class FetchAppender:
     """`Reader` of the answer to one fetch. Records are appended here, all else is left to others.
 
     ``asked`` and ``wanted`` are whom the fetch was for and what it asked; ``stale`` is told of
@@ -40,7 +40,7 @@ class Intake:
         self._asked = asked
         self._wanted = wanted
         self._stale = stale
-        self._arriving: ArrivingFetch | None = None
+        self._arriving: PartialFetchResponse | None = None
         self._reached: dict[Key, Offset] = {}  # where logs end by what was appended early
         self._early: dict[Key, int] = {}  # bytes of that
         self._left: set[Key] = set()  # of which nothing more is appended early
@@ -48,7 +48,7 @@ class Intake:
     def arriving(self, version: int, body: memoryview) -> None:
         """Append what is there in whole batches."""
         if self._arriving is None:
-            self._arriving = ArrivingFetch(version)
+            self._arriving = PartialFetchResponse(version)
         while (part := self._arriving.next(body)) is not None:
             if part.key in self._left:
                 continue

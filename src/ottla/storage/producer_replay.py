@@ -11,11 +11,11 @@ from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.types import NO_TIMESTAMP, Millis, Offset
 from ottla.storage.append import marker_of
 from ottla.storage.files import OFFSET_MAX
+from ottla.storage.producer_snapshots import Snapshots
 from ottla.storage.producer_state import CompletedTxn, ProducerState
-from ottla.storage.scan import Found
+from ottla.storage.scan import LocatedBatch
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
-from ottla.storage.snapshots import Snapshots
 from ottla.storage.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
 
 
@@ -86,7 +86,7 @@ def replay_segment(
             yield completed
 
 
-def _marker_on_disk(segment: Segment, found: Found) -> EndTxnMarker | None:
+def _marker_on_disk(segment: Segment, found: LocatedBatch) -> EndTxnMarker | None:
     header = found.header
     if header.producer_id < 0 or not header.is_control:
         return None

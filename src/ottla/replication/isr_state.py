@@ -54,7 +54,7 @@ class LeaderOffsets(NamedTuple):
     epoch_start: Offset
 
 
-class Reign(NamedTuple):
+class LeaderIdentity(NamedTuple):
     """Who leads since when, for a proposal."""
 
     node_id: NodeId
@@ -90,7 +90,7 @@ def lagging(
 
 
 def propose(
-    isr: tuple[int, ...], reign: Reign, followers: Mapping[int, FollowerProgress]
+    isr: tuple[int, ...], reign: LeaderIdentity, followers: Mapping[int, FollowerProgress]
 ) -> Proposal:
     """Make a proposal, each member with the broker epoch by which it fetches."""
 
