@@ -38,20 +38,20 @@ PAUSE_S: Final = 0.5
 ANSWER_MS_MAX: Final = CHANGE_TIMEOUT_MS + 5_000
 
 
-class Join(enum.Enum):
+class JoinAction(enum.Enum):
     """What is to be done now."""
 
-    ASK = "ask"
-    NOTE = "note"  # a voter, and nothing on disk says so yet
-    REST = "rest"  # a voter, or one that was removed
+    REQUEST = "request"
+    RECORD = "record"  # a voter, and nothing on disk says so yet
+    WAIT = "wait"  # a voter, or one that was removed
     REMOVED = "removed"
 
 
-def decide_join(*, is_voter: bool, was_voter: bool) -> Join:
+def decide_join(*, is_voter: bool, was_voter: bool) -> JoinAction:
     """Decide what a node does that is, or is not, and was, or was not, a committed voter."""
     if is_voter:
-        return Join.REST if was_voter else Join.NOTE
-    return Join.REMOVED if was_voter else Join.ASK
+        return JoinAction.WAIT if was_voter else JoinAction.RECORD
+    return JoinAction.REMOVED if was_voter else JoinAction.REQUEST
 
 
 class CommittedVoters(Protocol):
@@ -62,7 +62,7 @@ class CommittedVoters(Protocol):
         ...
 
 
-class JoinMark:
+class AutoJoinedFile:
     """The file that says: this directory has been a voter's."""
 
     def __init__(self, disk: Disk, directory: str, settings: RaftSettings) -> None:
@@ -87,7 +87,7 @@ class AutoJoin(msgspec.Struct):
 
     settings: RaftSettings
     replica: CommittedVoters
-    mark: JoinMark
+    mark: AutoJoinedFile
     network: Network
     servers: Sequence[Address]
     options: Callable[[Address], Options] = msgspec.field(default=lambda address: Options())
@@ -105,14 +105,14 @@ class AutoJoin(msgspec.Struct):
             voters = self.replica.committed_voters()
             is_voter = voters is not None and voters.has(self.settings.key)
             match decide_join(is_voter=is_voter, was_voter=was_voter):
-                case Join.NOTE:
+                case JoinAction.RECORD:
                     self.mark.set()
                     was_voter, is_removal_told = True, False
                     log.info("auto join: this node is a voter")
-                case Join.ASK if self.servers:
+                case JoinAction.REQUEST if self.servers:
                     await self._ask(self.servers[turn % len(self.servers)])
                     turn += 1
-                case Join.REMOVED if voters is not None and not is_removal_told:
+                case JoinAction.REMOVED if voters is not None and not is_removal_told:
                     is_removal_told = True
                     log.warning(
                         "auto join: removed from the voters; delete %s to rejoin", FILE_NAME
