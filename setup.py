@@ -1,7 +1,8 @@
-"""Builds the compiled form of the modules that have one.
+"""Compile the modules that have a compiled form.
 
-Each is plain Python that Cython also understands. Where no C compiler is found the
-extension is skipped (``optional``) and the ``.py`` beside it runs as it is.
+Each is plain Python that Cython also understands. Without a C compiler the extension is
+skipped (``optional``) and Python runs the ``.py`` file instead. Modules whose names start with
+``OTTLA_SKIP_COMPILED`` are skipped, too (`make run` needs none of the pipeline's).
 """
 
 import os
@@ -9,7 +10,7 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-# module -> source; the one list of what is compiled.
+# module -> source: the only list of compiled modules.
 COMPILED: dict[str, str] = {
     "ottla.pipeline.decode": "src/ottla/pipeline/decode.py",
     "ottla.api.commit_fast_path": "src/ottla/api/commit_fast_path.py",
@@ -28,13 +29,18 @@ COMPILED: dict[str, str] = {
 }
 
 CORES = os.cpu_count() or 1
+SKIPPED = os.environ.get("OTTLA_SKIP_COMPILED") or None
 # No debugging symbols: they are four fifths of a library.
 FLAGS = ["-O3", "-g0"]
 
 
 def main() -> None:
     extensions = cythonize(
-        [Extension(name, [source], extra_compile_args=FLAGS) for name, source in COMPILED.items()],
+        [
+            Extension(name, [source], extra_compile_args=FLAGS)
+            for name, source in COMPILED.items()
+            if SKIPPED is None or not name.startswith(SKIPPED)
+        ],
         language_level=3,
         build_dir="build/cython",
         nthreads=CORES,
@@ -44,5 +50,5 @@ def main() -> None:
     setup(ext_modules=extensions, options={"build_ext": {"parallel": CORES}})
 
 
-if __name__ == "__main__":  # the processes that cythonize may spawn load this file too
+if __name__ == "__main__":  # the worker processes of cythonize import this file, too
     main()

@@ -1,4 +1,4 @@
-"""Writes a few records to a log on disk and reads them back, without a node.
+"""Write a few records to a log on disk and read them back, without a node.
 
     python examples/first_log.py [directory]
 
@@ -24,7 +24,7 @@ WORDS = ("good morning", "good day", "good evening", "good night")
 
 
 def open_log(ports: LogDirPorts, path: str) -> tuple[LogDirectory, Log]:
-    """Open the directory, formatted on first use, and the one log in it."""
+    """Open the directory and its log; format and create them on first use."""
     if not ports.disk.exists(f"{path}/meta.properties"):
         format_directory(ports, path, node_id=NodeId(1), cluster_id="an-example")
     directory = LogDirectory.open(ports, path, node_id=NodeId(1), cluster_id=None)
@@ -35,7 +35,7 @@ def open_log(ports: LogDirPorts, path: str) -> tuple[LogDirectory, Log]:
 
 
 def write(ports: LogDirPorts, log: Log) -> None:
-    """Append one batch and make it durable before saying so."""
+    """Append one batch, and print its offsets once it is durable."""
     now = ports.clock.now()
     records = [
         Record(Offset(i), now, b"key-%d" % i, word.encode(), (Header("lang", b"en"),))
@@ -62,7 +62,7 @@ def read(log: Log) -> None:
 
 
 def main() -> None:
-    """Do it."""
+    """Write and read in the given directory."""
     path = str(Path(sys.argv[1] if len(sys.argv) > 1 else "ottla-data").absolute())
     ports = LogDirPorts(RealDisk(), SystemClock(), SystemRandom())
     directory, log = open_log(ports, path)

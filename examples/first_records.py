@@ -1,4 +1,4 @@
-"""Sends a few records to a running node and reads them back, with Ottla's own client.
+"""Send a few records to a running node and read them back, with Ottla's own client.
 
 python examples/first_records.py [host:port]
 """
@@ -24,7 +24,7 @@ WORDS = {b"lars": b"good morning", b"ella": b"good day", b"arne": b"good night"}
 
 
 async def send(cluster: Cluster) -> None:
-    """Create the topic where it is missing, and send a record for each key."""
+    """Create the topic if it is missing, and send one record per key."""
     try:
         await create_topic(cluster, NewTopic(TOPIC, partitions=2))
     except Refused as refused:
@@ -38,7 +38,7 @@ async def send(cluster: Cluster) -> None:
 
 
 async def read(cluster: Cluster) -> None:
-    """Read every partition from its beginning to where it ends."""
+    """Read every partition from its beginning to its end."""
     topic = await cluster.topic(TOPIC)
     wanted = {TopicPartition(TOPIC, number): BEGINNING for number in topic.partitions}
     async with open_reader(cluster, await resolve(cluster, wanted)) as reader:
@@ -49,7 +49,7 @@ async def read(cluster: Cluster) -> None:
 
 
 async def main(address: str) -> None:
-    """Do it."""
+    """Send and read with the node at ``address``."""
     host, _, port = address.rpartition(":")
     ports = ClientPorts(TcpNetwork(), SystemClock(), SystemRandom())
     try:

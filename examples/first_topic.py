@@ -1,4 +1,4 @@
-"""Creates a topic on a running node, describes it, and shows who leads the quorum.
+"""Create a topic on a running node, describe it, and print the quorum's leader.
 
 python examples/first_topic.py [host:port]
 """
@@ -27,7 +27,7 @@ TOPIC = "greetings"
 
 
 async def create(connection: Connection) -> None:
-    """Create the topic; one that is there is fine."""
+    """Create the topic; an existing one is not an error."""
     wanted = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=1)
     reply = await connection.send(CreateTopicsRequest(topics=[wanted], timeout_ms=5000))
     assert isinstance(reply, CreateTopicsResponse)
@@ -45,16 +45,16 @@ async def describe(connection: Connection) -> None:
 
 
 async def quorum(connection: Connection) -> None:
-    """Print who leads the metadata quorum."""
-    asked = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
-    reply = await connection.send(DescribeQuorumRequest(topics=[asked]))
+    """Print the leader of the metadata quorum."""
+    wanted = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
+    reply = await connection.send(DescribeQuorumRequest(topics=[wanted]))
     assert isinstance(reply, DescribeQuorumResponse)
     state = reply.topics[0].partitions[0]
     print(f"quorum leader={state.leader_id} epoch={state.leader_epoch} at {state.high_watermark}")
 
 
 async def main(address: str) -> None:
-    """Do it."""
+    """Run the three requests against the node at ``address``."""
     host, _, port = address.rpartition(":")
     server = Address(host.strip("[]"), int(port))
     try:

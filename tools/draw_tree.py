@@ -1,4 +1,4 @@
-"""Draws the packages of ``src/ottla`` into ARCHITECTURE.md, each with its docstring's first line.
+"""Draw the packages of ``src/ottla`` into ARCHITECTURE.md, with the first line of each docstring.
 
 python -m tools.draw_tree
 """
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"(```\nsrc/ottla/\n)(.*?)(```)", re.S)
 
 
 def draw() -> str:
-    """Return the tree as it is on disk, one line per package."""
+    """Return the tree on disk, one line per package."""
     lines = []
     for path in sorted(SRC.rglob("__init__.py")):
         parts = path.parent.relative_to(SRC).parts
@@ -27,7 +27,7 @@ def draw() -> str:
 
 
 def still_to_come(lines: str) -> str:
-    """Drop the rooms that have been built from the list of those planned."""
+    """Remove the rooms that exist from the list of planned ones."""
     kept = [
         line
         for line in lines.splitlines(keepends=True)

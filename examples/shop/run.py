@@ -1,10 +1,10 @@
-"""A shop's pipeline from end to end, in one command:
+"""Run a shop's pipeline from end to end.
 
-    make run                                      # in one terminal
-    .venv/bin/python examples/shop/run.py         # in another
+    make run      # in one terminal: a node
+    make shop     # in another one: installs Spark if it is missing, and runs this file
 
-It fills two topics with orders and clicks, runs the pipeline beside this file on them, and shows
-what came back in a topic. Run it again: the pipeline goes on where it ended.
+Fills two topics with orders and clicks, runs the pipeline in this folder on them, and prints the
+results from a topic. A second run continues where the first one ended.
 """
 
 import argparse
@@ -22,21 +22,21 @@ START = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
 
 def ottla(*words: str, given: str | None = None) -> None:
-    """Run an ``ottla`` command, as in a shell."""
+    """Run an ``ottla`` command as a shell would; exit if it fails."""
     print("$ ottla", *words, file=sys.stderr)
     command = [sys.executable, "-m", "ottla.cli.main", *words]
-    done = subprocess.run(command, input=given, text=True)  # noqa: S603 - our own words
+    done = subprocess.run(command, input=given, text=True)  # noqa: S603 - arguments are our own
     if done.returncode:
-        sys.exit(done.returncode)  # it has said why
+        sys.exit(done.returncode)  # the command printed the reason
 
 
 def stamp(seconds: float) -> str:
-    """Return a moment of the day as text."""
+    """Return the time ``seconds`` after the start, as ISO 8601 text."""
     return (START + timedelta(seconds=seconds)).isoformat()
 
 
 def make_orders(count: int, draw: random.Random) -> str:
-    """Return ``count`` orders within twenty minutes, a line each."""
+    """Return ``count`` orders spread over twenty minutes, one JSON line each."""
     lines = []
     for number in range(count):
         order = {
@@ -51,7 +51,7 @@ def make_orders(count: int, draw: random.Random) -> str:
 
 
 def make_clicks(count: int, draw: random.Random) -> str:
-    """Return ``count`` clicks within the same twenty minutes, a line each."""
+    """Return ``count`` clicks spread over the same twenty minutes, one JSON line each."""
     lines = []
     for number in range(count):
         user, page = f"user-{draw.randrange(50)}", draw.choice(PAGES)
@@ -60,7 +60,7 @@ def make_clicks(count: int, draw: random.Random) -> str:
 
 
 def main() -> None:
-    """Fill the topics, run the pipeline, show its results."""
+    """Fill the topics, run the pipeline and print its results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--orders", type=int, default=500)
     given = parser.parse_args()
-    draw = random.Random(given.orders)  # noqa: S311 - made-up data
+    draw = random.Random(given.orders)  # noqa: S311 - example data
     at = ("--bootstrap", given.bootstrap)
     for topic in ("shop-orders", "shop-clicks", "shop-revenue"):
         ottla("topic", "create", topic, "--partitions", "2", "--if-not-exists", *at)

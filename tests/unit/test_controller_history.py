@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ottla.controller.broker_liveness import HeartbeatContext
+from ottla.controller.broker_liveness import Standing
 from ottla.controller.brokers import decide_unregister_broker
 from ottla.controller.decision import Decision
 from ottla.controller.leader_elections import decide_elect_leaders
@@ -155,12 +155,10 @@ class Cluster(RuleBasedStateMachine):
         if not self.is_registered(broker_id):
             return
         leaving = self.world.image.cluster.brokers[broker_id].in_controlled_shutdown
-        context = (
-            HeartbeatContext(Offset(0), Offset(0)) if leaving and is_known else HeartbeatContext()
-        )
+        standing = Standing(Offset(0), Offset(0)) if leaving and is_known else Standing()
         self.world.heartbeat(
             broker_id,
-            context,
+            standing,
             want_fence=want_fence,
             want_shut_down=want_shut_down,
             offline_log_dirs=[directory(broker_id, i) for i in failed],

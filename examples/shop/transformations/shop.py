@@ -1,7 +1,7 @@
-"""Two topics become tables, are joined and counted; the result goes back to a topic.
+"""Read two topics into tables, join and sum them, and write the result to a topic.
 
-A watermark has to stand on the topic itself: on a dataset of the same pipeline Spark 4.3 looks for
-its table before there is one.
+The watermark is set on the topic itself: on a dataset of the same pipeline, Spark 4.3 looks up the
+table before it exists.
 """
 
 from pyspark import pipelines as dp
@@ -30,13 +30,13 @@ def topic(name: str, schema: str) -> DataFrame:
 
 @dp.table
 def orders() -> DataFrame:
-    """Every order, once."""
+    """Return every order exactly once."""
     return topic("shop-orders", ORDER)
 
 
 @dp.table
 def clicks() -> DataFrame:
-    """Every click, once."""
+    """Return every click exactly once."""
     return topic("shop-clicks", CLICK)
 
 
@@ -53,7 +53,7 @@ def orders_after_clicks() -> DataFrame:
 
 @dp.table
 def revenue_per_minute() -> DataFrame:
-    """Sum what was ordered, minute by minute; a minute is there once it is surely over."""
+    """Sum the orders per minute; a minute appears once the watermark has passed it."""
     return (
         topic("shop-orders", ORDER)
         .withWatermark("at", "1 minute")

@@ -21,13 +21,13 @@ from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.runtime.ports import Random
 
-NO_BROKER = -1
+NOBODY = -1
 
 Item = TypeVar("Item")
 
 
 def place(
-    image: Image, partitions: int, replication_factor: int, random: Random
+    image: Image, partitions: int, replication_factor: int, chance: Random
 ) -> list[tuple[int, ...]] | Refusal:
     """Return the replicas of each of so many new partitions, the leader first."""
     brokers = [b for _, b in sorted(image.cluster.brokers.items()) if not b.in_controlled_shutdown]
@@ -41,53 +41,53 @@ def place(
         text = f"{replication_factor} replicas cannot be placed on {len(brokers)} broker(s)"
     if text is not None:
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    stripes = _Stripes(brokers, random)
+    stripes = _Stripes(brokers, chance)
     return [stripes.place(replication_factor) for _ in range(partitions)]
 
 
 class _Ring:
     """Brokers that are handed out in turn, each once per partition."""
 
-    def __init__(self, brokers: Iterable[int], random: Random) -> None:
+    def __init__(self, brokers: Iterable[int], chance: Random) -> None:
         self.brokers = sorted(brokers)
-        self._start = random.below(len(self.brokers)) if self.brokers else 0
+        self._start = chance.below(len(self.brokers)) if self.brokers else 0
         self._taken = 0
         self._round = 0
 
     def take(self, round_: int) -> int:
         """Return the next broker of a round, -1 when it has given them all."""
         if not self.brokers:
-            return NO_BROKER
+            return NOBODY
         if self._round != round_:
             self._round, self._taken = round_, 0
             self._start = (self._start + 1) % len(self.brokers)
         if self._taken == len(self.brokers):
-            return NO_BROKER
+            return NOBODY
         self._taken += 1
         return self.brokers[(self._start + self._taken - 1) % len(self.brokers)]
 
 
 class _Rack:
-    def __init__(self, brokers: Sequence[BrokerRegistration], random: Random) -> None:
-        self.fenced = _Ring((b.id for b in brokers if b.fenced), random)
-        self.unfenced = _Ring((b.id for b in brokers if not b.fenced), random)
+    def __init__(self, brokers: Sequence[BrokerRegistration], chance: Random) -> None:
+        self.fenced = _Ring((b.id for b in brokers if b.fenced), chance)
+        self.unfenced = _Ring((b.id for b in brokers if not b.fenced), chance)
 
     def take(self, round_: int) -> int:
         """Return the next broker, a fenced one only after all others."""
         broker_id = self.unfenced.take(round_)
-        return self.fenced.take(round_) if broker_id == NO_BROKER else broker_id
+        return self.fenced.take(round_) if broker_id == NOBODY else broker_id
 
 
 class _Stripes:
     """All racks, and which of them is next."""
 
-    def __init__(self, brokers: Sequence[BrokerRegistration], random: Random) -> None:
-        self._random = random
+    def __init__(self, brokers: Sequence[BrokerRegistration], chance: Random) -> None:
+        self._chance = chance
         names = {broker.rack for broker in brokers}
         ordered = sorted(names, key=lambda name: (name is not None, name or ""))
-        self._racks = [_Rack([b for b in brokers if b.rack == n], random) for n in ordered]
+        self._racks = [_Rack([b for b in brokers if b.rack == n], chance) for n in ordered]
         self._unfenced = sum(not broker.fenced for broker in brokers)
-        self._start = random.below(len(self._racks))
+        self._start = chance.below(len(self._racks))
         self._round = 0
 
     def place(self, replication_factor: int) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ class _Stripes:
             self._shuffle()
         count = len(self._racks)
         leading = self._start
-        while (leader := self._racks[leading].unfenced.take(self._round)) == NO_BROKER:
+        while (leader := self._racks[leading].unfenced.take(self._round)) == NOBODY:
             leading = (leading + 1) % count
         replicas = [leader]
         # From the first rack on; the leader's own is passed over once, it has its replica.
@@ -104,7 +104,7 @@ class _Stripes:
         while len(replicas) < replication_factor:
             if at == leading and not is_passed:
                 is_passed = True
-            elif (replica := self._racks[at].take(self._round)) != NO_BROKER:
+            elif (replica := self._racks[at].take(self._round)) != NOBODY:
                 replicas.append(replica)
             at = (at + 1) % count
         self._round += 1
@@ -112,13 +112,13 @@ class _Stripes:
         return tuple(replicas)
 
     def _shuffle(self) -> None:
-        _shuffle(self._racks, self._random)
+        _shuffle(self._racks, self._chance)
         for rack in self._racks:
-            _shuffle(rack.fenced.brokers, self._random)
-            _shuffle(rack.unfenced.brokers, self._random)
+            _shuffle(rack.fenced.brokers, self._chance)
+            _shuffle(rack.unfenced.brokers, self._chance)
 
 
-def _shuffle(items: list[Item], random: Random) -> None:
+def _shuffle(items: list[Item], chance: Random) -> None:
     for last in range(len(items) - 1, 0, -1):
-        other = random.below(last + 1)
+        other = chance.below(last + 1)
         items[last], items[other] = items[other], items[last]

@@ -22,12 +22,7 @@ from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
 from ottla.api.start_gate import StartGate
 from ottla.config.generated import BrokerConfig
 from ottla.config.loading import Loaded
-from ottla.controller.active_controller import (
-    Controller,
-    ControllerParts,
-    ControllerSettings,
-    PeriodicTask,
-)
+from ottla.controller.active_controller import Controller, ControllerParts, ControllerSettings, Duty
 from ottla.controller.bootstrap import (
     bootstrap_records,
     feature_levels,
@@ -37,9 +32,9 @@ from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision_settings import DecisionSettings, settings_of
 from ottla.controller.periodic_tasks import (
-    FenceExpiredBrokers,
+    FenceSilentBrokers,
+    ForgetEndedTokens,
     Rebalance,
-    RemoveExpiredTokens,
 )
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image_watch import ImageWatch
@@ -354,7 +349,7 @@ def _controller(
             committed=loader,
             clock=context.ports.clock,
             bootstrap=_first_records(context, quorum),
-            periodic_tasks=_duties(config, settings, liveness),
+            duties=_duties(config, settings, liveness),
             settings=ControllerSettings(idle_ms=config.metadata_max_idle_interval_ms),
         )
     )
@@ -362,16 +357,16 @@ def _controller(
 
 def _duties(
     config: BrokerConfig, settings: DecisionSettings, liveness: Liveness
-) -> tuple[PeriodicTask, ...]:
+) -> tuple[Duty, ...]:
     """Return what the controller does by itself; silent brokers come first."""
-    periodic_tasks: tuple[PeriodicTask, ...] = (
-        FenceExpiredBrokers(liveness, settings),
-        RemoveExpiredTokens(config.delegation_token_expiry_check_interval_ms),
+    duties: tuple[Duty, ...] = (
+        FenceSilentBrokers(liveness, settings),
+        ForgetEndedTokens(config.delegation_token_expiry_check_interval_ms),
     )
     if not config.auto_leader_rebalance_enable:
-        return periodic_tasks
+        return duties
     return (
-        *periodic_tasks,
+        *duties,
         Rebalance(
             config.leader_imbalance_check_interval_seconds * 1000,
             config.ottla_leader_imbalance_per_broker_percentage,

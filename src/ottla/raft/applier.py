@@ -46,7 +46,7 @@ class MetadataListener(Protocol):
     def on_role(self, change: RoleChanged) -> None:
         """Learn of a new role, epoch or leader, at once: committed records may come later.
 
-        A new leader may decide once `on_committed` has reached ``change.epoch_start_offset``.
+        A new leader may decide once `on_committed` has reached ``change.reign_start``.
         """
         ...
 

@@ -38,20 +38,20 @@ PAUSE_S: Final = 0.5
 ANSWER_MS_MAX: Final = CHANGE_TIMEOUT_MS + 5_000
 
 
-class JoinAction(enum.Enum):
+class Join(enum.Enum):
     """What is to be done now."""
 
-    REQUEST = "request"
-    RECORD = "record"  # a voter, and nothing on disk says so yet
-    WAIT = "wait"  # a voter, or one that was removed
+    ASK = "ask"
+    NOTE = "note"  # a voter, and nothing on disk says so yet
+    REST = "rest"  # a voter, or one that was removed
     REMOVED = "removed"
 
 
-def decide_join(*, is_voter: bool, was_voter: bool) -> JoinAction:
+def decide_join(*, is_voter: bool, was_voter: bool) -> Join:
     """Decide what a node does that is, or is not, and was, or was not, a committed voter."""
     if is_voter:
-        return JoinAction.WAIT if was_voter else JoinAction.RECORD
-    return JoinAction.REMOVED if was_voter else JoinAction.REQUEST
+        return Join.REST if was_voter else Join.NOTE
+    return Join.REMOVED if was_voter else Join.ASK
 
 
 class CommittedVoters(Protocol):
@@ -62,7 +62,7 @@ class CommittedVoters(Protocol):
         ...
 
 
-class AutoJoinedFile:
+class JoinMark:
     """The file that says: this directory has been a voter's."""
 
     def __init__(self, disk: Disk, directory: str, settings: RaftSettings) -> None:
@@ -87,7 +87,7 @@ class AutoJoin(msgspec.Struct):
 
     settings: RaftSettings
     replica: CommittedVoters
-    mark: AutoJoinedFile
+    mark: JoinMark
     network: Network
     servers: Sequence[Address]
     options: Callable[[Address], Options] = msgspec.field(default=lambda address: Options())
@@ -105,14 +105,14 @@ class AutoJoin(msgspec.Struct):
             voters = self.replica.committed_voters()
             is_voter = voters is not None and voters.has(self.settings.key)
             match decide_join(is_voter=is_voter, was_voter=was_voter):
-                case JoinAction.RECORD:
+                case Join.NOTE:
                     self.mark.set()
                     was_voter, is_removal_told = True, False
                     log.info("auto join: this node is a voter")
-                case JoinAction.REQUEST if self.servers:
+                case Join.ASK if self.servers:
                     await self._ask(self.servers[turn % len(self.servers)])
                     turn += 1
-                case JoinAction.REMOVED if voters is not None and not is_removal_told:
+                case Join.REMOVED if voters is not None and not is_removal_told:
                     is_removal_told = True
                     log.warning(
                         "auto join: removed from the voters; delete %s to rejoin", FILE_NAME

@@ -155,7 +155,7 @@ class RefuseProposal(msgspec.Struct, frozen=True):
 class RoleChanged(msgspec.Struct, frozen=True):
     """Role, epoch or leader changed.
 
-    With role LEADER, records from ``epoch_start_offset`` on are this reign's; everything below must
+    With role LEADER, records from ``reign_start`` on are this reign's; everything below must
     be applied before new decisions are made. With any other role a proposal that is not
     committed yet is lost to this node: its fate is open until the log tells.
     """
@@ -163,7 +163,7 @@ class RoleChanged(msgspec.Struct, frozen=True):
     role: Role
     epoch: LeaderEpoch
     leader_id: NodeId | None
-    epoch_start_offset: Offset | None = None
+    reign_start: Offset | None = None
 
 
 class HighWatermark(msgspec.Struct, frozen=True):

@@ -352,7 +352,7 @@ def send_votes(quorum: Quorum, role: Prospective | Candidate) -> None:
             quorum.send(key.node_id, voter.endpoint(quorum.settings.listener), request)
 
 
-def send_end_epochs(quorum: Quorum, role: Resigned) -> None:
+def send_farewells(quorum: Quorum, role: Resigned) -> None:
     """Tell the voters that do not know yet that this leader left."""
     request = EndEpochRequest(
         cluster_id=quorum.settings.cluster_id,

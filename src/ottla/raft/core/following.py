@@ -199,7 +199,7 @@ def send_as_follower(quorum: Quorum, role: Follower) -> None:
     endpoint = find_endpoint(role.leader_endpoints, quorum.settings.listener)
     is_lost = role.fetch_deadline <= quorum.now or endpoint is None
     if is_lost or quorum.outstanding.is_paused(role.leader_id, quorum.now):
-        send_to_bootstrap_nodes(quorum, role)
+        send_to_anybody(quorum, role)
     elif _needs_update(quorum, role):
         role.update_voter_at = Millis(quorum.now + quorum.settings.update_voter_ms)
         own = quorum.settings
@@ -230,7 +230,7 @@ def on_update_reply(quorum: Quorum, sent: InFlight, reply: VoterChangeReply) -> 
             role.has_updated = True
 
 
-def send_to_bootstrap_nodes(quorum: Quorum, role: Follower | None = None) -> None:
+def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
     """Ask a bootstrap server or a voter, chosen by chance, who leads.
 
     A leader that was known is asked like any other: it may be back.

@@ -152,7 +152,7 @@ def on_fetch_snapshot(quorum: Quorum, token: int, request: FetchSnapshotRequest)
     if error is not ErrorCode.NONE or not isinstance(quorum.role, Leader):
         quorum.answer(token, FetchSnapshotReply(ErrorCode(error), quorum.hint()))
         return
-    quorum.role.progress.note_contact(request.replica, quorum.now)
+    quorum.role.progress.note_heard(request.replica, quorum.now)
     quorum.answer(
         token,
         FetchSnapshotReply(
@@ -206,7 +206,7 @@ def on_time(quorum: Quorum) -> None:
 # -- what to send ------------------------------------------------------------
 
 
-def send_begin_epochs(quorum: Quorum, role: Leader) -> None:
+def send_announcements(quorum: Quorum, role: Leader) -> None:
     """Tell voters that do not fetch who leads: at first, then twice per fetch timeout."""
     if quorum.now < role.announce_at:
         return

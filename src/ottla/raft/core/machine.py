@@ -244,15 +244,15 @@ class RaftCore:
         quorum = self._quorum
         match quorum.role:
             case Unattached():
-                following.send_to_bootstrap_nodes(quorum)
+                following.send_to_anybody(quorum)
             case Follower() as role:
                 following.send_as_follower(quorum, role)
             case (Prospective() | Candidate()) as role:
                 elections.send_votes(quorum, role)
             case Leader() as role:
-                leading.send_begin_epochs(quorum, role)
+                leading.send_announcements(quorum, role)
             case Resigned() as role:
-                elections.send_end_epochs(quorum, role)
+                elections.send_farewells(quorum, role)
 
     def _tell_ready(self) -> None:
         """A stopping node may go once it leads nothing, or all others know that it leaves."""

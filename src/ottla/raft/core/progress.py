@@ -22,7 +22,7 @@ class ReplicaProgress(msgspec.Struct):
     key: ReplicaKey
     fetch_offset: Offset | None = None
     fetched_at: Millis | None = None
-    contact_at: Millis | None = None
+    heard_at: Millis | None = None
     caught_up_at: Millis | None = None
     leader_end_at_fetch: Offset | None = None
 
@@ -78,12 +78,12 @@ class Progress:
             self._make_room()
             replica = self.observers[key] = ReplicaProgress(key)
         replica.note_fetch(offset, leader_end, now)
-        replica.contact_at = now
+        replica.heard_at = now
 
-    def note_contact(self, key: ReplicaKey, now: Millis) -> None:
+    def note_heard(self, key: ReplicaKey, now: Millis) -> None:
         """Take any other sign that a replica follows this leader."""
         if (replica := self.get(key)) is not None:
-            replica.contact_at = now
+            replica.heard_at = now
 
     def set_local(self, durable: Offset) -> None:
         """Note how far the leader's own log is flushed."""
@@ -110,7 +110,7 @@ class Progress:
             if replica.key.node_id == self._local.node_id:
                 needed -= 1
             else:
-                heard.append(self._began if replica.contact_at is None else replica.contact_at)
+                heard.append(self._began if replica.heard_at is None else replica.heard_at)
         return sorted(heard, reverse=True)[needed - 1] if needed else None
 
     def silent_voters(self, since: Millis) -> list[ReplicaKey]:
@@ -118,8 +118,7 @@ class Progress:
         return [
             p.key
             for p in self.voters.values()
-            if p.key.node_id != self._local.node_id
-            and (p.contact_at is None or p.contact_at <= since)
+            if p.key.node_id != self._local.node_id and (p.heard_at is None or p.heard_at <= since)
         ]
 
     def successors(self) -> tuple[ReplicaKey, ...]:
@@ -145,4 +144,4 @@ def _is_same(voter: Voter, key: ReplicaKey) -> bool:
     """A static voter's directory becomes known with the first record that has it."""
     if key.node_id == voter.key.node_id and not key.is_complete:
         return True
-    return voter.is_same_replica(key)
+    return voter.is_played_by(key)

@@ -63,7 +63,7 @@ class Voter(msgspec.Struct, frozen=True):
     endpoints: Endpoints = ()
     kraft_versions: VersionRange = NO_RECONFIGURATION
 
-    def is_same_replica(self, replica: ReplicaKey) -> bool:
+    def is_played_by(self, replica: ReplicaKey) -> bool:
         """Say whether ``replica`` is this voter: same node, and same directory where known."""
         if self.key.node_id != replica.node_id:
             return False
@@ -115,7 +115,7 @@ class VoterSet(msgspec.Struct, frozen=True):
     def has(self, replica: ReplicaKey) -> bool:
         """Say whether ``replica`` is one of the voters."""
         voter = self.get(replica.node_id)
-        return voter is not None and voter.is_same_replica(replica)
+        return voter is not None and voter.is_played_by(replica)
 
     def with_added(self, voter: Voter) -> "VoterSet | None":
         """Return the set with one more voter; None when its node id is taken."""
@@ -133,7 +133,7 @@ class VoterSet(msgspec.Struct, frozen=True):
     def with_updated(self, voter: Voter) -> "VoterSet | None":
         """Return the set with one voter's endpoints and versions renewed; None when not there."""
         old = self.get(voter.key.node_id)
-        if old is None or not old.is_same_replica(voter.key):
+        if old is None or not old.is_played_by(voter.key):
             return None
         return VoterSet(tuple(voter if v is old else v for v in self.voters))
 
