@@ -1,6 +1,6 @@
 """Simulations in which a hand aims: one partition, one weak spot of replication, hit every time.
 
-The scenario ``cluster`` breaks things by chance; moments of a few milliseconds it seldom hits. Here
+The scenario ``cluster`` breaks things at random; moments of a few milliseconds it seldom hits. Here
 the moment is waited for. The first node is the controller and no replica, so that who is cut off
 from a leader is not fenced for it.
 
@@ -126,7 +126,7 @@ class DirectedScenario(ClusterScenario):
         return topic.partitions[0]
 
     def _followers(self) -> list[int]:
-        """Return the followers, in an order by chance."""
+        """Return the followers, in random order."""
         leader = self._partition().leader
         found = [each for each in self._partition().replicas if each != leader]
         if self.simulation.random.chance(0.5):

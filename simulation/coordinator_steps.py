@@ -1,6 +1,6 @@
 """Simulations in which a hand faults exactly between two steps, at every step in turn.
 
-The scenario ``coordinators`` breaks things by chance, and of the moments between two steps it hits
+The scenario ``coordinators`` breaks things at random, and of the moments between two steps it hits
 few. Here work is done in steps that are known by name, and after every callback of anybody a probe
 looks how far it has come. At the step that is aimed at somebody is faulted at once; then all is
 repaired, the work goes on, and the next step is aimed at. The run ends when every

@@ -94,7 +94,7 @@ class SimDisk:
         on_crash: Callable[[], None] = lambda: None,
     ) -> None:
         self.operations = 0
-        self._chance = SimRandom(seed, "disk")
+        self._random = SimRandom(seed, "disk")
         self._clock = clock
         self._journal = journal
         self._on_crash = on_crash
@@ -120,7 +120,7 @@ class SimDisk:
     def crash(self, keep: Keep = Keep.SEEDED) -> None:
         """Lose power: what was not synced is kept, lost or torn. The disk is off afterwards."""
         self._tell("crash", "/", keep.value)
-        self._platter.lose_power(keep, self._chance)
+        self._platter.lose_power(keep, self._random)
         self._switch_off()
 
     def kill(self) -> None:
@@ -174,8 +174,8 @@ class SimDisk:
         node = self._file_at(path)
         if not node.cached:
             raise ValueError(f"{path} is empty: nothing to rot")
-        where = self._chance.below(len(node.cached)) if position is None else position
-        bit = 1 << self._chance.below(8)
+        where = self._random.below(len(node.cached)) if position is None else position
+        bit = 1 << self._random.below(8)
         for contents in (node.cached, node.durable):
             if where < len(contents):
                 contents[where] ^= bit
@@ -359,7 +359,7 @@ class SimDisk:
         self._platter.change(NameChange(directory, self._slot(path), None))
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a directory durable; a failure leaves that to chance."""
+        """Make the names in a directory durable; a failure leaves that to rng."""
         self._enter("sync_dir", path)
         directory = self._dir_at(path)
         if not self._is_lying("sync_dir", path):
@@ -446,7 +446,7 @@ class SimFile:
         try:
             disk._enter("write", self.path, f"{position}+{len(data)}:{zlib.crc32(data):08x}")
         except (OSError, SimCrash):
-            self._write(data[: disk._chance.below(len(data) + 1)], position)
+            self._write(data[: disk._random.below(len(data) + 1)], position)
             raise
         lacking = position + len(data) - max(position, len(self._node.cached)) - disk._room()
         if lacking > 0:
@@ -486,7 +486,7 @@ class SimFile:
         try:
             disk._enter("sync", self.path)
         except OSError:
-            self._node.settle(Keep.SEEDED, disk._chance)
+            self._node.settle(Keep.SEEDED, disk._random)
             raise
         if not disk._is_lying("sync", self.path):
             self._node.sync()

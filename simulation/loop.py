@@ -93,7 +93,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.errors: list[BaseException] = []
         self.on_error: Callable[[BaseException], None] = self.errors.append
         self.on_step: Callable[[], None] | None = None
-        self._chance = SimRandom(seed, "loop")
+        self._random = SimRandom(seed, "loop")
         self._now = 0.0
         self._count = 0
         self._tasks = 0
@@ -152,7 +152,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._count += 1
-        tie = self._chance.below(1 << 16)
+        tie = self._random.below(1 << 16)
         heapq.heappush(self._timers, (when, tie, self._count, handle, context.get(LIFE)))
         return handle
 
@@ -183,7 +183,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _run_one_ready(self) -> None:
         lives = list(self._ready)
-        life = lives[self._chance.below(len(lives))] if len(lives) > 1 else lives[0]
+        life = lives[self._random.below(len(lives))] if len(lives) > 1 else lives[0]
         queue = self._ready[life]
         handle = queue.popleft()
         if not queue:

@@ -57,7 +57,7 @@ class SimNetwork:
     ) -> None:
         self.loop = loop
         self.user_timeout_s = 30.0
-        self._chance = SimRandom(seed, "network")
+        self._random = SimRandom(seed, "network")
         self._journal = journal
         self._links: dict[tuple[str, str], Link] = {}
         self._dark: set[str] = set()
@@ -131,16 +131,16 @@ class SimNetwork:
         if source == target:
             return 0.0
         link = self.link(source, target)
-        delay = link.delay_s + link.jitter_s * self._chance.fraction()
-        if link.spike_chance and self._chance.chance(link.spike_chance):
-            delay += link.spike_s * self._chance.fraction()
+        delay = link.delay_s + link.jitter_s * self._random.fraction()
+        if link.spike_chance and self._random.chance(link.spike_chance):
+            delay += link.spike_s * self._random.fraction()
         return delay
 
     def segments(self, source: str, target: str, data: bytes) -> Iterable[bytes]:
-        """Cut ``data`` into pieces where the link's chance says so."""
+        """Cut ``data`` into pieces at random, as often as the link says."""
         split = self.link(source, target).split_chance
-        while len(data) > 1 and split and self._chance.chance(split):
-            cut = 1 + self._chance.below(len(data) - 1)
+        while len(data) > 1 and split and self._random.chance(split):
+            cut = 1 + self._random.below(len(data) - 1)
             yield data[:cut]
             data = data[cut:]
         yield data
@@ -162,18 +162,18 @@ class SimNetwork:
 
     def _send_frame(self, source: str, target: str, pipe: Pipe, frame: bytes) -> None:
         faults = self.link(source, target).frame_faults or FrameFaults()
-        if self._chance.chance(faults.drop):
+        if self._random.chance(faults.drop):
             self.note(source, "drop", f"{target} {len(frame)}")
             pipe.unacked -= len(frame)
             return
         delay = self.delay_s(source, target)
-        if self._chance.chance(faults.reorder):
-            delay += 0.001 + 0.05 * self._chance.fraction()
+        if self._random.chance(faults.reorder):
+            delay += 0.001 + 0.05 * self._random.fraction()
         pipe.send_unordered(frame, delay)
-        if self._chance.chance(faults.duplicate):
+        if self._random.chance(faults.duplicate):
             self.note(source, "duplicate", f"{target} {len(frame)}")
             pipe.unacked += len(frame)
-            pipe.send_unordered(frame, delay + 0.01 * self._chance.fraction())
+            pipe.send_unordered(frame, delay + 0.01 * self._random.fraction())
 
     def note(self, host: str, kind: str, detail: str) -> None:
         """Journal an event."""

@@ -40,7 +40,7 @@ class SimBucket:
         self.delay_s = 0.02
         self.listing_lag_s = 0.0
         self._loop = loop
-        self._chance = SimRandom(seed, "objects")
+        self._random = SimRandom(seed, "objects")
         self._note = note
         self._objects: dict[str, bytes] = {}
         # key -> [(since when, size or None for gone)], for listings that lag behind.
@@ -72,7 +72,7 @@ class SimBucket:
 
     async def request(self, kind: Request, key: str) -> Trouble | None:
         """Take the time a request takes; return the trouble it meets."""
-        await asyncio.sleep(self.delay_s * (0.5 + self._chance.fraction()))
+        await asyncio.sleep(self.delay_s * (0.5 + self._random.fraction()))
         self._note(kind, key)
         for plan in self._plans:
             if plan.request == kind and plan.times:
@@ -85,7 +85,7 @@ class SimBucket:
 
     def store(self, key: str, data: bytes | None, trouble: Trouble | None) -> None:
         """Put or (None) remove an object; in trouble, perhaps, and say so."""
-        if trouble is None or self._chance.chance(0.5):
+        if trouble is None or self._random.chance(0.5):
             if data is not None:
                 self._objects[key] = data
             else:
@@ -106,9 +106,9 @@ class SimBucket:
     def spoil(self, data: bytes, trouble: Trouble | None) -> bytes:
         """Return what a troubled reply carries of ``data``."""
         if trouble == "truncated":
-            return data[: self._chance.below(max(1, len(data)))]
+            return data[: self._random.below(max(1, len(data)))]
         if trouble == "wrong bytes" and data:
-            where = self._chance.below(len(data))
+            where = self._random.below(len(data))
             return data[:where] + bytes([data[where] ^ 0x10]) + data[where + 1 :]
         return data
 

@@ -5,7 +5,7 @@ is on the platter. Between them stands the list of changes since the last sync, 
 order. Names work the same way: each directory has cached and durable entries, and the
 platter has one ordered list of name changes that no directory sync has covered yet.
 
-Power loss settles both lists by chance, within what POSIX leaves open:
+Power loss settles both lists at random, within what POSIX leaves open:
 
 * a write is kept, lost, or torn: each 512-byte sector of it is kept or lost by itself;
 * the new length may arrive without the data, which then reads as zeros;
@@ -28,7 +28,7 @@ SECTOR_BYTES = 512
 class Keep(enum.Enum):
     """What power loss leaves of unsynced changes."""
 
-    SEEDED = "seeded"  # chance decides change by change
+    SEEDED = "seeded"  # a seed decides change by change
     NOTHING = "nothing"  # the worst: only what was synced
     EVERYTHING = "everything"  # the kindest: as if the process alone had died
 
@@ -71,17 +71,17 @@ class FileNode:
         """Bring the platter up to date."""
         self.settle(Keep.EVERYTHING, None)
 
-    def settle(self, keep: Keep, chance: SimRandom | None) -> None:
+    def settle(self, keep: Keep, rng: SimRandom | None) -> None:
         """Decide what of the unsynced changes reached the platter; none stays unsynced.
 
         The cache is not touched: after a failed sync readers still see what is lost.
         """
         if keep is Keep.EVERYTHING:
             kept: Sequence[Change] = self.pending
-        elif keep is Keep.NOTHING or chance is None:
+        elif keep is Keep.NOTHING or rng is None:
             kept = ()
         else:
-            kept = list(_survivors(self.pending, chance))
+            kept = list(_survivors(self.pending, rng))
         for change in kept:
             _apply(self.durable, change)
         self.pending.clear()
@@ -144,14 +144,14 @@ class Platter:
         """Make every change that concerns ``directory`` durable."""
         self._commit([any(slot.directory is directory for slot in c.slots()) for c in self.pending])
 
-    def lose_power(self, keep: Keep, chance: SimRandom) -> None:
+    def lose_power(self, keep: Keep, rng: SimRandom) -> None:
         """Settle every unsynced change, then forget the cache."""
         nodes = list(dict.fromkeys(self._nodes()))
-        self._commit(_kept_names(len(self.pending), keep, chance))
+        self._commit(_kept_names(len(self.pending), keep, rng))
         self.pending.clear()
         for node in nodes:
             if isinstance(node, FileNode):
-                node.settle(keep, chance)
+                node.settle(keep, rng)
                 node.reload()
             else:
                 node.cached = dict(node.durable)
@@ -208,36 +208,36 @@ def _apply_name(change: NameChange, *, durable: bool) -> None:
             del entries[slot.name]
 
 
-def _survivors(pending: Sequence[Change], chance: SimRandom) -> Iterator[Change]:
+def _survivors(pending: Sequence[Change], rng: SimRandom) -> Iterator[Change]:
     """Yield what reached the platter: all, none, a prefix with a torn end, or any part."""
-    mood = chance.below(4)
+    mood = rng.below(4)
     if mood == 0:
         yield from pending
     elif mood == 2 and pending:
-        cut = chance.below(len(pending))
+        cut = rng.below(len(pending))
         yield from pending[:cut]
-        yield from _torn(pending[cut], chance, prefix=True)
+        yield from _torn(pending[cut], rng, prefix=True)
     elif mood == 3:
         for change in pending:
-            match chance.below(3):
+            match rng.below(3):
                 case 0:
                     yield change
                 case 1:
-                    yield from _torn(change, chance, prefix=False)
+                    yield from _torn(change, rng, prefix=False)
 
 
-def _torn(change: Change, chance: SimRandom, *, prefix: bool) -> Iterator[Change]:
+def _torn(change: Change, rng: SimRandom, *, prefix: bool) -> Iterator[Change]:
     """Yield the sectors of a write that arrived; a change of length arrives or does not."""
     if isinstance(change, Resize):
-        if chance.chance(0.5):
+        if rng.chance(0.5):
             yield change
         return
     sectors = list(_sectors(change))
     if prefix:
-        yield from sectors[: chance.below(len(sectors) + 1)]
+        yield from sectors[: rng.below(len(sectors) + 1)]
     else:
-        yield from (sector for sector in sectors if chance.chance(0.5))
-    if chance.chance(0.5):  # the length arrived without the data: an empty write extends
+        yield from (sector for sector in sectors if rng.chance(0.5))
+    if rng.chance(0.5):  # the length arrived without the data: an empty write extends
         yield Write(change.position + len(change.data), b"")
 
 
@@ -249,16 +249,16 @@ def _sectors(write: Write) -> Iterator[Write]:
         start = stop
 
 
-def _kept_names(count: int, keep: Keep, chance: SimRandom) -> list[bool]:
+def _kept_names(count: int, keep: Keep, rng: SimRandom) -> list[bool]:
     if keep is not Keep.SEEDED:
         return [keep is Keep.EVERYTHING] * count
-    match chance.below(4):
+    match rng.below(4):
         case 0:
             return [True] * count
         case 1:
             return [False] * count
         case 2:
-            cut = chance.below(count + 1)
+            cut = rng.below(count + 1)
             return [index < cut for index in range(count)]
         case _:
-            return [chance.chance(0.5) for _ in range(count)]
+            return [rng.chance(0.5) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Chance from a seed: independent streams by name, the same on every machine and version.
+"""Random numbers from a seed: independent streams by name, the same on every machine and version.
 
 The generator is SplitMix64: a counter and a bijective mixer, 64 bits per draw. Not
 secret, which is the point.

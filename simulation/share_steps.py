@@ -137,14 +137,14 @@ class ShareStepsScenario(SteppedScenario):
         """Return what a consumer says of a record: the watched one accepts what it can use."""
 
         def choose(offset: int) -> AckType | None:
-            chance = ports.random.fraction()
+            draw = ports.random.fraction()
             if offset % POISON_ONE_IN == 0:
-                return AckType.RELEASE if chance < 0.8 else None
-            if name == WATCHED or self._is_strict or chance < 0.5:
+                return AckType.RELEASE if draw < 0.8 else None
+            if name == WATCHED or self._is_strict or draw < 0.5:
                 return AckType.ACCEPT
-            if chance < 0.7:
+            if draw < 0.7:
                 return AckType.RELEASE
-            return AckType.REJECT if chance < 0.8 else None
+            return AckType.REJECT if draw < 0.8 else None
 
         return choose
 

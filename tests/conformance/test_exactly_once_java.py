@@ -192,7 +192,7 @@ def kill_one_at_work(workers: Workers, before: dict[str, int]) -> str:
 def test_java_does_its_work_exactly_once_while_it_and_a_broker_are_killed(
     kafka: Kafka, tmp_path: Path, protocol: str
 ) -> None:
-    chance = random.Random(protocol)
+    rng = random.Random(protocol)
     with run_cluster(3, processes=True, config=CONFIG) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         topics = [NewTopic(name, PARTITIONS, 3) for name in ("in", "out")]
@@ -204,7 +204,7 @@ def test_java_does_its_work_exactly_once_while_it_and_a_broker_are_killed(
                 fill(cluster, range(turn * RECORDS, (turn + 1) * RECORDS))
                 name = kill_one_at_work(workers, before)
                 if turn == BROKER_DIES_IN:
-                    node = chance.choice(cluster.node_ids)
+                    node = rng.choice(cluster.node_ids)
                     cluster.kill(node)
                     cluster.start(node)
                 workers.start(name)

@@ -61,24 +61,24 @@ def directory(replica: int) -> Uuid:
     return Uuid((9).to_bytes(8) + replica.to_bytes(8))
 
 
-def some(chance: Random, values: list[int] | tuple[int, ...], least: int = 0) -> tuple[int, ...]:
-    return tuple(chance.sample(values, chance.randint(min(least, len(values)), len(values))))
+def some(rng: Random, values: list[int] | tuple[int, ...], least: int = 0) -> tuple[int, ...]:
+    return tuple(rng.sample(values, rng.randint(min(least, len(values)), len(values))))
 
 
-def draw(chance: Random) -> Case:
-    replicas = some(chance, list(range(6)), 1)
-    is_elr_enabled = chance.random() < 0.6
-    isr = some(chance, replicas, 0 if is_elr_enabled else 1)
-    leader = chance.choice(isr) if isr and chance.random() < 0.75 else -1
+def draw(rng: Random) -> Case:
+    replicas = some(rng, list(range(6)), 1)
+    is_elr_enabled = rng.random() < 0.6
+    isr = some(rng, replicas, 0 if is_elr_enabled else 1)
+    leader = rng.choice(isr) if isr and rng.random() < 0.75 else -1
     outside = [replica for replica in replicas if replica not in isr]
     elr = last = adding = removing = ()
     if is_elr_enabled:
-        elr = tuple(sorted(some(chance, outside)))
-        if leader == -1 and chance.random() < 0.7:
-            last = (chance.choice(replicas),)
-    if chance.random() < 0.4:
-        adding = tuple(sorted(some(chance, replicas[1:])))
-        removing = tuple(sorted(some(chance, [r for r in replicas if r not in adding][:1])))
+        elr = tuple(sorted(some(rng, outside)))
+        if leader == -1 and rng.random() < 0.7:
+            last = (rng.choice(replicas),)
+    if rng.random() < 0.4:
+        adding = tuple(sorted(some(rng, replicas[1:])))
+        removing = tuple(sorted(some(rng, [r for r in replicas if r not in adding][:1])))
     old = PartitionRegistration(
         replicas,
         isr,
@@ -86,33 +86,33 @@ def draw(chance: Random) -> Case:
         3,
         7,
         tuple(map(directory, replicas)),
-        LeaderRecoveryState(int(chance.random() < 0.15)),
+        LeaderRecoveryState(int(rng.random() < 0.15)),
         adding,
         removing,
         elr,
         last,
     )
-    alive = tuple(i for i in range(6) if chance.random() < 0.7)
-    wanted, alive = draw_wanted(chance, old, alive)
-    level = NEW if is_elr_enabled else chance.choice([OLD, NEW])
-    return Case(old, wanted, alive, chance.randint(1, 3), is_elr_enabled, level)
+    alive = tuple(i for i in range(6) if rng.random() < 0.7)
+    wanted, alive = draw_wanted(rng, old, alive)
+    level = NEW if is_elr_enabled else rng.choice([OLD, NEW])
+    return Case(old, wanted, alive, rng.randint(1, 3), is_elr_enabled, level)
 
 
 def draw_wanted(
-    chance: Random, old: PartitionRegistration, alive: tuple[int, ...]
+    rng: Random, old: PartitionRegistration, alive: tuple[int, ...]
 ) -> tuple[Wanted, tuple[int, ...]]:
-    election = chance.choice(list(Election))
-    kind = chance.randrange(4)
+    election = rng.choice(list(Election))
+    kind = rng.randrange(4)
     if kind == 0:
-        gone = chance.choice(old.isr or old.replicas)
+        gone = rng.choice(old.isr or old.replicas)
         isr = tuple(replica for replica in old.isr if replica != gone)
-        lost = gone if chance.random() < 0.4 else -1
+        lost = gone if rng.random() < 0.4 else -1
         alive = tuple(replica for replica in alive if replica != gone)
         return Wanted(isr=isr, lost=lost, election=election), alive
     if kind == 1:
-        return Wanted(isr=some(chance, old.replicas, 1), election=election), alive
+        return Wanted(isr=some(rng, old.replicas, 1), election=election), alive
     if kind == 2:
-        target = some(chance, list(range(6)), 1)
+        target = some(rng, list(range(6)), 1)
         removing = tuple(sorted(set(old.replicas) - set(target)))
         adding = tuple(sorted(set(target) - set(old.replicas)))
         wanted = Wanted(
@@ -164,8 +164,8 @@ def expected(case: Case, line: str) -> list[str]:
 
 
 def test_every_change_is_kafkas(kafka) -> None:
-    chance = Random(4)
-    cases = [draw(chance) for _ in range(CASES)]
+    rng = Random(4)
+    cases = [draw(rng) for _ in range(CASES)]
     answers = kafka.run(str(ASK), stdin="".join(case.line() + "\n" for case in cases)).splitlines()
     assert len(answers) == CASES
     different = [

@@ -32,10 +32,10 @@ def make_topic(cluster: Cluster, **settings: str) -> None:
         each.result(30)
 
 
-def let_live(load: Load, chance: random.Random) -> None:
-    """Let it work for a moment drawn by chance: this is what decides where a death falls."""
+def let_live(load: Load, rng: random.Random) -> None:
+    """Let it work for a moment drawn at random: this is what decides where a death falls."""
     assert load.is_running, load.said.read_text()
-    time.sleep(chance.uniform(0.05, LIFE_S_MAX))
+    time.sleep(rng.uniform(0.05, LIFE_S_MAX))
 
 
 @pytest.mark.slow
@@ -43,17 +43,17 @@ def let_live(load: Load, chance: random.Random) -> None:
 @pytest.mark.parametrize("flush", ["1", "9223372036854775807"], ids=["fsynced", "unflushed"])
 def test_kill_under_load(tmp_path: Path, flush: str) -> None:
     seed = random.SystemRandom().randrange(10**6)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     deaths = CRASHES if flush == "1" else max(2, CRASHES // 5)
     with run_node(processes=True, directory=tmp_path / "node", config=SESSION) as cluster:
         make_topic(cluster, **{"flush.messages": flush, **SETTINGS})
         with run_load(cluster.bootstrap, tmp_path, rate=1500) as load:
             load.wait_ready()
             for _ in range(deaths):
-                let_live(load, chance)
+                let_live(load, rng)
                 cluster.kill(1)
                 cluster.start(1)
-            let_live(load, chance)
+            let_live(load, rng)
             events = load.finish()
         assert broken(events) == "", f"seed {seed}"
         assert acknowledged(events) > 20 * deaths
@@ -64,20 +64,20 @@ def test_kill_under_load(tmp_path: Path, flush: str) -> None:
 @pytest.mark.slow
 def test_stopped_and_held_still_under_load(tmp_path: Path) -> None:
     """Rows 72 and 74: SIGTERM ends it with code 0, SIGSTOP costs nobody anything but time."""
-    chance = random.Random(74)
+    rng = random.Random(74)
     with run_node(processes=True, directory=tmp_path / "node", config=SESSION) as cluster:
         make_topic(cluster, **SETTINGS)
         with run_load(cluster.bootstrap, tmp_path, rate=1500) as load:
             load.wait_ready()
             for _ in range(2):
-                let_live(load, chance)
+                let_live(load, rng)
                 cluster.stop(1)  # raises when the code is another
                 cluster.start(1)
-                let_live(load, chance)
+                let_live(load, rng)
                 cluster.pause(1)
                 time.sleep(2 * SESSION["broker.session.timeout.ms"] / 1000)
                 cluster.resume(1)
-            let_live(load, chance)
+            let_live(load, rng)
             events = load.finish()
         assert broken(events) == ""
         assert acknowledged(events) > 100

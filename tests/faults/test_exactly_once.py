@@ -175,7 +175,7 @@ def test_b3_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
     tmp_path: Path, protocol: str
 ) -> None:
     seed = random.SystemRandom().randrange(10**6)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with run_cluster(3, processes=True, config=CONFIG) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         topics = [NewTopic(name, PARTITIONS, 3) for name in (INPUT, OUTPUT)]
@@ -184,13 +184,13 @@ def test_b3_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
         values = fill(cluster, RECORDS)
         with workers_of(cluster, protocol, tmp_path) as workers:
             for _ in range(KILLS):
-                time.sleep(chance.uniform(0.3, 1.2))
-                if chance.random() < 0.5:
-                    name = chance.choice(WORKERS)
+                time.sleep(rng.uniform(0.3, 1.2))
+                if rng.random() < 0.5:
+                    name = rng.choice(WORKERS)
                     workers.kill(name)
                     workers.start(name)
                 else:
-                    node = chance.choice(cluster.node_ids)
+                    node = rng.choice(cluster.node_ids)
                     cluster.kill(node)
                     cluster.start(node)
             deadline = time.monotonic() + SECONDS_MAX

@@ -1,4 +1,4 @@
-"""Damaged requests, recorded from real clients and made by chance, at a running node (row 28).
+"""Damaged requests, recorded from real clients and made at random, at a running node (row 28).
 
 Every API and version of a listener has its turn. The node closes or answers, never says
 that it failed in a way nobody planned, goes on serving others, and holds no more memory.
@@ -34,7 +34,7 @@ from ottla.testing import Cluster, run_node
 FUZZ = int(os.environ.get("FUZZ", "3000"))
 SEED = int(os.environ.get("FUZZ_SEED", "28"))
 PROBE_EVERY = 200
-SAMPLES = 12  # made by chance, of each API and version
+SAMPLES = 12  # made at random, of each API and version
 ANSWER_S_MAX = 0.02  # a parked request is left alone
 RSS_GROWTH_KIB_MAX = 48 * 1024
 HEADER_BYTES = 8  # api key, version, correlation id: kept most of the time, or nothing gets far
@@ -94,8 +94,8 @@ def use_another(bootstrap: str) -> None:
         reader.close()
 
 
-def corpus_of(recorder: Recorder, listener: Listener, chance: random.Random) -> Corpus:
-    """What was recorded, and where nothing was, what chance makes of the schema."""
+def corpus_of(recorder: Recorder, listener: Listener, rng: random.Random) -> Corpus:
+    """What was recorded, and where nothing was, random messages made from the schema."""
     corpus: Corpus = {}
     for key in APIS:
         if listener not in APIS[key].listeners:
@@ -105,20 +105,20 @@ def corpus_of(recorder: Recorder, listener: Listener, chance: random.Random) -> 
             frames = list(recorder.frames.get((key, version), ()))
             for _ in range(SAMPLES):
                 header = RequestHeader(ApiKey(key), version, 1, "fuzz")
-                body = sample(request_class(ApiKey(key)), version, chance)
+                body = sample(request_class(ApiKey(key)), version, rng)
                 frames.append(bytes(request_frame(header, body))[4:])
             corpus[key, version] = frames
     return corpus
 
 
-def damaged(frame: bytes, other: bytes, chance: random.Random) -> bytes:
+def damaged(frame: bytes, other: bytes, rng: random.Random) -> bytes:
     """Damage a frame in some way; some are left whole, and what they ask is nonsense enough."""
-    kind = chance.random()
+    kind = rng.random()
     if kind < 0.3:
         return frame
     if kind < 0.4:
-        return mutated(frame, chance, other)
-    return frame[:HEADER_BYTES] + mutated(frame[HEADER_BYTES:], chance, other)
+        return mutated(frame, rng, other)
+    return frame[:HEADER_BYTES] + mutated(frame[HEADER_BYTES:], rng, other)
 
 
 class Fuzzer:
@@ -163,21 +163,21 @@ def probe(bootstrap: str) -> None:
 @pytest.mark.timeout(120 + FUZZ // 50)
 @pytest.mark.parametrize("listener", [Listener.BROKER, Listener.CONTROLLER])
 def test_damaged_requests_leave_the_node_as_it_was(tmp_path: Path, listener: Listener) -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     with recorded_node(tmp_path / "node") as (cluster, recorder):
         use(cluster.bootstrap)
         use_another(cluster.bootstrap)
         seen = len(recorder.frames)
         assert seen > 15, "real frames of real clients"
-        corpus = corpus_of(recorder, listener, chance)
+        corpus = corpus_of(recorder, listener, rng)
         process_id, before = cluster.process_id(1), 0
         assert process_id is not None
         at = {Listener.BROKER: cluster.bootstrap}.get(listener, cluster.bootstrap_controllers)
         fuzzer, places = Fuzzer(at), sorted(corpus)
         for number in range(FUZZ):
             place = places[number % len(places)]
-            other = chance.choice(corpus[chance.choice(places)])
-            fuzzer.send(damaged(chance.choice(corpus[place]), other, chance))
+            other = rng.choice(corpus[rng.choice(places)])
+            fuzzer.send(damaged(rng.choice(corpus[place]), other, rng))
             if number % PROBE_EVERY == 0:
                 probe(cluster.bootstrap)
             if number == FUZZ // 3:

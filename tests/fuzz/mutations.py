@@ -1,4 +1,4 @@
-"""What chance, or malice, does to a frame."""
+"""Random and hostile mutations of a frame."""
 
 from collections.abc import Callable
 from random import Random

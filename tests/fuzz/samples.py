@@ -1,4 +1,4 @@
-"""Valid messages by chance: the ground that mutations start from. One seed, one message."""
+"""Valid messages at random: the ground that mutations start from. One seed, one message."""
 
 import struct
 from random import Random

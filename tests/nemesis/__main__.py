@@ -20,9 +20,9 @@ from tests.nemesis.trial import Shape, run_trial
 
 def endless(names: list[str], seed: int, seconds: float) -> Iterator[str]:
     """Faults until the time is up, at least one."""
-    chance, deadline = Random(seed), time.monotonic() + seconds
+    rng, deadline = Random(seed), time.monotonic() + seconds
     while True:
-        for name in plan(names, chance):
+        for name in plan(names, rng):
             yield name
             if time.monotonic() > deadline:
                 return

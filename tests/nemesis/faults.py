@@ -1,6 +1,6 @@
 """What is done to a cluster, by name. Each breaks something, holds it, and makes it whole again.
 
-A fault chooses its victim by the stage's seeded chance; ``leader`` and ``controller`` are asked of
+A fault chooses its victim by the stage's seeded Random; ``leader`` and ``controller`` are asked of
 the cluster at that moment.
 """
 
@@ -39,7 +39,7 @@ class Stage:
 
     cluster: Cluster
     watcher: Watcher
-    chance: Random
+    random: Random
     hold_s: float
     wait_whole: Callable[[], None]
     ground: Ground
@@ -50,11 +50,11 @@ class Stage:
         time.sleep(self.hold_s)
 
     def any_node(self) -> int:
-        return self.chance.choice(self.cluster.node_ids)
+        return self.random.choice(self.cluster.node_ids)
 
     def leader(self) -> int:
         """Who leads a partition, any."""
-        index = self.chance.choice(sorted(self.watcher.leaders))
+        index = self.random.choice(sorted(self.watcher.leaders))
         return self.watcher.leaders[index]
 
     def controller(self) -> int:
@@ -75,7 +75,7 @@ class Stage:
     def split(self) -> tuple[list[int], list[int]]:
         """All nodes in two sides, the first one smaller."""
         nodes = list(self.cluster.node_ids)
-        self.chance.shuffle(nodes)
+        self.random.shuffle(nodes)
         middle = len(nodes) // 2
         return nodes[:middle], nodes[middle:]
 
@@ -160,7 +160,7 @@ def deaf_leader(stage: Stage) -> None:
 def one_way(stage: Stage) -> None:
     """One node does not hear one other."""
     speaker = stage.any_node()
-    stage.cluster.partition(speaker, stage.chance.choice(stage.others(speaker)), one_way=True)
+    stage.cluster.partition(speaker, stage.random.choice(stage.others(speaker)), one_way=True)
     stage.hold()
     stage.cluster.heal()
 
@@ -168,7 +168,7 @@ def one_way(stage: Stage) -> None:
 def bridge(stage: Stage) -> None:
     """Two nodes cannot see each other; the others see both."""
     one = stage.any_node()
-    stage.cluster.partition(one, stage.chance.choice(stage.others(one)))
+    stage.cluster.partition(one, stage.random.choice(stage.others(one)))
     stage.hold()
     stage.cluster.heal()
 
@@ -203,7 +203,7 @@ def reassign(stage: Stage) -> None:
     """Replicas go to other brokers, or change their order, while a leader dies."""
     nodes = list(stage.cluster.node_ids)
     for index in sorted(stage.watcher.leaders):
-        stage.chance.shuffle(nodes)
+        stage.random.shuffle(nodes)
         reassign_partition(stage.cluster, stage.watcher.topic, index, nodes[:3])
     _kill(stage, stage.leader())
 
@@ -228,7 +228,7 @@ def move_directories(stage: Stage) -> None:
 def _move_replicas(stage: Stage) -> None:
     for node_id in stage.cluster.running:
         for index in sorted(stage.watcher.leaders):
-            directory = stage.chance.choice(stage.cluster.directories(node_id))
+            directory = stage.random.choice(stage.cluster.directories(node_id))
             move_replica(stage.cluster, node_id, stage.watcher.topic, index, str(directory))
 
 
@@ -338,8 +338,8 @@ def missing_for(stage: Stage, name: str) -> str | None:
     return None
 
 
-def plan(names: list[str], chance: Random) -> list[str]:
-    """Every fault once, in an order by chance."""
+def plan(names: list[str], rng: Random) -> list[str]:
+    """Every fault once, in random order."""
     order = list(names)
-    chance.shuffle(order)
+    rng.shuffle(order)
     return order

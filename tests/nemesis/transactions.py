@@ -29,7 +29,7 @@ class TransactionalProducer(Worker):
     ) -> None:
         super().__init__(name, recorder)
         self._topic, self._partitions = topic, partitions
-        self._chance = Random(name)
+        self._random = Random(name)
         self._number = 0
         self.acknowledged: set[str] = set()
         self._producer = Producer(
@@ -53,7 +53,7 @@ class TransactionalProducer(Worker):
     def _transact(self, txn: str) -> None:
         self._producer.begin_transaction()
         values = [self._send(txn, partition) for partition in range(self._partitions)]
-        is_commit = self._chance.random() >= ABORTED
+        is_commit = self._random.random() >= ABORTED
         self._end(txn, Phase.INVOKE, commit=is_commit)
         if is_commit and self._is_done(lambda: self._producer.commit_transaction(ASK_S)):
             self._end(txn, Phase.OK, commit=True)

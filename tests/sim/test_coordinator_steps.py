@@ -34,7 +34,7 @@ def test_b1_a_transaction_is_whole_whoever_dies_between_two_steps(fault: str) ->
     assert [step for _, step in scenario.hits] == list(FAULTS[fault])
     assert set(scenario.hits.values()) == {1}
     if fault == "worker":
-        # It died between asking for the end and hearing of it, which chance seldom hits.
+        # It died between asking for the end and hearing of it, which random faults seldom hit.
         assert "asked" in {txn.outcome for txn in scenario.watch.txns}
         assert {txn.must for txn in scenario.watch.txns} == {"", "commit", "abort"}
 

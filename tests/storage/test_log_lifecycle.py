@@ -35,7 +35,7 @@ HOUR = 3_600_000
 
 
 class Always:
-    """Chance that gives the largest number it may."""
+    """A Random that returns the largest number allowed."""
 
     def below(self, limit: int) -> int:
         return limit - 1

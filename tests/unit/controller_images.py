@@ -62,8 +62,8 @@ def config(kind: int, resource: str, name: str, value: str | None) -> ConfigReco
     return ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
 
 
-class Chance:
-    """Chance that counts."""
+class CountingRandom:
+    """A Random that counts."""
 
     def __init__(self) -> None:
         self.drawn = 0

@@ -82,7 +82,7 @@ class World:
         self.state = ControllerState()
         self.offset = 0
         self.settings = DecisionSettings(ConfigContext(node_id=100))
-        self.chance = SimRandom(1)
+        self.random = SimRandom(1)
         self.write(FeatureLevelRecord(METADATA_VERSION, int(level)))
         if elr:
             self.write(FeatureLevelRecord(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
@@ -149,7 +149,7 @@ class World:
 
     @property
     def topics(self) -> TopicContext:
-        return TopicContext(self.settings, self.chance)
+        return TopicContext(self.settings, self.random)
 
     def create(self, name: str, *replicas: list[int], configs: dict[str, str] | None = None):
         asked = CreatableTopic(

@@ -48,9 +48,9 @@ class Txn:
 
 @dataclass
 class Model:
-    """Makes the history; ``chance`` decides what happens next."""
+    """Makes the history; ``random`` decides what happens next."""
 
-    chance: random.Random
+    random: random.Random
     events: list[AnyEvent] = field(default_factory=list)
     logs: dict[str, list[Entry]] = field(default_factory=lambda: {p: [] for p in PARTITIONS})
     txns: list[Txn] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Model:
         value = f"v{next(self._names)}"
         name = None if txn is None else txn.name
         what = {"partition": partition, "value": value, "txn": name}
-        fate = fate or self.chance.choice(["acked"] * 5 + ["written", "missing", "refused"])
+        fate = fate or self.random.choice(["acked"] * 5 + ["written", "missing", "refused"])
         self.note(Send, process, Phase.INVOKE, **what)
         offset = None
         if fate in ("acked", "written"):
@@ -80,8 +80,8 @@ class Model:
             self.logs[partition].append(Entry(value, name))
             if txn is not None:
                 txn.values.append((partition, value))
-        if self.chance.random() < 0.3:
-            self.poll(self.chance.choice(sorted(self.isolations)))
+        if self.random.random() < 0.3:
+            self.poll(self.random.choice(sorted(self.isolations)))
         phase = {"acked": Phase.OK, "refused": Phase.FAIL}.get(fate, Phase.INFO)
         self.note(Send, process, phase, **what, offset=offset if fate == "acked" else None)
 
@@ -90,10 +90,10 @@ class Model:
         txn = Txn(f"tx{next(self._names)}")
         self.txns.append(txn)
         for partition in PARTITIONS:
-            for _ in range(self.chance.randint(1, 2)):
+            for _ in range(self.random.randint(1, 2)):
                 self.send(process, partition, txn, "acked")
                 self.idle()
-        offset = (self.group_offset or 0) + self.chance.randint(1, 3)
+        offset = (self.group_offset or 0) + self.random.randint(1, 3)
         self.note(CommitOffset, process, group=GROUP, partition="a-0", offset=offset, txn=txn.name)
         txn.offset = offset
         self.note(End, process, Phase.INVOKE, txn=txn.name, commit=commit)
@@ -111,8 +111,8 @@ class Model:
         self.note(Assign, process, partition=partition, position=position, isolation=isolation)
 
     def poll(self, process: str, most: int = 3) -> None:
-        partition = self.chance.choice(PARTITIONS)
-        self.poll_of(process, partition, self.chance.randint(1, most))
+        partition = self.random.choice(PARTITIONS)
+        self.poll_of(process, partition, self.random.randint(1, most))
 
     def poll_of(self, process: str, partition: str, most: int) -> None:
         isolation, log = self.isolations[process], self.logs[partition]
@@ -140,7 +140,7 @@ class Model:
             self.note(Watermark, process, Phase.INVOKE, partition=partition)
             high = len(self.logs[partition])
             stable = self.last_stable(partition)
-            if self.chance.random() < 0.3:
+            if self.random.random() < 0.3:
                 self.send("p1", partition)
             self.note(Watermark, process, partition=partition, high=high, last_stable=stable)
             self.note(Leader, process, partition=partition, epoch=3, node=1)
@@ -149,18 +149,18 @@ class Model:
 
     def idle(self) -> None:
         """Let something happen that needs no preparation."""
-        step = self.chance.randrange(6)
+        step = self.random.randrange(6)
         if step == 0:
             self.look()
         elif step == 1:
-            reader = self.chance.choice(sorted(self.isolations))
-            partition = self.chance.choice(PARTITIONS)
-            position = self.chance.randint(0, len(self.logs[partition]))
+            reader = self.random.choice(sorted(self.isolations))
+            partition = self.random.choice(PARTITIONS)
+            position = self.random.randint(0, len(self.logs[partition]))
             self.assign(reader, self.isolations[reader], partition, position)
         elif step == 2:
-            self.poll(self.chance.choice(sorted(self.isolations)))
+            self.poll(self.random.choice(sorted(self.isolations)))
         else:
-            self.send("p1", self.chance.choice(PARTITIONS))
+            self.send("p1", self.random.choice(PARTITIONS))
 
     def finish(self) -> None:
         """Read all of it twice, once for each isolation, and dump two replicas."""
@@ -184,9 +184,9 @@ class Model:
                 )
 
 
-def correct_history(chance: random.Random, steps: int = 12) -> Model:
+def correct_history(rng: random.Random, steps: int = 12) -> Model:
     """A history with something of everything, in which every promise is kept."""
-    model = Model(chance)
+    model = Model(rng)
     for process, isolation in (("c1", RC), ("c2", RU)):
         for partition in PARTITIONS:
             model.assign(process, isolation, partition, 0)
@@ -199,7 +199,7 @@ def correct_history(chance: random.Random, steps: int = 12) -> Model:
         model.idle()
     model.transaction("p2", commit=True)
     model.transaction("p2", commit=False)
-    model.transaction("p2", commit=True, known=chance.random() < 0.5)
+    model.transaction("p2", commit=True, known=rng.random() < 0.5)
     model.note(Heal, "nemesis")
     model.send("p1", "a-0", fate="acked")
     model.look()

@@ -1,6 +1,6 @@
 """One replica on a stage: what it is told and what it then does, as lines to read.
 
-Node 1 is the replica; chance is off (``below`` returns 0), so every wait is exactly one
+Node 1 is the replica; randomness is off (``below`` returns 0), so every wait is exactly one
 timeout: election 100 ms, fetch 200 ms, request 150 ms. Effects are carried out on a log in
 memory; flushes and snapshots wait until the story says so.
 """

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from controller_images import Chance, after, image_of
+from controller_images import CountingRandom, after, image_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,9 +46,9 @@ def creation(**changes: object) -> AclCreation:
 
 
 def create(image: Image, *creations: AclCreation) -> Decision[CreateAclsResponse]:
-    chance = Chance()
-    chance.drawn = len(image.acls)
-    return decide_create_acls(image, CreateAclsRequest(list(creations)), chance)
+    rng = CountingRandom()
+    rng.drawn = len(image.acls)
+    return decide_create_acls(image, CreateAclsRequest(list(creations)), rng)
 
 
 def image_with(*creations: AclCreation) -> Image:
@@ -113,7 +113,7 @@ def test_an_acl_that_is_there_is_a_success_without_a_record() -> None:
 
 def test_an_id_that_is_taken_is_not_given_again() -> None:
     image = image_with(creation())
-    decision = decide_create_acls(image, CreateAclsRequest([creation(host="b")]), Chance())
+    decision = decide_create_acls(image, CreateAclsRequest([creation(host="b")]), CountingRandom())
     assert len(after(image, decision).acls) == 2
 
 

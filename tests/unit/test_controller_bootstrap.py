@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from controller_images import NEWEST, Chance, feature
+from controller_images import NEWEST, CountingRandom, feature
 
 from ottla.controller.bootstrap import (
     BadBootstrap,
@@ -48,7 +48,7 @@ def messages(records: list[Versioned]) -> list[Message]:
 
 
 def test_a_new_cluster_has_the_features_of_its_version() -> None:
-    records = bootstrap_records(feature_levels(NEWEST, {}), random=Chance())
+    records = bootstrap_records(feature_levels(NEWEST, {}), random=CountingRandom())
     assert messages(records) == [
         feature(METADATA_VERSION, 29),
         feature(ELR, 1),
@@ -62,7 +62,7 @@ def test_a_new_cluster_has_the_features_of_its_version() -> None:
 def test_levels_can_be_asked_for() -> None:
     levels = feature_levels(NEWEST, {TRANSACTION_VERSION: 1, GROUP_VERSION: 0, KRAFT_VERSION: 0})
     assert levels[KRAFT_VERSION] == 0
-    image = replay_all(EMPTY, messages(bootstrap_records(levels, random=Chance())))
+    image = replay_all(EMPTY, messages(bootstrap_records(levels, random=CountingRandom())))
     assert image.features.level(TRANSACTION_VERSION) == 1
     assert GROUP_VERSION not in image.features.levels
 
@@ -87,9 +87,9 @@ def test_features_that_cannot_be(
 
 
 def test_users_and_acls_follow_the_features() -> None:
-    user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", Chance())
+    user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", CountingRandom())
     levels = feature_levels(NEWEST, {})
-    records = bootstrap_records(levels, [user], [ACL, ACL], random=Chance())
+    records = bootstrap_records(levels, [user], [ACL, ACL], random=CountingRandom())
     assert [type(message).__name__ for message in messages(records)[-2:]] == [
         "UserScramCredentialRecord",
         "AccessControlEntryRecord",
@@ -100,23 +100,23 @@ def test_users_and_acls_follow_the_features() -> None:
 
 
 def test_users_and_acls_that_cannot_be() -> None:
-    user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", Chance())
+    user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", CountingRandom())
     levels = feature_levels(NEWEST, {})
     with pytest.raises(BadBootstrap, match="named twice"):
-        bootstrap_records(levels, [user, user], random=Chance())
+        bootstrap_records(levels, [user, user], random=CountingRandom())
     bad = Acl(2, "", 3, "User:alice", "*", 3, 3)
     with pytest.raises(BadBootstrap, match="ACL is not possible"):
-        bootstrap_records(levels, [], [bad], random=Chance())
+        bootstrap_records(levels, [], [bad], random=CountingRandom())
     old = feature_levels(MetadataVersion.IBP_3_5_IV1, {})
     with pytest.raises(BadBootstrap, match="has no SCRAM"):
-        bootstrap_records(old, [user], random=Chance())
+        bootstrap_records(old, [user], random=CountingRandom())
 
 
 # -- the empty log -------------------------------------------------------------------------------
 
 
 def test_the_empty_log_begins_with_a_transaction() -> None:
-    first = bootstrap_records(feature_levels(NEWEST, {}), random=Chance())
+    first = bootstrap_records(feature_levels(NEWEST, {}), random=CountingRandom())
     found = messages(records_for_empty_log(first, 2, is_transaction_open=False))
     assert found == [
         BeginTransactionRecord(name="Bootstrap records"),
@@ -127,7 +127,7 @@ def test_the_empty_log_begins_with_a_transaction() -> None:
 
 
 def test_a_transaction_left_open_is_given_up() -> None:
-    first = bootstrap_records(feature_levels(NEWEST, {ELR: 0}), random=Chance())
+    first = bootstrap_records(feature_levels(NEWEST, {ELR: 0}), random=CountingRandom())
     found = messages(records_for_empty_log(first, 2, is_transaction_open=True))
     assert isinstance(found[0], AbortTransactionRecord)
     assert isinstance(found[1], BeginTransactionRecord)
@@ -136,7 +136,7 @@ def test_a_transaction_left_open_is_given_up() -> None:
 
 def test_old_versions_have_no_transactions() -> None:
     old = feature_levels(MetadataVersion.IBP_3_5_IV2, {})
-    first = bootstrap_records(old, random=Chance())
+    first = bootstrap_records(old, random=CountingRandom())
     assert records_for_empty_log(first, 1, is_transaction_open=False) == first
 
 
@@ -152,23 +152,27 @@ def test_a_user_by_password(mechanism: ScramMechanism, options: str, iterations:
     text = f' {mechanism}=[name="alice",password=pa=ss,salt="{SALT}"{options}] '
     salted = salted_password(mechanism, "pa=ss", b"some salt", iterations)
     user = ScramUser(mechanism, "alice")
-    assert parse_scram(text, Chance()) == credential_record(user, b"some salt", salted, iterations)
+    assert parse_scram(text, CountingRandom()) == credential_record(
+        user, b"some salt", salted, iterations
+    )
 
 
 def test_a_user_by_salted_password() -> None:
     salted = base64.b64encode(b"salted").decode().rstrip("=")
-    record = parse_scram(f"SCRAM-SHA-256=[name=a,saltedpassword={salted},salt={SALT}]", Chance())
+    record = parse_scram(
+        f"SCRAM-SHA-256=[name=a,saltedpassword={salted},salt={SALT}]", CountingRandom()
+    )
     assert record == credential_record(ScramUser(1, "a"), b"some salt", b"salted", 4096)
 
 
 def test_commas_at_the_end_do_not_count() -> None:
-    assert parse_scram("SCRAM-SHA-256=[name=a,password=b,,]", Chance()).name == "a"
+    assert parse_scram("SCRAM-SHA-256=[name=a,password=b,,]", CountingRandom()).name == "a"
 
 
 def test_a_salt_is_drawn_where_none_is_given() -> None:
-    chance = Chance()
+    rng = CountingRandom()
     text = "SCRAM-SHA-256=[name=a,password=b]"
-    assert parse_scram(text, chance).salt != parse_scram(text, chance).salt
+    assert parse_scram(text, rng).salt != parse_scram(text, rng).salt
 
 
 @pytest.mark.parametrize(
@@ -196,6 +200,6 @@ def test_a_salt_is_drawn_where_none_is_given() -> None:
 )
 def test_bad_text_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(BadBootstrap) as caught:
-        parse_scram(text, Chance())
+        parse_scram(text, CountingRandom())
     assert "hunter2" not in repr(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None

@@ -71,7 +71,7 @@ class Controlling:
             settings=self.world.settings,
             voter_ids=lambda: (100,),
             liveness=Liveness(10_000),
-            random=self.world.chance,
+            random=self.world.random,
             tokens=TokenSettings(Password("secret")),
             has_authorizer=True,
         )

@@ -319,8 +319,8 @@ def test_what_every_consumer_reads_is_counted_though_it_rests() -> None:
 class Pair:
     """A broker whose partitions rest beside one that looks at all of them each time."""
 
-    def __init__(self, chance: Random) -> None:
-        self.chance = chance
+    def __init__(self, rng: Random) -> None:
+        self.random = rng
         self.brokers = (Broker(), Broker())
         self.brokers[1].sessions._rest.count_max = 0
         self.partitions = [hosted(broker) for broker in self.brokers]
@@ -331,27 +331,27 @@ class Pair:
 
     def step(self) -> None:
         kinds = (self.append, self.delete, self.wait, self.expire, self.agree)
-        self.chance.choices((self.poll, *kinds), (8, 2, 1, 1, 1, 1))[0]()
+        self.random.choices((self.poll, *kinds), (8, 2, 1, 1, 1, 1))[0]()
 
     def append(self) -> None:
-        index = self.chance.randrange(3)
+        index = self.random.randrange(3)
         for partitions in self.partitions:
             append(partitions[index], b"x")
 
     def delete(self) -> None:
-        index = self.chance.randrange(3)
+        index = self.random.randrange(3)
         for partitions in self.partitions:
             partitions[index].delete_records(Offset(-1))
 
     def poll(self) -> None:
-        at = self.chance.randrange(3)
+        at = self.random.randrange(3)
         resting, walking = (fetchers[at].poll() for fetchers in self.fetchers)
         assert resting == walking
         self.rested += len(self.fetchers[0][at].resting())
         assert self.fetchers[1][at].resting() == []
 
     def wait(self) -> None:
-        ms = self.chance.randrange(1, LAG_MS)
+        ms = self.random.randrange(1, LAG_MS)
         for broker in self.brokers:
             broker.clock.pass_ms(ms)
 
@@ -363,7 +363,7 @@ class Pair:
 
     def agree(self) -> None:
         """The controller agrees to a proposal, and the image says so."""
-        index = self.chance.randrange(3)
+        index = self.random.randrange(3)
         for broker, partitions in zip(self.brokers, self.partitions, strict=True):
             partition = partitions[index]
             if partition.proposal is not None:

@@ -28,7 +28,7 @@ from ottla.testing.history.events import (
 )
 from ottla.testing.history.liveness import Liveness
 
-chances = st.integers(0, 2**32).map(random.Random)
+randoms = st.integers(0, 2**32).map(random.Random)
 bounded = settings(max_examples=40, deadline=None)
 WITHIN = Liveness(within_ns=10**6, rate_share=0)
 
@@ -347,17 +347,17 @@ for name in ("a lower offset", "an offset gone"):
 
 
 @bounded
-@given(chances)
-def test_a_right_history_is_clean(chance: random.Random) -> None:
-    assert check(correct_history(chance).events, WITHIN) == []
+@given(randoms)
+def test_a_right_history_is_clean(rng: random.Random) -> None:
+    assert check(correct_history(rng).events, WITHIN) == []
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 @settings(parent=bounded, max_examples=6)
-@given(chance=chances)
-def test_every_wrong_is_named(name: str, chance: random.Random) -> None:
+@given(rng=randoms)
+def test_every_wrong_is_named(name: str, rng: random.Random) -> None:
     label, mutate, also = MUTATIONS[name]
-    found = labels(mutate(correct_history(chance, steps=5)))
+    found = labels(mutate(correct_history(rng, steps=5)))
     assert label in found
     assert found <= {label, *also}
 
@@ -368,10 +368,10 @@ def test_every_label_has_a_mutation() -> None:
 
 
 @bounded
-@given(chances)
-def test_lines_carry_a_history(chance: random.Random) -> None:
-    events = correct_history(chance).events
+@given(randoms)
+def test_lines_carry_a_history(rng: random.Random) -> None:
+    events = correct_history(rng).events
     lines = [to_line(each) for each in events]
     assert read_lines([b"\n", *lines]) == events
-    chance.shuffle(lines)
+    rng.shuffle(lines)
     assert check(read_lines(lines)) == []

@@ -20,14 +20,14 @@ class Model:
     """What was written, what of it was synced, and where the log begins at the least."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.random = random.Random(seed)
         self.epoch = 0
         self.mover = Mover().start(led(configs=CONFIGS))
         self.written: list[bytes] = []
         self.synced = 0
 
     def append(self) -> None:
-        for _ in range(self.chance.randint(1, 4)):
+        for _ in range(self.random.randint(1, 4)):
             value = b"%d-%d" % (self.epoch, len(self.written))
             self.mover.partition.append(batch_of(value), now=NOW)
             self.written.append(value)
@@ -38,14 +38,14 @@ class Model:
 
     def step(self) -> None:
         if self.mover.moves.moves:
-            self.mover.step(self.chance.randint(1, 3))
+            self.mover.step(self.random.randint(1, 3))
 
     def move(self) -> None:
-        self.mover.moves.alter(ORDERS, self.chance.choice(["/d1", "/d2"]))
+        self.mover.moves.alter(ORDERS, self.random.choice(["/d1", "/d2"]))
 
     def trim(self) -> None:
         log = self.mover.partition.log
-        at = self.chance.randint(log.log_start_offset, log.high_watermark)
+        at = self.random.randint(log.log_start_offset, log.high_watermark)
         self.mover.partition.delete_records(Offset(at))
 
     def retain(self) -> None:
@@ -67,7 +67,7 @@ class Model:
         self._again()
 
     def crash(self) -> None:
-        keep = self.chance.choice([Keep.NOTHING, Keep.SEEDED, None])
+        keep = self.random.choice([Keep.NOTHING, Keep.SEEDED, None])
         if keep is None:
             self.mover.disk.kill()
         else:
@@ -92,13 +92,13 @@ class Model:
         assert futures == len(self.mover.moves.moves)
 
     def run(self) -> int:
-        """Do what chance says; return how often the log changed its directory."""
+        """Run random steps; return how often the log changed its directory."""
         often = [self.append, self.step, self.step, self.move]
         seldom = [self.flush, self.trim, self.retain, self.reign, self.tidy]
         rarely = [self.restart, self.crash]
         changes, before = 0, self.mover.here.path
         for _ in range(OPERATIONS):
-            self.chance.choice(self.chance.choices([often, seldom, rarely], [12, 4, 1])[0])()
+            self.random.choice(self.random.choices([often, seldom, rarely], [12, 4, 1])[0])()
             self.check()
             changes += self.mover.here.path != before
             before = self.mover.here.path

@@ -299,7 +299,7 @@ def test_a_candidate_that_was_refused_stands_again_before_its_election_timeout()
     story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
     story.start()
     story.vote(1, 2, 4, granted=False)
-    story.tick(2)  # chance gives no backoff here; the election timeout is far away
+    story.tick(2)  # the Random gives no backoff here; the election timeout is far away
     assert describe(story).role is Role.PROSPECTIVE
     assert describe(story).epoch == 4
 

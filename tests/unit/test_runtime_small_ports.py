@@ -1,4 +1,4 @@
-"""The real clock and chance, and their simulated twins where they share a rule."""
+"""The real clock and randomness, and their simulated twins where they share a rule."""
 
 import time
 

@@ -206,15 +206,15 @@ def test_ten_thousand_requests_of_a_client_that_never_reads(node: OneNode) -> No
 
 def test_any_bytes_as_a_body_leave_the_node_as_it_was(node: OneNode) -> None:
     """Row 28, in small: every API and version of the listener, random and cut bodies."""
-    chance = random.Random(7)
+    rng = random.Random(7)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     served = [key for key in APIS if Listener.BROKER in APIS[key].listeners]
     for key in served:
         first, last = APIS[key].versions
-        version = chance.randint(first, last)
-        good = ask(key, version, 1, request_class(key)()) if chance.random() < 0.5 else b""
+        version = rng.randint(first, last)
+        good = ask(key, version, 1, request_class(key)()) if rng.random() < 0.5 else b""
         body = bytearray(good[4:] or struct.pack(">hhih", key, version, 1, -1) + b"\0")
-        body += chance.randbytes(chance.randint(0, 60))
+        body += rng.randbytes(rng.randint(0, 60))
         with Line(node.address) as line:
             line.sock.settimeout(0.05)
             line.send(framed(bytes(body)))

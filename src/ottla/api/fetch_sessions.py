@@ -169,7 +169,7 @@ class _Ranking:
 
 
 class Sessions:
-    """The sessions of a broker. ``pick_id`` gives ids by chance, 1 to 2**31 - 1."""
+    """The sessions of a broker. ``pick_id`` gives ids at random, 1 to 2**31 - 1."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 
 def place(
-    image: Image, partitions: int, replication_factor: int, chance: Random
+    image: Image, partitions: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]] | Refusal:
     """Return the replicas of each of so many new partitions, the leader first."""
     brokers = [b for _, b in sorted(image.cluster.brokers.items()) if not b.in_controlled_shutdown]
@@ -41,16 +41,16 @@ def place(
         text = f"{replication_factor} replicas cannot be placed on {len(brokers)} broker(s)"
     if text is not None:
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    stripes = _Stripes(brokers, chance)
+    stripes = _Stripes(brokers, random)
     return [stripes.place(replication_factor) for _ in range(partitions)]
 
 
 class _Ring:
     """Brokers that are handed out in turn, each once per partition."""
 
-    def __init__(self, brokers: Iterable[int], chance: Random) -> None:
+    def __init__(self, brokers: Iterable[int], random: Random) -> None:
         self.brokers = sorted(brokers)
-        self._start = chance.below(len(self.brokers)) if self.brokers else 0
+        self._start = random.below(len(self.brokers)) if self.brokers else 0
         self._taken = 0
         self._round = 0
 
@@ -68,9 +68,9 @@ class _Ring:
 
 
 class _Rack:
-    def __init__(self, brokers: Sequence[BrokerRegistration], chance: Random) -> None:
-        self.fenced = _Ring((b.id for b in brokers if b.fenced), chance)
-        self.unfenced = _Ring((b.id for b in brokers if not b.fenced), chance)
+    def __init__(self, brokers: Sequence[BrokerRegistration], random: Random) -> None:
+        self.fenced = _Ring((b.id for b in brokers if b.fenced), random)
+        self.unfenced = _Ring((b.id for b in brokers if not b.fenced), random)
 
     def take(self, round_: int) -> int:
         """Return the next broker, a fenced one only after all others."""
@@ -81,13 +81,13 @@ class _Rack:
 class _Stripes:
     """All racks, and which of them is next."""
 
-    def __init__(self, brokers: Sequence[BrokerRegistration], chance: Random) -> None:
-        self._chance = chance
+    def __init__(self, brokers: Sequence[BrokerRegistration], random: Random) -> None:
+        self._random = random
         names = {broker.rack for broker in brokers}
         ordered = sorted(names, key=lambda name: (name is not None, name or ""))
-        self._racks = [_Rack([b for b in brokers if b.rack == n], chance) for n in ordered]
+        self._racks = [_Rack([b for b in brokers if b.rack == n], random) for n in ordered]
         self._unfenced = sum(not broker.fenced for broker in brokers)
-        self._start = chance.below(len(self._racks))
+        self._start = random.below(len(self._racks))
         self._round = 0
 
     def place(self, replication_factor: int) -> tuple[int, ...]:
@@ -112,13 +112,13 @@ class _Stripes:
         return tuple(replicas)
 
     def _shuffle(self) -> None:
-        _shuffle(self._racks, self._chance)
+        _shuffle(self._racks, self._random)
         for rack in self._racks:
-            _shuffle(rack.fenced.brokers, self._chance)
-            _shuffle(rack.unfenced.brokers, self._chance)
+            _shuffle(rack.fenced.brokers, self._random)
+            _shuffle(rack.unfenced.brokers, self._random)
 
 
-def _shuffle(items: list[Item], chance: Random) -> None:
+def _shuffle(items: list[Item], random: Random) -> None:
     for last in range(len(items) - 1, 0, -1):
-        other = chance.below(last + 1)
+        other = random.below(last + 1)
         items[last], items[other] = items[other], items[last]

@@ -88,7 +88,7 @@ def _more_replicas(
     more = asked.count - len(topic.partitions)
     factor = len(topic.partitions[min(topic.partitions)].replicas)
     if asked.assignments is None:
-        return place(image, more, factor, context.chance)
+        return place(image, more, factor, context.random)
     replicas = [tuple(given.broker_ids) for given in asked.assignments]
     if len(replicas) != more:
         text = f"replicas are named for {len(replicas)} of {more} new partition(s)"

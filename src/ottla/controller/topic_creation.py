@@ -63,7 +63,7 @@ class TopicContext(msgspec.Struct, frozen=True):
     """
 
     settings: DecisionSettings
-    chance: Random
+    random: Random
     quota: Quota = unlimited
     describable: Container[str] | None = None
 
@@ -153,7 +153,7 @@ def _create(image: Image, topic: CreatableTopic, context: TopicContext) -> _Crea
     refusal = context.quota(len(partitions))
     if refusal is not None:
         return refusal
-    topic_id = context.chance.uuid()
+    topic_id = context.random.uuid()
     records = [Versioned(TopicRecord(topic.name, topic_id), 0)]
     records += [
         Versioned(ConfigRecord(int(ConfigResourceType.TOPIC), topic.name, key, value), 0)
@@ -226,7 +226,7 @@ def _replicas(
     factor = topic.replication_factor
     if factor == DEFAULT:
         factor = settings.replication_factor_default
-    return place(image, _partition_count(topic, settings), factor, context.chance)
+    return place(image, _partition_count(topic, settings), factor, context.random)
 
 
 def _named_replicas(image: Image, topic: CreatableTopic) -> list[tuple[int, ...]] | Refusal:

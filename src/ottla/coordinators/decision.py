@@ -127,7 +127,7 @@ View_co = TypeVar("View_co", covariant=True)
 
 
 class StateMachine(Protocol, Generic[View_co]):
-    """The state of one shard. Everything is synchronous and free of clock, chance and I/O.
+    """The state of one shard. Everything is synchronous and free of clock, randomness and I/O.
 
     ``replay`` and ``on_marker`` must take whatever a log can hold: a record about something
     that is not there changes nothing.

@@ -140,7 +140,7 @@ class LogScrubber:
         self.passes += not self._plan.is_passing
 
     def _shuffled(self) -> list[TopicPartition]:
-        """Return the logs here in an order by chance: after each restart others come first."""
+        """Return the logs here in random order: after each restart others come first."""
         names = [partition.name for partition in self._host.partitions]
         for at in range(len(names) - 1, 0, -1):
             other = self._host.ports.random.below(at + 1)

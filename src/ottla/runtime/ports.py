@@ -1,7 +1,7 @@
 """The small protocols through which all code meets the outside world.
 
 Everything that can differ between two runs comes in through one of these: time,
-chance, disk, network, objects. Take the port by constructor; never reach for
+randomness, disk, network, objects. Take the port by constructor; never reach for
 ``time``, ``random``, ``os`` or ``socket`` elsewhere. `simulation` has a second
 implementation of each, which is why they are no larger than what is used.
 
@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 
 class Random(Protocol):
-    """Chance, so that one seed replays it."""
+    """Randomness; a simulation replays it from one seed."""
 
     def below(self, limit: int) -> int:
         """Return an integer in ``[0, limit)``; ``limit`` is at least 1."""

@@ -231,7 +231,7 @@ class _Supervision:
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """How long to wait before the n-th attempt: doubling, bounded, spread by chance.
+    """How long to wait before the n-th attempt: doubling, bounded, spread at random.
 
     ``jitter`` 0.2 means plus or minus a fifth, as in Kafka's clients, so that nodes that
     failed together do not come back together.

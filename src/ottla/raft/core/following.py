@@ -231,7 +231,7 @@ def on_update_reply(quorum: Quorum, sent: InFlight, reply: VoterChangeReply) -> 
 
 
 def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
-    """Ask a bootstrap server or a voter, chosen by chance, who leads.
+    """Ask a bootstrap server or a voter, chosen at random, who leads.
 
     A leader that was known is asked like any other: it may be back.
     """
