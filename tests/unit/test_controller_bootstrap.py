@@ -12,7 +12,7 @@ from ottla.controller.bootstrap import (
     parse_scram,
     records_for_empty_log,
 )
-from ottla.controller.scram import ScramMechanism, credential_record, salted_password
+from ottla.controller.scram import credential_record
 from ottla.metadata.access import ScramUser
 from ottla.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -34,6 +34,7 @@ from ottla.protocol.internal.metadata_cluster import (
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.schema import Message
 from ottla.security.acl import Acl
+from ottla.security.sasl.scram import ScramMechanism, salted_password
 
 ACL = Acl(2, "foo", 3, "User:alice", "*", 3, 3)
 ELR = ELIGIBLE_LEADER_REPLICAS_VERSION

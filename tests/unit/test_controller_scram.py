@@ -8,10 +8,8 @@ from controller_images import after, image_of
 from ottla.controller import scram
 from ottla.controller.decision import Decision
 from ottla.controller.scram import (
-    ScramMechanism,
     decide_alter_user_scram_credentials,
     describe_user_scram_credentials,
-    salted_password,
 )
 from ottla.metadata.access import ScramUser
 from ottla.metadata.image import Image
@@ -28,6 +26,7 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from ottla.security.sasl.scram import ScramMechanism, salted_password
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 IMAGE = image_of()

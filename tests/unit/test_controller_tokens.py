@@ -10,14 +10,12 @@ from ottla.config.values import Password
 from ottla.controller import tokens
 from ottla.controller.decision import Decision
 from ottla.controller.tokens import (
-    Principal,
     TokenContext,
     decide_create_delegation_token,
     decide_expire_delegation_token,
     decide_renew_delegation_token,
     decide_sweep_delegation_tokens,
     describe_delegation_tokens,
-    parse_principal,
 )
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import MetadataVersion
@@ -41,6 +39,7 @@ from ottla.protocol.messages.renew_delegation_token import (
 )
 from ottla.protocol.types import Millis, Uuid
 from ottla.protocol.uuids import uuid_text
+from ottla.security.principal import Principal, parse_principal
 
 IMAGE = image_of()
 SECRET = Password("shared secret")

@@ -27,6 +27,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
+from ottla.security.principal import parse_principal
 
 # Brokers and controllers register at every start; all else is asked for later, if ever.
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Ask(msgspec.Struct, frozen=True):
         """What decisions about delegation tokens are made upon."""
         held = self.context.tokens
         return tokens.TokenContext(
-            tokens.parse_principal(self.caller.principal),
+            parse_principal(self.caller.principal),
             self.moment.wall,
             held.secret,
             held.lifetime_ms_max,
@@ -196,7 +197,7 @@ def _delete_acls(ask: Ask) -> Decision[Message]:
 
 def _create_token(ask: Ask) -> Decision[Message]:
     if not ask.caller.is_forwarded:
-        requester = tokens.parse_principal(ask.caller.principal)
+        requester = parse_principal(ask.caller.principal)
         return Decision([], tokens.refuse_create(ask.request, requester, _NOT_ALLOWED))
     token_id = ask.context.random.uuid()
     return tokens.decide_create_delegation_token(ask.image, ask.request, token_id, ask.tokens)

@@ -47,6 +47,7 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from ottla.protocol.records.crc import crc32c
 from ottla.protocol.types import ZERO_UUID, Uuid
 from ottla.runtime.ports import Random
+from ottla.security.principal import parse_principal
 
 NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
@@ -98,7 +99,7 @@ class TokenHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: CreateDelegationTokenRequest, version: int
     ) -> CreateDelegationTokenResponse:
         """Refuse to create a token."""
-        requester = tokens.parse_principal(caller.principal)
+        requester = parse_principal(caller.principal)
         return tokens.refuse_create(request, requester, NOT_ALLOWED)
 
     def on_renew(

@@ -46,9 +46,11 @@ from ottla.security.acl import Acl
 if TYPE_CHECKING:
     from ottla.controller import acls as acl_rules
     from ottla.controller import scram as scram_rules
+    from ottla.security.sasl import scram as scram_keys
 else:
     acl_rules = LazyModule("ottla.controller.acls")
     scram_rules = LazyModule("ottla.controller.scram")
+    scram_keys = LazyModule("ottla.security.sasl.scram")
 
 SALT_BYTES = 24
 TRANSACTION_NAME = "Bootstrap records"
@@ -169,7 +171,7 @@ def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
     if "password" in values:
         if not values["password"]:
             raise BadBootstrap("the password of a SCRAM user is empty")
-        salted = scram_rules.salted_password(mechanism, values["password"], salt, iterations)
+        salted = scram_keys.salted_password(mechanism, values["password"], salt, iterations)
     elif "saltedpassword" not in values:
         raise BadBootstrap("a SCRAM user needs a password or a saltedpassword")
     elif given is None:
@@ -179,13 +181,13 @@ def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
     return scram_rules.credential_record(ScramUser(mechanism, name), salt, salted, iterations)
 
 
-def _split_mechanism(text: str) -> "tuple[scram_rules.ScramMechanism, str]":
+def _split_mechanism(text: str) -> "tuple[scram_keys.ScramMechanism, str]":
     name, equals, rest = text.partition("=")
     if not equals:
         raise BadBootstrap("a SCRAM user is given as MECHANISM=[name=...,password=...]")
-    mechanism = next((known for known in scram_rules.ScramMechanism if str(known) == name), None)
+    mechanism = next((known for known in scram_keys.ScramMechanism if str(known) == name), None)
     if mechanism is None:
-        known = " and ".join(map(str, scram_rules.ScramMechanism))
+        known = " and ".join(map(str, scram_keys.ScramMechanism))
         raise BadBootstrap(f"there is no such SCRAM mechanism; there are {known}")
     if not (rest.startswith("[") and rest.endswith("]") and len(rest) > 1):
         raise BadBootstrap("what follows the SCRAM mechanism stands in [ and ]")
@@ -208,10 +210,10 @@ def _values(inner: str) -> dict[str, str]:
 
 def _iterations(text: str | None) -> int:
     if text is None:
-        return scram_rules.ITERATIONS_MIN
+        return scram_keys.ITERATIONS_MIN
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
         raise BadBootstrap("the iterations of a SCRAM user are no number")
-    least, most = scram_rules.ITERATIONS_MIN, scram_rules.ITERATIONS_MAX
+    least, most = scram_keys.ITERATIONS_MIN, scram_keys.ITERATIONS_MAX
     if not least <= int(text) <= most:
         raise BadBootstrap(f"iterations must be between {least} and {most}")
     return int(text)

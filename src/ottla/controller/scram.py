@@ -10,9 +10,6 @@ A user may be altered once in a request, whatever the mechanism. Neither errors 
 hold a salt, a key or a password.
 """
 
-import enum
-import hashlib
-import hmac
 from collections import Counter
 
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
@@ -37,49 +34,20 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-
-ITERATIONS_MIN = 4096
-ITERATIONS_MAX = 16384
+from ottla.security.sasl.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    ScramMechanism,
+    server_key,
+    stored_key,
+)
 
 TWICE = "A user can be altered once in a request"
-
-
-class ScramMechanism(enum.IntEnum):
-    """A mechanism by Kafka's number of it."""
-
-    SCRAM_SHA_256 = 1
-    SCRAM_SHA_512 = 2
-
-    @property
-    def hash_name(self) -> str:
-        """The hash function, as `hashlib` calls it."""
-        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
-
-    def __str__(self) -> str:
-        return self.name.replace("_", "-")
 
 
 def is_mechanism(number: int) -> bool:
     """Whether there is a mechanism of this number."""
     return number in ScramMechanism._value2member_map_
-
-
-def salted_password(
-    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
-) -> bytes:
-    """Return what a password is worth to a client, by the function ``Hi`` of RFC 5802."""
-    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
-
-
-def stored_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
-    """Return the key that proves a client."""
-    client_key = hmac.digest(salted, b"Client Key", mechanism.hash_name)
-    return hashlib.new(mechanism.hash_name, client_key).digest()
-
-
-def server_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
-    """Return the key that proves a server."""
-    return hmac.digest(salted, b"Server Key", mechanism.hash_name)
 
 
 def credential_record(

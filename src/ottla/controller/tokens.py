@@ -40,28 +40,12 @@ from ottla.protocol.messages.renew_delegation_token import (
 )
 from ottla.protocol.types import Millis, Uuid
 from ottla.protocol.uuids import uuid_text
+from ottla.security.principal import USER, Principal, parse_principal
 
-USER_TYPE = "User"
 LONG_MAX = (1 << 63) - 1
 NO_TIME = -1
 # As many as Kafka removes in one go; the next sweep takes the rest.
 EXPIRED_MAX = 1000
-
-
-class Principal(NamedTuple):
-    """Who somebody is: a type, in practice ``User``, and a name."""
-
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
-
-
-def parse_principal(text: str) -> Principal:
-    """Read ``type:name``; the name may hold colons."""
-    kind, _, name = text.partition(":")
-    return Principal(kind, name)
 
 
 class TokenContext(NamedTuple):
@@ -97,7 +81,7 @@ def decide_create_delegation_token(
         token_requester_principal_name=context.requester.name,
     )
     reply.error_code = _disabled(image, context)
-    if any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
+    if any(renewer.principal_type != USER for renewer in request.renewers):
         reply.error_code = reply.error_code or ErrorCode.INVALID_PRINCIPAL_TYPE
     if reply.error_code or context.secret is None:
         return Decision([], reply)
