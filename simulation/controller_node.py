@@ -1,7 +1,7 @@
 """One simulated node of the quorum with the real controller and image on top.
 
-Driver, log, image loader, snapshots, controller, its duties and its handlers are those of a node,
-put together as a node does it. Every replica has them, since any observer may become a voter.
+Driver, log, image loader, snapshots, controller, its periodic tasks and its handlers are those of a
+node, put together as a node does it. Every replica has them, since any observer may become a voter.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from ottla.controller.bootstrap import bootstrap_records, feature_levels, record
 from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision_settings import settings_of
-from ottla.controller.periodic_tasks import FenceSilentBrokers
+from ottla.controller.periodic_tasks import FenceExpiredBrokers
 from ottla.controller.recovery_loop import UncleanRecovery
-from ottla.controller.unclean_recovery import LogState, Wounded
+from ottla.controller.unclean_recovery import LeaderlessPartition, LogState
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
@@ -158,7 +158,7 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
                 committed=loader,
                 clock=ports.clock,
                 bootstrap=first_records(ports.random),
-                duties=(FenceSilentBrokers(liveness, settings),),
+                periodic_tasks=(FenceExpiredBrokers(liveness, settings),),
                 settings=ControllerSettings(idle_ms=IDLE_MS),
             )
         )
@@ -187,10 +187,10 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
 
 
 async def answer_for(
-    broker_id: int, wounded: Sequence[Wounded]
+    broker_id: int, leaderless: Sequence[LeaderlessPartition]
 ) -> dict[TopicIdPartition, LogState]:
     """Answer for a broker of this simulation, which has no logs: any of them is as good."""
-    return {each.at: LogState(0, broker_id) for each in wounded}
+    return {each.at: LogState(0, broker_id) for each in leaderless}
 
 
 def make_server(

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from ottla.controller.partition_changes import Election, Rules, Wanted, plan_change
+from ottla.controller.partition_changes import Election, PartitionUpdate, Rules, plan_change
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration
 from ottla.protocol.types import TopicIdPartition, Uuid
@@ -25,16 +25,16 @@ OLD, NEW = MetadataVersion.IBP_3_5_IV2, MetadataVersion.IBP_4_2_IV1
 @dataclass(frozen=True)
 class Case:
     old: PartitionRegistration
-    wanted: Wanted
+    update: PartitionUpdate
     alive: tuple[int, ...]
     min_isr: int
     is_elr_enabled: bool
     level: MetadataVersion
 
     def line(self) -> str:
-        old, wanted = self.old, self.wanted
+        old, update = self.old, self.update
         lists = (old.adding_replicas, old.removing_replicas, old.elr, old.last_known_elr)
-        targets = (wanted.isr, wanted.replicas, wanted.adding, wanted.removing)
+        targets = (update.isr, update.replicas, update.adding, update.removing)
         return " ".join(
             [
                 text(old.replicas),
@@ -45,10 +45,10 @@ class Case:
                 text(self.alive),
                 str(self.min_isr),
                 str(int(self.is_elr_enabled)),
-                wanted.election.name,
+                update.election.name,
                 *map(text, targets),
                 str(int(self.level)),
-                str(wanted.lost),
+                str(update.lost),
             ]
         )
 
@@ -93,14 +93,14 @@ def draw(rng: Random) -> Case:
         last,
     )
     alive = tuple(i for i in range(6) if rng.random() < 0.7)
-    wanted, alive = draw_wanted(rng, old, alive)
+    update, alive = draw_wanted(rng, old, alive)
     level = NEW if is_elr_enabled else rng.choice([OLD, NEW])
-    return Case(old, wanted, alive, rng.randint(1, 3), is_elr_enabled, level)
+    return Case(old, update, alive, rng.randint(1, 3), is_elr_enabled, level)
 
 
 def draw_wanted(
     rng: Random, old: PartitionRegistration, alive: tuple[int, ...]
-) -> tuple[Wanted, tuple[int, ...]]:
+) -> tuple[PartitionUpdate, tuple[int, ...]]:
     election = rng.choice(list(Election))
     kind = rng.randrange(4)
     if kind == 0:
@@ -108,24 +108,24 @@ def draw_wanted(
         isr = tuple(replica for replica in old.isr if replica != gone)
         lost = gone if rng.random() < 0.4 else -1
         alive = tuple(replica for replica in alive if replica != gone)
-        return Wanted(isr=isr, lost=lost, election=election), alive
+        return PartitionUpdate(isr=isr, lost=lost, election=election), alive
     if kind == 1:
-        return Wanted(isr=some(rng, old.replicas, 1), election=election), alive
+        return PartitionUpdate(isr=some(rng, old.replicas, 1), election=election), alive
     if kind == 2:
         target = some(rng, list(range(6)), 1)
         removing = tuple(sorted(set(old.replicas) - set(target)))
         adding = tuple(sorted(set(target) - set(old.replicas)))
-        wanted = Wanted(
+        update = PartitionUpdate(
             replicas=target + removing, adding=adding, removing=removing, election=election
         )
-        return wanted, alive
-    return Wanted(election=election), alive
+        return update, alive
+    return PartitionUpdate(election=election), alive
 
 
 def ours(case: Case) -> list[str]:
     rules = Rules(case.level, case.is_elr_enabled, case.min_isr, case.alive.__contains__, directory)
     at = TopicIdPartition(Uuid(b"t" * 16), 0)
-    record = plan_change(at, case.old, case.wanted, rules)
+    record = plan_change(at, case.old, case.update, rules)
     if record is None:
         return ["none"]
     directories = record.directories

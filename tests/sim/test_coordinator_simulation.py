@@ -50,7 +50,7 @@ def played(seed: int) -> Played:
 
 
 @pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
-def test_work_is_done_exactly_once_by_one_owner(block: int) -> None:
+def test_b1_b13_work_is_done_exactly_once_by_one_owner(block: int) -> None:
     for seed in range(block, min(block + BLOCK, LAST)):
         if played(seed).error is not None:
             message = f"coordinators: make sim SEED={seed}"

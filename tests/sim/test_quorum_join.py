@@ -9,7 +9,7 @@ from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.errors import ErrorCode
-from ottla.raft.auto_join import AutoJoin, Join, JoinMark, decide_join
+from ottla.raft.auto_join import AutoJoin, AutoJoinedFile, JoinAction, decide_join
 from ottla.raft.core.effects import Role
 from ottla.raft.core.messages import RemoveVoterRequest, Reply, VoterChangeReply
 from ottla.raft.core.voters import VoterSet
@@ -39,13 +39,13 @@ METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
 @pytest.mark.parametrize(
     ("is_voter", "was_voter", "what"),
     [
-        (False, False, Join.ASK),
-        (True, False, Join.NOTE),
-        (True, True, Join.REST),
-        (False, True, Join.REMOVED),
+        (False, False, JoinAction.REQUEST),
+        (True, False, JoinAction.RECORD),
+        (True, True, JoinAction.WAIT),
+        (False, True, JoinAction.REMOVED),
     ],
 )
-def test_what_a_node_does(is_voter: bool, was_voter: bool, what: Join) -> None:
+def test_what_a_node_does(is_voter: bool, was_voter: bool, what: JoinAction) -> None:
     assert decide_join(is_voter=is_voter, was_voter=was_voter) is what
 
 
@@ -68,7 +68,7 @@ class Cluster:
             spec = ListenerSpec(
                 CONTROLLER, Address(machine.name, PORT), routes, features=lambda: FEATURES
             )
-            mark = JoinMark(ports.disk, METADATA_DIR, machine.settings())
+            mark = AutoJoinedFile(ports.disk, METADATA_DIR, machine.settings())
             join = AutoJoin(machine.settings(), driver, mark, ports.network, servers)
             services = [driver, Server(ports.network, ports.clock, [spec]), join]
             await supervise(services if servers else services[:2], asyncio.Event())
@@ -164,7 +164,7 @@ def test_a_node_with_another_directory_is_another_one() -> None:
     disk = cluster.simulation.host("n1").disk
     disk.make_dirs(METADATA_DIR)
     other = Machine(1, directory(9), VoterSet(), ())
-    JoinMark(disk, METADATA_DIR, other.settings()).set()
+    AutoJoinedFile(disk, METADATA_DIR, other.settings()).set()
 
     async def story() -> None:
         await wait_until(cluster.is_joined)

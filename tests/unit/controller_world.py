@@ -1,7 +1,7 @@
 """A small cluster for tests of decisions: requests in, records replayed, as a log would."""
 
 from ottla.controller.alter_partition import decide_alter_partition
-from ottla.controller.broker_liveness import Standing
+from ottla.controller.broker_liveness import HeartbeatContext
 from ottla.controller.brokers import (
     RegistrationContext,
     decide_broker_registration,
@@ -15,10 +15,10 @@ from ottla.controller.partition_index import index_of
 from ottla.controller.topic_creation import TopicContext, decide_create_topics
 from ottla.controller.unclean_recovery import (
     LogState,
-    asked_of,
     decide_recoveries,
+    partitions_to_recover,
+    polls_by_broker,
     recoveries,
-    wanting,
 )
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, supported_features
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
@@ -51,7 +51,7 @@ from ottla.protocol.types import Offset, Uuid
 from simulation.random import SimRandom
 
 CLUSTER = "cluster"
-NO_STANDING = Standing()
+NO_CONTEXT = HeartbeatContext()
 NEWEST = MetadataVersion.IBP_4_2_IV1
 
 
@@ -113,7 +113,7 @@ class World:
         return self.take(decide_broker_registration(self.image, request, context, self.settings))
 
     def heartbeat(
-        self, broker_id: int, standing: Standing = NO_STANDING, **more: object
+        self, broker_id: int, context: HeartbeatContext = NO_CONTEXT, **more: object
     ) -> BrokerHeartbeatResponse:
         fields: dict[str, object] = {
             "broker_id": broker_id,
@@ -121,7 +121,7 @@ class World:
             "current_metadata_offset": self.offset,
         }
         request = BrokerHeartbeatRequest(**{**fields, **more})
-        return self.take(decide_broker_heartbeat(self.state, request, standing, self.settings))
+        return self.take(decide_broker_heartbeat(self.state, request, context, self.settings))
 
     def start(self, broker_id: int, number: int = 0, **more: object) -> None:
         assert self.register(broker_id, number, **more).error_code == 0
@@ -136,13 +136,13 @@ class World:
 
         A broker that is not named does not answer.
         """
-        wounded = wanting(self.state, self.settings)
+        leaderless = partitions_to_recover(self.state, self.settings)
         answers = {
             broker_id: {each.at: LogState(*ends[f"b{broker_id}"]) for each in of}
-            for broker_id, of in asked_of(wounded).items()
+            for broker_id, of in polls_by_broker(leaderless).items()
             if f"b{broker_id}" in ends
         }
-        found = recoveries(wounded, answers)
+        found = recoveries(leaderless, answers)
         self.take(decide_recoveries(self.image, found, self.settings))
 
     # -- topics ------------------------------------------------------------------------------

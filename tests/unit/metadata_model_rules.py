@@ -4,6 +4,7 @@ from typing import Any
 
 from ottla.metadata import access, registrations
 from ottla.protocol.schema import Message
+from ottla.security.acl import Acl
 
 Model = dict[str, Any]
 
@@ -139,8 +140,8 @@ def _quota(model: Model, r: Any) -> None:
 
 
 def _acl(model: Model, r: Any) -> None:
-    fields = [getattr(r, f) for f in access.Acl.__struct_fields__]
-    model["acls"][r.id] = access.Acl(*fields)
+    fields = [getattr(r, f) for f in Acl.__struct_fields__]
+    model["acls"][r.id] = Acl(*fields)
 
 
 def _scram(model: Model, r: Any) -> None:

@@ -6,7 +6,7 @@ memory; flushes and snapshots wait until the story says so.
 """
 
 from msgspec.structs import replace
-from raft_world import CLUSTER, NOBODY, Entry, MemoryLog, settings, voter
+from raft_world import CLUSTER, NO_ELECTION, Entry, MemoryLog, settings, voter
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
@@ -50,7 +50,7 @@ class Story:
         self.log.append(0, [Entry(epoch, f"old{i}") for i, epoch in enumerate(history)])
         self.log.durable = len(history)
         if election is None:
-            election = replace(NOBODY, epoch=LeaderEpoch(history[-1] if history else 0))
+            election = replace(NO_ELECTION, epoch=LeaderEpoch(history[-1] if history else 0))
         self.election = election
         self.settings = settings(1, **changed)
         self.voters = VoterSet(tuple(voter(i) for i in voters))
@@ -237,7 +237,9 @@ def line_of(effect: out.Effect) -> str:
             return f"refuse proposal {effect.payload}: {effect.error.name}"
         case out.RoleChanged():
             leader = "-" if effect.leader_id is None else effect.leader_id
-            start = "" if effect.reign_start is None else f" from {effect.reign_start}"
+            start = (
+                "" if effect.epoch_start_offset is None else f" from {effect.epoch_start_offset}"
+            )
             return f"{effect.role.value} epoch {effect.epoch} leader {leader}{start}"
         case out.HighWatermark():
             return f"high watermark {effect.offset}"

@@ -53,7 +53,7 @@ from ottla.raft.core.voters import (
 )
 
 CLUSTER = "raft-world"
-NOBODY = out.PersistElection(LeaderEpoch(0), None, None)
+NO_ELECTION = out.PersistElection(LeaderEpoch(0), None, None)
 SNAPSHOT_BYTES = 5
 
 
@@ -202,7 +202,7 @@ class Replica:
     settings: RaftSettings
     log: MemoryLog
     bootstrap: VoterSet
-    election: out.PersistElection = NOBODY
+    election: out.PersistElection = NO_ELECTION
     core: RaftCore | None = None
     incarnation: int = 0
     timer: int | None = None
@@ -303,7 +303,7 @@ class World:
             replica.id, bootstrap=replica.settings.bootstrap, directory_id=directory(number)
         )
         replica.log = MemoryLog()
-        replica.election = NOBODY
+        replica.election = NO_ELECTION
 
     def heal(self) -> None:
         self.cuts.clear()

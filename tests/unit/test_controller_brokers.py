@@ -3,7 +3,7 @@
 import pytest
 from controller_world import CLUSTER, World, directory, incarnation, registration
 
-from ottla.controller.broker_liveness import Standing
+from ottla.controller.broker_liveness import HeartbeatContext
 from ottla.controller.brokers import decide_fence, decide_unregister_broker
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
@@ -219,10 +219,10 @@ def test_leaderships_are_moved_before_shutdown_is_granted() -> None:
     assert broker.in_controlled_shutdown and not broker.fenced
     assert world.partition().leader == 1 and world.partition().isr == (1,)
     moved = Offset(world.offset)
-    behind = Standing(moved, Offset(moved - 1))
+    behind = HeartbeatContext(moved, Offset(moved - 1))
     assert not world.heartbeat(0, behind, want_shut_down=True).should_shut_down
     assert not world.image.cluster.brokers[0].fenced
-    reply = world.heartbeat(0, Standing(moved, moved), want_shut_down=True)
+    reply = world.heartbeat(0, HeartbeatContext(moved, moved), want_shut_down=True)
     assert reply.should_shut_down
     assert world.image.cluster.brokers[0].fenced
 
@@ -232,11 +232,11 @@ def test_a_broker_that_comes_back_leads_again() -> None:
     world.create("t", [0])
     world.heartbeat(0, want_shut_down=True)
     moved = Offset(world.offset)
-    assert world.heartbeat(0, Standing(moved, moved), want_shut_down=True).should_shut_down
+    assert world.heartbeat(0, HeartbeatContext(moved, moved), want_shut_down=True).should_shut_down
     world.register(0)
     assert not world.image.cluster.brokers[0].in_controlled_shutdown
     now = Offset(world.offset)
-    world.heartbeat(0, Standing(now, now))
+    world.heartbeat(0, HeartbeatContext(now, now))
     assert not world.image.cluster.brokers[0].fenced
     assert world.partition().leader == 0
 
@@ -249,7 +249,7 @@ def test_a_broker_that_still_leads_may_not_shut_down() -> None:
     assert world.partition().leader == -1
     world = World(2)
     world.create("t", [0, 1])
-    known = Standing(Offset(0), Offset(10**6))
+    known = HeartbeatContext(Offset(0), Offset(10**6))
     assert not world.heartbeat(0, known, want_shut_down=True).should_shut_down
 
 
@@ -257,7 +257,7 @@ def test_a_shutdown_begun_under_another_leader_goes_on() -> None:
     world = World(2)
     world.create("t", [0, 1])
     world.heartbeat(0, want_shut_down=True)
-    reply = world.heartbeat(0, Standing(), want_shut_down=True)
+    reply = world.heartbeat(0, HeartbeatContext(), want_shut_down=True)
     assert reply.should_shut_down
     assert world.image.cluster.brokers[0].fenced
 

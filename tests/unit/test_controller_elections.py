@@ -5,7 +5,7 @@ from controller_world import World
 
 from ottla.controller.leader_elections import decide_elect_leaders, unclean_partitions
 from ottla.controller.rebalance import decide_rebalance
-from ottla.controller.unclean_recovery import LogState, recoveries, wounded_among
+from ottla.controller.unclean_recovery import LogState, leaderless_among, recoveries
 from ottla.metadata.topics import LeaderRecoveryState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -18,9 +18,9 @@ def elect(world: World, kind: int, *names: str, partitions: tuple[int, ...] = (0
     asked = [TopicPartitions(name, list(partitions)) for name in names]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked)
     unclean = unclean_partitions(world.image, request)
-    wounded = wounded_among(world.image, unclean, world.settings)
-    answers = {b: {each.at: LogState(0, b) for each in wounded} for b in range(10)}
-    found = recoveries(wounded, answers)
+    leaderless = leaderless_among(world.image, unclean, world.settings)
+    answers = {b: {each.at: LogState(0, b) for each in leaderless} for b in range(10)}
+    found = recoveries(leaderless, answers)
     reply = world.take(decide_elect_leaders(world.image, request, world.settings, found))
     assert reply.error_code == 0
     return [p.error_code for t in reply.replica_election_results for p in t.partition_result]

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ottla.controller.broker_liveness import Standing
+from ottla.controller.broker_liveness import HeartbeatContext
 from ottla.controller.brokers import decide_unregister_broker
 from ottla.controller.decision import Decision
 from ottla.controller.leader_elections import decide_elect_leaders
@@ -155,10 +155,12 @@ class Cluster(RuleBasedStateMachine):
         if not self.is_registered(broker_id):
             return
         leaving = self.world.image.cluster.brokers[broker_id].in_controlled_shutdown
-        standing = Standing(Offset(0), Offset(0)) if leaving and is_known else Standing()
+        context = (
+            HeartbeatContext(Offset(0), Offset(0)) if leaving and is_known else HeartbeatContext()
+        )
         self.world.heartbeat(
             broker_id,
-            standing,
+            context,
             want_fence=want_fence,
             want_shut_down=want_shut_down,
             offline_log_dirs=[directory(broker_id, i) for i in failed],

@@ -5,10 +5,10 @@ from controller_world import World
 from ottla.controller.broker_liveness import (
     OFFSET_MAX,
     ChangeCounter,
+    HeartbeatContext,
     Liveness,
-    Standing,
+    SessionChange,
     Transition,
-    Turn,
 )
 from ottla.protocol.types import Millis, Offset
 
@@ -42,13 +42,13 @@ def test_a_death_is_told_once_and_so_is_a_return() -> None:
     liveness = seeded(world)
     touch(liveness, world, 1, 5000)
     epoch = world.image.cluster.broker_epoch(0)
-    assert liveness.tick(Millis(TIMEOUT + 1)) == [Turn(0, epoch, Transition.ALIVE_TO_DEAD)]
+    assert liveness.tick(Millis(TIMEOUT + 1)) == [SessionChange(0, epoch, Transition.ALIVE_TO_DEAD)]
     assert liveness.tick(Millis(TIMEOUT + 2)) == []
     assert liveness.alive_snapshot(Millis(TIMEOUT + 2)) == (1,)
     touch(liveness, world, 0, TIMEOUT + 3)
-    assert liveness.tick(Millis(TIMEOUT + 4)) == [Turn(0, epoch, Transition.DEAD_TO_ALIVE)]
+    assert liveness.tick(Millis(TIMEOUT + 4)) == [SessionChange(0, epoch, Transition.DEAD_TO_ALIVE)]
     assert liveness.tick(Millis(TIMEOUT + 5)) == []
-    assert (liveness.deaths, liveness.returns) == (1, 1)
+    assert (liveness.expirations, liveness.renewals) == (1, 1)
     assert liveness.alive_snapshot(Millis(TIMEOUT + 5)) == (0, 1)
 
 
@@ -144,21 +144,21 @@ def test_shutdown_waits_for_the_slowest_of_those_that_stay() -> None:
     liveness = seeded(world)
     for broker_id, offset in ((0, 1), (1, 50), (2, 70)):
         touch(liveness, world, broker_id, 1, offset)
-    assert liveness.standing(0, world.image) == Standing(Offset(-1), Offset(1))
+    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(-1), Offset(1))
     liveness.enter_shutdown(0, Offset(60))
     liveness.enter_shutdown(0, Offset(99))
-    assert liveness.standing(0, world.image) == Standing(Offset(60), Offset(50))
+    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(60), Offset(50))
     world.kill(1)
-    assert liveness.standing(0, world.image) == Standing(Offset(60), Offset(70))
+    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(60), Offset(70))
 
 
 def test_the_last_broker_waits_for_nobody() -> None:
     world = World(1)
     liveness = seeded(world)
     liveness.enter_shutdown(0, Offset(5))
-    assert liveness.standing(0, world.image) == Standing(Offset(5), OFFSET_MAX)
+    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(5), OFFSET_MAX)
     liveness.fence(0)
-    assert liveness.standing(0, world.image).shutdown_offset == -1
+    assert liveness.heartbeat_context(0, world.image).shutdown_offset == -1
 
 
 def test_only_real_changes_are_counted() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from ottla.controller.log_polls import LogPolls
-from ottla.controller.unclean_recovery import LogState, Wounded
+from ottla.controller.unclean_recovery import LeaderlessPartition, LogState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages import fetch, list_offsets
@@ -14,8 +14,8 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition, 
 ID = Uuid(bytes(range(16)))
 
 
-def wounded(*partitions: int) -> list[Wounded]:
-    return [Wounded(TopicIdPartition(ID, each), "t", 1, {2: 20}) for each in partitions]
+def leaderless(*partitions: int) -> list[LeaderlessPartition]:
+    return [LeaderlessPartition(TopicIdPartition(ID, each), "t", 1, {2: 20}) for each in partitions]
 
 
 def batch(epoch: int) -> bytes:
@@ -70,7 +70,7 @@ class Broker:
 
 
 def ask(broker: Broker, *partitions: int):
-    found = asyncio.run(LogPolls(broker.dial).ask(2, wounded(*partitions)))
+    found = asyncio.run(LogPolls(broker.dial).ask(2, leaderless(*partitions)))
     return None if found is None else {at.partition: state for at, state in found.items()}
 
 
@@ -109,11 +109,11 @@ def test_a_broker_that_cannot_be_reached_has_not_answered() -> None:
     async def dial(broker_id: int):
         raise ConnectionRefusedError("nobody there")
 
-    assert asyncio.run(LogPolls(dial).ask(2, wounded(0))) is None
+    assert asyncio.run(LogPolls(dial).ask(2, leaderless(0))) is None
 
 
 def test_a_broker_that_never_answers_is_given_up() -> None:
     async def dial(broker_id: int):
         await asyncio.get_running_loop().create_future()
 
-    assert asyncio.run(LogPolls(dial, timeout_ms=10).ask(2, wounded(0))) is None
+    assert asyncio.run(LogPolls(dial, timeout_ms=10).ask(2, leaderless(0))) is None

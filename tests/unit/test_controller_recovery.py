@@ -11,13 +11,13 @@ from ottla.controller.brokers import decide_fence
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.controller.unclean_recovery import (
     ASKED_MAX,
+    LeaderlessPartition,
     LogState,
-    Wounded,
-    asked_of,
     decide_recoveries,
     most_complete,
+    partitions_to_recover,
+    polls_by_broker,
     recoveries,
-    wanting,
 )
 from ottla.protocol.faults import NotController
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
@@ -52,7 +52,7 @@ def bereft(elr: bool = False, **configs: str) -> World:
     ],
     ids=[
         "the longer log",
-        "a later reign beats a longer log",
+        "a later leadership beats a longer log",
         "of equals the first replica",
         "whoever answered",
         "an empty log has nothing",
@@ -71,11 +71,11 @@ def test_the_most_complete_log(states: dict[int, tuple[int, int]], expected: int
 
 def test_the_live_replicas_are_asked_and_nobody_else() -> None:
     world = bereft()
-    (wounded,) = wanting(world.state, world.settings)
-    assert list(wounded.candidates) == [1, 2]
-    assert wounded.topic == "t"
+    (leaderless,) = partitions_to_recover(world.state, world.settings)
+    assert list(leaderless.candidates) == [1, 2]
+    assert leaderless.topic == "t"
     world.kill(2)
-    assert list(asked_of(wanting(world.state, world.settings))) == [1]
+    assert list(polls_by_broker(partitions_to_recover(world.state, world.settings))) == [1]
 
 
 def test_the_one_with_most_records_leads_and_not_the_first() -> None:
@@ -101,20 +101,20 @@ def test_topics_that_want_complete_leaders_wait_for_one() -> None:
     world.create("t", [0, 1])
     world.isr(0)
     world.kill(0)
-    assert wanting(world.state, world.settings) == []
+    assert partitions_to_recover(world.state, world.settings) == []
 
 
 def test_partitions_whose_replicas_are_all_dead_are_not_asked_about() -> None:
     world = bereft()
     world.kill(1)
     world.kill(2)
-    assert wanting(world.state, world.settings) == []
+    assert partitions_to_recover(world.state, world.settings) == []
 
 
 def found_in(world: World) -> dict:
-    wounded = wanting(world.state, world.settings)
-    answers = {1: {each.at: LogState(0, 9) for each in wounded}}
-    return recoveries(wounded, answers)
+    leaderless = partitions_to_recover(world.state, world.settings)
+    answers = {1: {each.at: LogState(0, 9) for each in leaderless}}
+    return recoveries(leaderless, answers)
 
 
 def test_a_complete_replica_that_came_back_meanwhile_leads() -> None:
@@ -188,12 +188,12 @@ def looping(world: World, ends: dict[int, tuple[int, int]]) -> tuple[UncleanReco
     asked: list[int] = []
 
     async def ask(
-        broker_id: int, wounded: Sequence[Wounded]
+        broker_id: int, leaderless: Sequence[LeaderlessPartition]
     ) -> dict[TopicIdPartition, LogState] | None:
         asked.append(broker_id)
         if broker_id not in ends:
             return None
-        return {each.at: LogState(*ends[broker_id]) for each in wounded}
+        return {each.at: LogState(*ends[broker_id]) for each in leaderless}
 
     return UncleanRecovery(FakeController(world), ask, world.settings, 3_600_000), asked
 
@@ -248,11 +248,11 @@ def test_many_partitions_are_asked_about_in_portions() -> None:
         sizes: list[int] = []
 
         async def ask(
-            broker_id: int, wounded: Sequence[Wounded]
+            broker_id: int, leaderless: Sequence[LeaderlessPartition]
         ) -> dict[TopicIdPartition, LogState] | None:
-            sizes.append(len(wounded))
+            sizes.append(len(leaderless))
             # Nobody answers about the first ones: the others do not wait for that.
-            return {each.at: LogState(0, 1) for each in wounded} if len(sizes) > 1 else None
+            return {each.at: LogState(0, 1) for each in leaderless} if len(sizes) > 1 else None
 
         recovery = UncleanRecovery(FakeController(world), ask, world.settings, 1)
         assert await recovery._round(), "some are left"

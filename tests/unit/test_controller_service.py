@@ -62,7 +62,7 @@ class FakeQuorum:
 
 class World:
     def __init__(self, **settings: Any) -> None:
-        duties = settings.pop("duties", ())
+        periodic_tasks = settings.pop("periodic_tasks", ())
         bootstrap = settings.pop("bootstrap", BOOTSTRAP)
         self.quorum = FakeQuorum()
         self.loader = ImageLoader()
@@ -72,7 +72,7 @@ class World:
                 committed=self.loader,
                 clock=SimClock(asyncio.get_running_loop()),
                 bootstrap=bootstrap,
-                duties=duties,
+                periodic_tasks=periodic_tasks,
                 settings=ControllerSettings(**{"idle_ms": 0, **settings}),
             )
         )
@@ -202,7 +202,7 @@ async def test_lost_leadership_fails_who_waits_and_drops_what_was_not_committed(
     assert not world.controller.is_active
     with pytest.raises(NotController):
         await world.controller.submit(set_config("b"))
-    # The others never had the record: it is cut, and the next reign does not know it.
+    # The others never had the record: it is cut, and the next leadership does not know it.
     world.quorum.log.pop()
     world.lead(epoch=3)
     await settle()
@@ -378,16 +378,16 @@ class Counted:
 
 @simulated
 async def test_duties_are_done_in_their_rhythm_and_only_while_active() -> None:
-    duty = Counted()
-    world = World(duties=[duty])
+    task = Counted()
+    world = World(periodic_tasks=[task])
     await asyncio.sleep(3)
-    assert duty.rounds == []
+    assert task.rounds == []
     await world.lead_a_fresh_log()
     await asyncio.sleep(3.5)
-    assert duty.begun == 1 and len(duty.rounds) == 3
+    assert task.begun == 1 and len(task.rounds) == 3
     world.follow()
     await asyncio.sleep(5)
-    assert len(duty.rounds) == 3
+    assert len(task.rounds) == 3
     world.lead(epoch=3)
     await asyncio.sleep(1.5)
-    assert duty.begun == 2 and len(duty.rounds) == 4
+    assert task.begun == 2 and len(task.rounds) == 4

@@ -70,7 +70,7 @@ def test_a_single_voter_elects_itself_and_commits() -> None:
     bench.play(story)
     assert bench.listener.values == ["a", "b", "c"]
     leading = [change for change in bench.listener.roles if change.role is Role.LEADER]
-    assert [(change.epoch, change.leader_id, change.reign_start) for change in leading] == [
+    assert [(change.epoch, change.leader_id, change.epoch_start_offset) for change in leading] == [
         (1, 1, 0)
     ]
     ends = [batch.next_offset for batch in bench.listener.committed]

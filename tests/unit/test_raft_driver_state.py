@@ -8,7 +8,7 @@ from ottla.protocol.types import LeaderEpoch, NodeId, Uuid
 from ottla.protocol.uuids import uuid_text
 from ottla.raft.core.effects import PersistElection
 from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
-from ottla.raft.quorum_state_file import NOBODY, QuorumStateFile, UnreadableQuorumState
+from ottla.raft.quorum_state_file import NO_ELECTION, QuorumStateFile, UnreadableQuorumState
 from ottla.runtime.atomic_file import replace_file
 from simulation.disk import SimDisk
 from simulation.platter import Keep
@@ -29,7 +29,7 @@ def put(disk: SimDisk, data: bytes) -> None:
 
 
 def test_a_node_without_the_file_has_voted_for_nobody() -> None:
-    assert fresh()[1].read() == NOBODY
+    assert fresh()[1].read() == NO_ELECTION
 
 
 @pytest.mark.parametrize("voted", [None, OWN, OTHER])

@@ -31,10 +31,10 @@ from ottla.controller.config_alterations import (
 from ottla.controller.config_rules import own_layers
 from ottla.controller.decision import Refusal
 from ottla.controller.local_config_changes import (
-    own_change,
+    local_change,
     refusal_of,
+    refuse_local_change,
     refuse_other_node,
-    refuse_own_change,
 )
 from ottla.controller.logger_rules import refuse_logger_changes
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
@@ -180,8 +180,10 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
             changes = whole_changes(resource, old)
         if isinstance(changes, Refusal):
             return changes
-        change = own_change(own_layers(image, self.node_id, self.static), changes, for_all=for_all)
-        refusal = refuse_own_change(change, changes, for_all=for_all)
+        change = local_change(
+            own_layers(image, self.node_id, self.static), changes, for_all=for_all
+        )
+        refusal = refuse_local_change(change, changes, for_all=for_all)
         if refusal is not None:
             return refusal
         wanted = change.new_listeners()

@@ -158,9 +158,9 @@ def _heartbeat(ask: Ask) -> Decision[Message]:
     if brokers.refuse_broker(moment.image, broker_id, request.broker_epoch) is None:
         read = Offset(request.current_metadata_offset)
         live.touch(broker_id, request.broker_epoch, read, moment.now)
-    standing = live.standing(broker_id, moment.image)
+    context = live.heartbeat_context(broker_id, moment.image)
     decision = heartbeats.decide_broker_heartbeat(
-        moment.state, request, standing, ask.context.settings
+        moment.state, request, context, ask.context.settings
     )
     reply = decision.reply
     if reply.error_code == ErrorCode.NONE:

@@ -7,9 +7,9 @@ Decisions are made one after the other, each against a state that contains the r
 before it, committed or not. A reply leaves when the image that everybody sees has the records;
 a decision that wrote nothing waits for those it may have looked at.
 
-A reign begins when everything written before it is applied. Its first records, of a log without
-any, are those that formatting left for it. It ends with leadership: who waits is told
-NOT_CONTROLLER, since the fate of what was appended is open, and the newest state is dropped.
+A leadership begins once everything written before it is applied. In an empty log its first records
+are those that formatting left. When it ends, waiting requests fail with NOT_CONTROLLER, since
+whether the appended records will be committed is unknown, and the newest state is dropped.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Moment(msgspec.Struct, frozen=True):
 Decide = Callable[[Moment], Decision[Reply]]
 
 
-class Duty(Protocol):
+class PeriodicTask(Protocol):
     """Work that the active controller does by itself, now and then."""
 
     @property
@@ -120,7 +120,7 @@ class Duty(Protocol):
         ...
 
     def begin(self, moment: Moment) -> None:
-        """A reign begins: forget what was known of an older one."""
+        """A leadership begins: forget what was known of an older one."""
         ...
 
     def decide(self, moment: Moment) -> Decision[None]:
@@ -142,7 +142,7 @@ class _Pending(msgspec.Struct, frozen=True):
     done: "asyncio.Future[None]"
 
 
-class _Reign(msgspec.Struct, eq=False):
+class _Leadership(msgspec.Struct, eq=False):
     """One leadership of this node. ``state`` is None until it may decide."""
 
     epoch: LeaderEpoch
@@ -163,7 +163,7 @@ class ControllerParts(msgspec.Struct, frozen=True, kw_only=True):
     committed: Committed
     clock: Clock
     bootstrap: Sequence[Versioned] = ()
-    duties: Sequence[Duty] = ()
+    periodic_tasks: Sequence[PeriodicTask] = ()
     settings: ControllerSettings = ControllerSettings()
 
 
@@ -175,7 +175,7 @@ class Controller:
     def __init__(self, parts: ControllerParts) -> None:
         self._parts = parts
         self._clock = TrustedClock.of(parts.clock)
-        self._reign: _Reign | None = None
+        self._leadership: _Leadership | None = None
         self._applied = NOTHING
         self._wake = asyncio.Event()
 
@@ -184,17 +184,17 @@ class Controller:
     @property
     def is_active(self) -> bool:
         """Whether this node decides at the moment."""
-        return self._reign is not None and self._reign.state is not None
+        return self._leadership is not None and self._leadership.state is not None
 
     @property
     def newest(self) -> ControllerState | None:
         """The newest state, committed or not; None while this node does not decide."""
-        return None if self._reign is None else self._reign.state
+        return None if self._leadership is None else self._leadership.state
 
     @property
     def pending(self) -> int:
         """How many replies wait for their commit."""
-        return 0 if self._reign is None else len(self._reign.pending)
+        return 0 if self._leadership is None else len(self._leadership.pending)
 
     @property
     def committed_image(self) -> Image:
@@ -205,36 +205,40 @@ class Controller:
 
     def on_role(self, change: RoleChanged) -> None:
         """Learn of a new role. Never writes by itself: it may be called amid a step of raft."""
-        reign = self._reign
+        leadership = self._leadership
         is_leader = change.role is Role.LEADER
-        if reign is not None and is_leader and reign.epoch == change.epoch:
+        if leadership is not None and is_leader and leadership.epoch == change.epoch:
             return
-        if reign is not None:
-            self._end_reign(reign)
+        if leadership is not None:
+            self._end_leadership(leadership)
         if is_leader:
-            assert change.reign_start is not None
-            self._reign = _Reign(change.epoch, change.reign_start)
+            assert change.epoch_start_offset is not None
+            self._leadership = _Leadership(change.epoch, change.epoch_start_offset)
             self._wake.set()
 
     def on_applied(self, offset: Offset) -> None:
         """Answer whoever waited for what is now seen: all up to ``offset``, published."""
         self._applied = offset
-        reign = self._reign
-        if reign is None:
+        leadership = self._leadership
+        if leadership is None:
             return
-        if reign.state is None:
+        if leadership.state is None:
             self._wake.set()
-        while reign.pending and reign.pending[0].offset <= self._applied:
-            pending = reign.pending.popleft()
+        while leadership.pending and leadership.pending[0].offset <= self._applied:
+            pending = leadership.pending.popleft()
             if not pending.done.done():
                 pending.done.set_result(None)
 
-    def _end_reign(self, reign: _Reign) -> None:
-        log.info("controller no longer active epoch=%d pending=%d", reign.epoch, len(reign.pending))
-        self._reign = None
-        reign.state = None
-        while reign.pending:
-            done = reign.pending.popleft().done
+    def _end_leadership(self, leadership: _Leadership) -> None:
+        log.info(
+            "controller no longer active epoch=%d pending=%d",
+            leadership.epoch,
+            len(leadership.pending),
+        )
+        self._leadership = None
+        leadership.state = None
+        while leadership.pending:
+            done = leadership.pending.popleft().done
             if not done.done():
                 done.set_exception(NotController("leadership was lost before the commit"))
 
@@ -248,71 +252,73 @@ class Controller:
             RequestTimedOut: too many changes wait already; nothing was done.
             RecordTooLarge: the records are too many for one batch; nothing was done.
         """
-        reign = self._active()
-        if len(reign.pending) >= self._parts.settings.pending_max:
-            raise RequestTimedOut(f"{len(reign.pending)} changes wait for their commit")
-        async with reign.turn:
-            decision = decide(self._moment(reign))
+        leadership = self._active()
+        if len(leadership.pending) >= self._parts.settings.pending_max:
+            raise RequestTimedOut(f"{len(leadership.pending)} changes wait for their commit")
+        async with leadership.turn:
+            decision = decide(self._moment(leadership))
             for part in parts(decision.records):
-                await self._append(reign, part)
-            done = self._park(reign)
+                await self._append(leadership, part)
+            done = self._park(leadership)
         await done
         return decision.reply
 
-    def _active(self) -> _Reign:
-        if self._reign is None or self._reign.state is None:
+    def _active(self) -> _Leadership:
+        if self._leadership is None or self._leadership.state is None:
             raise NotController("this node is not the active controller")
-        return self._reign
+        return self._leadership
 
-    def _moment(self, reign: _Reign) -> Moment:
-        if self._reign is not reign or reign.state is None:
+    def _moment(self, leadership: _Leadership) -> Moment:
+        if self._leadership is not leadership or leadership.state is None:
             raise NotController("leadership was lost")
         clock, end = self._clock, self._parts.quorum.end_offset()
-        return Moment(reign.state, clock.monotonic(), clock.now(), clock.expiry(), end, reign.epoch)
+        return Moment(
+            leadership.state, clock.monotonic(), clock.now(), clock.expiry(), end, leadership.epoch
+        )
 
-    async def _append(self, reign: _Reign, records: Sequence[Versioned]) -> None:
+    async def _append(self, leadership: _Leadership, records: Sequence[Versioned]) -> None:
         """Write one batch and let it count for the next decision.
 
         The state is worked out first: records that do not fit it must not reach the log.
         """
-        if reign.state is None:
+        if leadership.state is None:
             raise NotController("leadership was lost")
-        _, delta = apply(reign.state.image, [record.message for record in records])
-        after = reign.state.after(delta)
-        await self._propose(reign, records)
-        if self._reign is not reign:
+        _, delta = apply(leadership.state.image, [record.message for record in records])
+        after = leadership.state.after(delta)
+        await self._propose(leadership, records)
+        if self._leadership is not leadership:
             raise NotController("leadership was lost")
-        reign.state = after
+        leadership.state = after
 
-    async def _propose(self, reign: _Reign, records: Sequence[Versioned]) -> None:
+    async def _propose(self, leadership: _Leadership, records: Sequence[Versioned]) -> None:
         try:
-            base = await self._parts.quorum.propose(records, reign.epoch)
+            base = await self._parts.quorum.propose(records, leadership.epoch)
         except Fault:
             raise
         except BaseException:
             # Whether it was appended is not known, so the newest state is not known either.
-            self._parts.quorum.resign(reign.epoch)
-            if self._reign is reign:
-                self._end_reign(reign)
+            self._parts.quorum.resign(leadership.epoch)
+            if self._leadership is leadership:
+                self._end_leadership(leadership)
             raise
-        reign.last_offset = Offset(base + len(records) - 1)
-        reign.written_at = self._parts.clock.monotonic()
+        leadership.last_offset = Offset(base + len(records) - 1)
+        leadership.written_at = self._parts.clock.monotonic()
 
-    def _park(self, reign: _Reign) -> "asyncio.Future[None]":
-        """Return what is done once all that this reign wrote so far is applied."""
+    def _park(self, leadership: _Leadership) -> "asyncio.Future[None]":
+        """Return what is done once all that this leadership wrote so far is applied."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._reign is not reign:
+        if self._leadership is not leadership:
             done.set_exception(NotController("leadership was lost before the commit"))
-        elif reign.last_offset <= self._applied:
+        elif leadership.last_offset <= self._applied:
             done.set_result(None)
         else:
-            reign.pending.append(_Pending(reign.last_offset, done))
+            leadership.pending.append(_Pending(leadership.last_offset, done))
         return done
 
     # -- the controller's own work ----------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Open reigns as they come, and do the duties of an active controller."""
+        """Open reigns as they come, and do the periodic_tasks of an active controller."""
         ready()
         try:
             while True:
@@ -324,90 +330,90 @@ class Controller:
                 except TimeoutError:
                     continue
         finally:
-            if self._reign is not None:
-                self._end_reign(self._reign)
+            if self._leadership is not None:
+                self._end_leadership(self._leadership)
 
     async def _work(self) -> int | None:
         """Do what is due; return the milliseconds until something is, None if nothing will be."""
-        reign = self._reign
-        if reign is None:
+        leadership = self._leadership
+        if leadership is None:
             return None
         try:
-            if reign.state is None:
-                return await self._open(reign)
-            for duty in self._parts.duties:
-                await self._do(reign, duty)
-            await self._stay_heard(reign)
+            if leadership.state is None:
+                return await self._open(leadership)
+            for task in self._parts.periodic_tasks:
+                await self._do(leadership, task)
+            await self._write_no_op_when_idle(leadership)
         except NotController:
             # A replica that has stopped takes no records, and says nothing of its role.
-            return RETRY_MS if self._reign is reign else 0
+            return RETRY_MS if self._leadership is leadership else 0
         now = self._parts.clock.monotonic()
-        times = list(reign.due.values())
+        times = list(leadership.due.values())
         if self._parts.settings.idle_ms:
-            times.append(Millis(reign.written_at + self._parts.settings.idle_ms))
+            times.append(Millis(leadership.written_at + self._parts.settings.idle_ms))
         return max(1, min(times) - now) if times else None
 
-    async def _open(self, reign: _Reign) -> int | None:
-        """Begin to decide, once everything before this reign is applied."""
-        if self._applied < reign.start - 1:
+    async def _open(self, leadership: _Leadership) -> int | None:
+        """Begin to decide, once everything before this leadership is applied."""
+        if self._applied < leadership.start - 1:
             return None
-        async with reign.turn:
-            await self._write_opening(reign)
-            moment = self._moment(reign)
-        for duty in self._parts.duties:
-            duty.begin(moment)
-            reign.due[duty.name] = Millis(moment.now + duty.interval_ms)
-        reign.written_at = moment.now
-        log.info("controller active epoch=%d next_offset=%d", reign.epoch, moment.next_offset)
+        async with leadership.turn:
+            await self._write_opening(leadership)
+            moment = self._moment(leadership)
+        for task in self._parts.periodic_tasks:
+            task.begin(moment)
+            leadership.due[task.name] = Millis(moment.now + task.interval_ms)
+        leadership.written_at = moment.now
+        log.info("controller active epoch=%d next_offset=%d", leadership.epoch, moment.next_offset)
         return 0
 
-    async def _write_opening(self, reign: _Reign) -> None:
+    async def _write_opening(self, leadership: _Leadership) -> None:
         """Write what comes before anybody's request."""
         committed = self._parts.committed
         image = committed.image
         if committed.is_in_transaction():
             # Its leader is gone; what it wrote of it does not count.
-            await self._propose(reign, [Versioned(AbortTransactionRecord(), 0)])
-        if self._reign is not reign:
+            await self._propose(leadership, [Versioned(AbortTransactionRecord(), 0)])
+        if self._leadership is not leadership:
             raise NotController("leadership was lost")
-        reign.state = ControllerState.of(image)
+        leadership.state = ControllerState.of(image)
         if image.features.metadata_version() is None and self._parts.bootstrap:
             log.info("first records of a new cluster count=%d", len(self._parts.bootstrap))
             messages = [record.message for record in self._parts.bootstrap]
             counting = [message for message in messages if not isinstance(message, _BRACKETS)]
             _, delta = apply(image, counting)
-            await self._propose(reign, self._parts.bootstrap)
-            self._moment(reign)
-            reign.state = reign.state.after(delta)
+            await self._propose(leadership, self._parts.bootstrap)
+            self._moment(leadership)
+            leadership.state = leadership.state.after(delta)
 
-    async def _do(self, reign: _Reign, duty: Duty) -> None:
+    async def _do(self, leadership: _Leadership, task: PeriodicTask) -> None:
         now = self._parts.clock.monotonic()
-        if reign.due[duty.name] > now:
+        if leadership.due[task.name] > now:
             return
-        reign.due[duty.name] = Millis(now + duty.interval_ms)
+        leadership.due[task.name] = Millis(now + task.interval_ms)
         try:
-            while await self._has_written(reign, duty):
+            while await self._has_written(leadership, task):
                 pass
         except (RequestTimedOut, NotController) as error:
-            log.info("controller duty put off duty=%s reason=%s", duty.name, error)
+            log.info("controller task put off task=%s reason=%s", task.name, error)
 
-    async def _has_written(self, reign: _Reign, duty: Duty) -> bool:
-        """Do one round of a duty; say whether there was something to write.
+    async def _has_written(self, leadership: _Leadership, task: PeriodicTask) -> bool:
+        """Do one round of a task; say whether there was something to write.
 
         A round is what one decision can be about; the next one is made upon it.
         """
-        before = reign.last_offset
-        await self.submit(duty.decide)
-        return reign.last_offset != before
+        before = leadership.last_offset
+        await self.submit(task.decide)
+        return leadership.last_offset != before
 
-    async def _stay_heard(self, reign: _Reign) -> None:
+    async def _write_no_op_when_idle(self, leadership: _Leadership) -> None:
         """Write a record that says nothing, so that followers can tell a quiet leader's age."""
         idle_ms = self._parts.settings.idle_ms
         now = self._parts.clock.monotonic()
-        is_known = self._moment(reign).image.features.metadata_version() is not None
-        if idle_ms and is_known and now - reign.written_at >= idle_ms:
-            async with reign.turn:
-                self._moment(reign)
-                await self._append(reign, [Versioned(NoOpRecord(), 0)])
+        is_known = self._moment(leadership).image.features.metadata_version() is not None
+        if idle_ms and is_known and now - leadership.written_at >= idle_ms:
+            async with leadership.turn:
+                self._moment(leadership)
+                await self._append(leadership, [Versioned(NoOpRecord(), 0)])
         elif not is_known:
-            reign.written_at = now
+            leadership.written_at = now

@@ -9,7 +9,7 @@ from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import Wanted
+from ottla.controller.partition_changes import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration, Topic
 from ottla.protocol.errors import ErrorCode
@@ -56,7 +56,7 @@ def _alter(
     refused = _refuse_epochs(old, leader, data) or _refuse_isr(draft.image, old, members, data)
     if refused is not None:
         return _error(data, refused)
-    wanted = Wanted(
+    wanted = PartitionUpdate(
         isr=tuple(member.broker_id for member in members),
         recovery_state=LeaderRecoveryState(data.leader_recovery_state),
     )

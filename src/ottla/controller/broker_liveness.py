@@ -1,4 +1,4 @@
-"""Which brokers are alive, by when they were last heard. Not in the log: it dies with a reign.
+"""Which brokers are alive, by when they were last heard. Not in the log: it dies with a leadership.
 
 A broker has a session while its heartbeats come in time. On becoming leader the registry is
 seeded with every broker of the image, so that one that only ever spoke to the old leader times
@@ -27,7 +27,7 @@ class Transition(enum.Enum):
     DEAD_TO_ALIVE = "dead to alive"
 
 
-class Turn(msgspec.Struct, frozen=True):
+class SessionChange(msgspec.Struct, frozen=True):
     """A broker that died or came back since the last tick."""
 
     broker_id: int
@@ -59,7 +59,7 @@ class _Session(msgspec.Struct):
     shutdown_offset: Offset = UNKNOWN_OFFSET
 
 
-class Standing(msgspec.Struct, frozen=True):
+class HeartbeatContext(msgspec.Struct, frozen=True):
     """What a heartbeat is judged by, beside the image.
 
     ``shutdown_offset`` is where the broker's leaderships were moved away, -1 while it has not
@@ -71,12 +71,12 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Liveness(msgspec.Struct):
-    """The registry of one reign. ``session_timeout_ms`` is broker.session.timeout.ms."""
+    """The registry of one leadership. ``session_timeout_ms`` is broker.session.timeout.ms."""
 
     session_timeout_ms: int
     heartbeats: int = 0
-    deaths: int = 0
-    returns: int = 0
+    expirations: int = 0
+    renewals: int = 0
     _sessions: dict[int, _Session] = msgspec.field(default_factory=dict)
     _looked: Millis = Millis(0)
 
@@ -141,7 +141,7 @@ class Liveness(msgspec.Struct):
             return False
         return not self._is_expired(session, now)
 
-    def standing(self, broker_id: int, image: Image) -> Standing:
+    def heartbeat_context(self, broker_id: int, image: Image) -> HeartbeatContext:
         """Return what the next heartbeat of a broker is judged by."""
         session = self._sessions.get(broker_id)
         offsets = [
@@ -149,7 +149,7 @@ class Liveness(msgspec.Struct):
             for broker in image.cluster.brokers.values()
             if not broker.fenced and not self._is_leaving(broker.id)
         ]
-        return Standing(
+        return HeartbeatContext(
             UNKNOWN_OFFSET if session is None else session.shutdown_offset,
             min(offsets, default=OFFSET_MAX),
         )
@@ -167,9 +167,9 @@ class Liveness(msgspec.Struct):
         for session in self._sessions.values():
             session.contact = Millis(min(now, session.contact + late_ms))
 
-    def tick(self, now: Millis) -> list[Turn]:
+    def tick(self, now: Millis) -> list[SessionChange]:
         """Return who died and who came back since the last tick, by broker id, each once."""
-        turns: list[Turn] = []
+        turns: list[SessionChange] = []
         for broker_id in sorted(self._sessions):
             session = self._sessions[broker_id]
             if session.is_alive and self._is_expired(session, now):
@@ -177,10 +177,10 @@ class Liveness(msgspec.Struct):
             if session.is_alive == session.was_alive:
                 continue
             session.was_alive = session.is_alive
-            self.returns += session.is_alive
-            self.deaths += not session.is_alive
+            self.renewals += session.is_alive
+            self.expirations += not session.is_alive
             transition = Transition.DEAD_TO_ALIVE if session.is_alive else Transition.ALIVE_TO_DEAD
-            turns.append(Turn(broker_id, session.epoch, transition))
+            turns.append(SessionChange(broker_id, session.epoch, transition))
         return turns
 
     def alive_snapshot(self, now: Millis) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.decision import Decision, Refusal
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft, drop_from_isr, in_isr
-from ottla.controller.partition_changes import Wanted
+from ottla.controller.partition_changes import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
 from ottla.metadata.registrations import BrokerRegistration
@@ -179,7 +179,7 @@ def _restarted(
         if broker_id in partition.isr or broker_id in partition.elr:
             topic = image.topics.by_id[at.topic_id]
             isr = tuple(replica for replica in partition.isr if replica != broker_id)
-            wanted = Wanted(isr=isr, lost=broker_id)
+            wanted = PartitionUpdate(isr=isr, lost=broker_id)
             draft.change(topic, at.partition, wanted)
     return draft.records
 
@@ -219,7 +219,7 @@ def unfence_records(
     draft = Draft(image, settings, joining=broker.id)
     for at in leadable:
         topic = image.topics.by_id[at.topic_id]
-        draft.change(topic, at.partition, Wanted())
+        draft.change(topic, at.partition, PartitionUpdate())
     return [Versioned(_change(broker, fenced=UNFENCE), 0), *draft.records]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.decision_settings import DecisionSettings, TopicPolicies
-from ottla.controller.partition_changes import Rules, Wanted, plan_change
+from ottla.controller.partition_changes import PartitionUpdate, Rules, plan_change
 from ottla.metadata.image import Image
 from ottla.metadata.replay_topics import merge
 from ottla.metadata.topics import (
@@ -20,7 +20,7 @@ from ottla.metadata.topics import (
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NO_LEADER, TopicIdPartition, Uuid
 
-NOBODY = NO_LEADER
+NO_BROKER = NO_LEADER
 
 
 def default_directory(image: Image, broker_id: int) -> Uuid:
@@ -45,8 +45,8 @@ class Draft:
         image: Image,
         settings: DecisionSettings,
         *,
-        leaving: int = NOBODY,
-        joining: int = NOBODY,
+        leaving: int = NO_BROKER,
+        joining: int = NO_BROKER,
     ) -> None:
         self.image = image
         self.policies = TopicPolicies(image, settings)
@@ -66,27 +66,27 @@ class Draft:
         return self._may_lead(broker_id, partition.directory(broker_id))
 
     def change(
-        self, topic: Topic, partition_id: int, wanted: Wanted
+        self, topic: Topic, partition_id: int, update: PartitionUpdate
     ) -> PartitionRegistration | None:
         """Change a partition that is there; return what it became, None if it stays."""
         at = TopicIdPartition(topic.id, partition_id)
         old = self.partition(topic, partition_id)
         assert old is not None
-        record = plan_change(at, old, wanted, self._rules(topic, old, wanted))
+        record = plan_change(at, old, update, self._rules(topic, old, update))
         if record is None:
             return None
         self.records.append(Versioned(record, self._level.partition_change_record_version()))
         self._changed[at] = merge(old, record)
         return self._changed[at]
 
-    def _rules(self, topic: Topic, old: PartitionRegistration, wanted: Wanted) -> Rules:
+    def _rules(self, topic: Topic, old: PartitionRegistration, update: PartitionUpdate) -> Rules:
         directories = {
             **dict(zip(old.replicas, old.directories, strict=True)),
-            **wanted.directories,
+            **update.directories,
         }
 
         def may_lead(broker_id: int) -> bool:
-            return broker_id != wanted.lost and self._may_lead(
+            return broker_id != update.lost and self._may_lead(
                 broker_id, directories.get(broker_id)
             )
 
@@ -114,7 +114,7 @@ def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPart
         partition = draft.partition(topic, at.partition)
         assert partition is not None
         isr = tuple(replica for replica in partition.isr if replica != broker_id)
-        draft.change(topic, at.partition, Wanted(isr=isr))
+        draft.change(topic, at.partition, PartitionUpdate(isr=isr))
 
 
 def in_isr(image: Image, broker_id: int) -> list[TopicIdPartition]:

@@ -13,7 +13,7 @@ The last rule keeps clients from being sent to a broker that is gone.
 
 import enum
 
-from ottla.controller.broker_liveness import UNKNOWN_OFFSET, Standing
+from ottla.controller.broker_liveness import UNKNOWN_OFFSET, HeartbeatContext
 from ottla.controller.brokers import (
     controlled_shutdown_records,
     fence_records,
@@ -45,7 +45,7 @@ class BrokerState(enum.Enum):
 def decide_broker_heartbeat(
     state: ControllerState,
     request: BrokerHeartbeatRequest,
-    standing: Standing,
+    context: HeartbeatContext,
     settings: DecisionSettings,
 ) -> Decision[BrokerHeartbeatResponse]:
     """Grant what a heartbeat asks for, as far as it may be, and note directories that failed."""
@@ -54,8 +54,8 @@ def decide_broker_heartbeat(
     if refusal is not None:
         return Decision([], BrokerHeartbeatResponse(error_code=int(refusal.code)))
     broker = image.cluster.brokers[request.broker_id]
-    current = _current_state(broker, standing)
-    granted = next_state(image, request, standing)
+    current = _current_state(broker, context)
+    granted = next_state(image, request, context)
     records = [] if granted is current else _transition(state, request, granted, settings)
     if image.metadata_version().is_directory_assignment_supported():
         # Whoever leaves every ISR anyway does not leave some of them once more.
@@ -75,14 +75,16 @@ def decide_broker_heartbeat(
 _GONE = (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 
 
-def next_state(image: Image, request: BrokerHeartbeatRequest, standing: Standing) -> BrokerState:
+def next_state(
+    image: Image, request: BrokerHeartbeatRequest, context: HeartbeatContext
+) -> BrokerState:
     """Return how a registered broker stands after its heartbeat."""
     broker = image.cluster.brokers[request.broker_id]
-    current = _current_state(broker, standing)
+    current = _current_state(broker, context)
     if current is BrokerState.FENCED:
         return _from_fenced(broker, request)
     if current is BrokerState.CONTROLLED_SHUTDOWN:
-        is_known = standing.shutdown_offset <= standing.lowest_active_offset
+        is_known = context.shutdown_offset <= context.lowest_active_offset
         is_done = is_known and not _is_leading(image, broker)
         return BrokerState.SHUTDOWN_NOW if is_done else current
     if request.want_shut_down:
@@ -97,12 +99,12 @@ def _is_leading(image: Image, broker: BrokerRegistration) -> bool:
     return next(led_by(image, broker.id), None) is not None
 
 
-def _current_state(broker: BrokerRegistration, standing: Standing) -> BrokerState:
+def _current_state(broker: BrokerRegistration, context: HeartbeatContext) -> BrokerState:
     # A new leader does not know the offset of a shutdown that began before it: the broker then
     # counts as unfenced, asks again, and has what it still leads moved.
     if broker.fenced:
         return BrokerState.FENCED
-    if standing.shutdown_offset != UNKNOWN_OFFSET:
+    if context.shutdown_offset != UNKNOWN_OFFSET:
         return BrokerState.CONTROLLED_SHUTDOWN
     return BrokerState.UNFENCED
 

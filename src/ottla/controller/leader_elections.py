@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import Election, Wanted
+from ottla.controller.partition_changes import Election, PartitionUpdate
 from ottla.controller.unclean_recovery import Recovery, recover
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
@@ -110,7 +110,7 @@ def _elect(
         return _elect_preferred(draft, topic, partition_id)
     if partition.has_leader():
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "there is a leader")
-    if draft.change(topic, partition_id, Wanted()) is not None:
+    if draft.change(topic, partition_id, PartitionUpdate()) is not None:
         return _DONE
     at = TopicIdPartition(topic.id, partition_id)
     if at in recoveries and recover(draft, at, recoveries[at]):
@@ -124,7 +124,7 @@ def _elect_preferred(draft: Draft, topic: Topic, partition_id: int) -> Refusal:
     assert partition is not None
     if partition.leader == partition.preferred_leader():
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the first replica leads already")
-    if draft.change(topic, partition_id, Wanted(election=Election.PREFERRED)) is not None:
+    if draft.change(topic, partition_id, PartitionUpdate(election=Election.PREFERRED)) is not None:
         return _DONE
     text = "the first replica is not in sync, or not alive"
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text)

@@ -27,7 +27,7 @@ from ottla.controller.decision import Refusal
 from ottla.protocol.errors import ErrorCode
 
 
-class OwnConfig(msgspec.Struct, frozen=True):
+class LocalConfigChange(msgspec.Struct, frozen=True):
     """A change of this broker's settings: those in force, and those it asks for."""
 
     before: Layers
@@ -56,13 +56,13 @@ def refuse_other_node(name: str, node_id: int) -> Refusal | None:
     return None
 
 
-def own_change(before: Layers, changes: Changes, *, for_all: bool) -> OwnConfig:
+def local_change(before: Layers, changes: Changes, *, for_all: bool) -> LocalConfigChange:
     """Return what a change of the keys of one broker, or of all, amounts to here."""
     if for_all:
         cluster = _changed(before.dynamic_cluster, changes)
-        return OwnConfig(before, Layers(before.dynamic_broker, cluster, before.static))
+        return LocalConfigChange(before, Layers(before.dynamic_broker, cluster, before.static))
     own = _changed(before.dynamic_broker, changes)
-    return OwnConfig(before, Layers(own, before.dynamic_cluster, before.static))
+    return LocalConfigChange(before, Layers(own, before.dynamic_cluster, before.static))
 
 
 def _changed(old: Mapping[str, str], changes: Changes) -> dict[str, str]:
@@ -70,7 +70,9 @@ def _changed(old: Mapping[str, str], changes: Changes) -> dict[str, str]:
     return {name: value for name, value in new.items() if value is not None}
 
 
-def refuse_own_change(change: OwnConfig, changes: Changes, *, for_all: bool) -> Refusal | None:
+def refuse_local_change(
+    change: LocalConfigChange, changes: Changes, *, for_all: bool
+) -> Refusal | None:
     """Say why this broker's settings cannot change so.
 
     Kafka answers INVALID_REQUEST to every dynamic broker setting that fails validation.

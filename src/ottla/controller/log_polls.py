@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ottla.client.connection import Connection
-from ottla.controller.unclean_recovery import LogState, Wounded
+from ottla.controller.unclean_recovery import LeaderlessPartition, LogState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -48,14 +48,14 @@ class LogPolls(msgspec.Struct, frozen=True):
     timeout_ms: int = POLL_MS
 
     async def ask(
-        self, broker_id: int, wounded: Sequence[Wounded]
+        self, broker_id: int, leaderless: Sequence[LeaderlessPartition]
     ) -> dict[TopicIdPartition, LogState] | None:
         """Return how far a broker's logs go, without those it does not tell; None if it is mute."""
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 connection = await self.dial(broker_id)
                 try:
-                    return await self._ask(connection, wounded)
+                    return await self._ask(connection, leaderless)
                 finally:
                     await connection.close()
         except (OSError, TimeoutError, Fault) as error:
@@ -63,38 +63,42 @@ class LogPolls(msgspec.Struct, frozen=True):
             return None
 
     async def _ask(
-        self, connection: Connection, wounded: Sequence[Wounded]
+        self, connection: Connection, leaderless: Sequence[LeaderlessPartition]
     ) -> dict[TopicIdPartition, LogState]:
-        ends = await self._ends(connection, wounded)
+        ends = await self._ends(connection, leaderless)
         found: dict[TopicIdPartition, LogState] = {}
         # One after the other: each answer has a whole batch in it.
-        for each in wounded:
+        for each in leaderless:
             end = ends.get(each.at)
             if end is not None:
                 epoch = NO_EPOCH if end == 0 else await self._last_epoch(connection, each, end)
                 found[each.at] = LogState(epoch, end)
         return found
 
-    async def _ends(self, connection: Connection, wounded: Sequence[Wounded]) -> Ends:
+    async def _ends(
+        self, connection: Connection, leaderless: Sequence[LeaderlessPartition]
+    ) -> Ends:
         asked: dict[str, list[ListOffsetsPartition]] = {}
-        for each in wounded:
+        for each in leaderless:
             wanted = ListOffsetsPartition(each.at.partition, NO_EPOCH, _LATEST)
             asked.setdefault(each.topic, []).append(wanted)
         topics = [ListOffsetsTopic(name, partitions) for name, partitions in asked.items()]
         request = ListOffsetsRequest(replica_id=_DEBUGGER, topics=topics)
         response = await connection.send(request, timeout_ms=self.timeout_ms)
         assert isinstance(response, ListOffsetsResponse)
-        return _ends_in(response, wounded)
+        return _ends_in(response, leaderless)
 
-    async def _last_epoch(self, connection: Connection, wounded: Wounded, end: int) -> int:
+    async def _last_epoch(
+        self, connection: Connection, leaderless: LeaderlessPartition, end: int
+    ) -> int:
         """Return the leader epoch of the batch that holds the last offset; -1 if it is gone."""
         asked = FetchPartition(
-            partition=wounded.at.partition, fetch_offset=end - 1, partition_max_bytes=1
+            partition=leaderless.at.partition, fetch_offset=end - 1, partition_max_bytes=1
         )
         request = FetchRequest(
             replica_id=_DEBUGGER,
             max_bytes=1,
-            topics=[FetchTopic(wounded.topic, partitions=[asked])],
+            topics=[FetchTopic(leaderless.topic, partitions=[asked])],
         )
         response = await connection.send(
             request, version=_FETCH_VERSION, timeout_ms=self.timeout_ms
@@ -107,8 +111,8 @@ class LogPolls(msgspec.Struct, frozen=True):
         return NO_EPOCH
 
 
-def _ends_in(response: ListOffsetsResponse, wounded: Iterable[Wounded]) -> Ends:
-    known = {(each.topic, each.at.partition): each.at for each in wounded}
+def _ends_in(response: ListOffsetsResponse, leaderless: Iterable[LeaderlessPartition]) -> Ends:
+    known = {(each.topic, each.at.partition): each.at for each in leaderless}
     return {
         at: partition.offset
         for topic in response.topics

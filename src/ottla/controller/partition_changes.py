@@ -36,7 +36,7 @@ class Election(enum.Enum):
     UNCLEAN = "unclean"  # if nobody of those is there, another replica: records may be lost
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PartitionUpdate(msgspec.Struct, frozen=True):
     """How a partition shall differ; None leaves as it is.
 
     ``directories`` are for single replicas. ``lost`` is a replica, -1 for none, that may have
@@ -65,7 +65,7 @@ class Rules(msgspec.Struct, frozen=True):
     default_directory: Callable[[int], Uuid]
 
 
-class Elected(NamedTuple):
+class ElectionResult(NamedTuple):
     """The outcome of an election: -1 for nobody."""
 
     leader: int
@@ -83,25 +83,25 @@ class _Target(msgspec.Struct):
 
 
 def plan_change(
-    at: TopicIdPartition, old: PartitionRegistration, wanted: Wanted, rules: Rules
+    at: TopicIdPartition, old: PartitionRegistration, update: PartitionUpdate, rules: Rules
 ) -> PartitionChangeRecord | None:
-    """Return the record that makes a partition as wanted; None if it is already."""
+    """Return the record that makes a partition as `update` asks; None if it is so already."""
     target = _Target(
-        isr=_or(wanted.isr, old.isr),
-        replicas=_or(wanted.replicas, old.replicas),
-        adding=_or(wanted.adding, old.adding_replicas),
-        removing=_or(wanted.removing, old.removing_replicas),
+        isr=_or(update.isr, old.isr),
+        replicas=_or(update.replicas, old.replicas),
+        adding=_or(update.adding, old.adding_replicas),
+        removing=_or(update.removing, old.removing_replicas),
         elr=old.elr,
     )
     record = PartitionChangeRecord(partition_id=at.partition, topic_id=at.topic_id)
     _complete_reassignment(target)
-    _keep_up_elr(target, old, wanted, rules)
-    elected = _elect(target, old, wanted, rules)
+    _keep_up_elr(target, old, update, rules)
+    elected = _elect(target, old, update, rules)
     _set_leader(record, target, old, elected)
     _set_isr(record, target, old, rules)
     _set_elr(record, target, old, rules, elected)
-    _set_assignment(record, target, old, wanted, rules)
-    state = wanted.recovery_state
+    _set_assignment(record, target, old, update, rules)
+    state = update.recovery_state
     if state is not None and state is not old.leader_recovery_state and not elected.is_unclean:
         record.leader_recovery_state = int(state)
     return None if _is_nothing(record) else record
@@ -118,7 +118,9 @@ def _complete_reassignment(target: _Target) -> None:
         target.adding = target.removing = ()
 
 
-def _keep_up_elr(target: _Target, old: PartitionRegistration, wanted: Wanted, rules: Rules) -> None:
+def _keep_up_elr(
+    target: _Target, old: PartitionRegistration, update: PartitionUpdate, rules: Rules
+) -> None:
     """Who leaves an ISR that is, or falls, below the minimum stays eligible.
 
     With the minimum in sync, records are committed that those outside do not have: nobody
@@ -128,40 +130,45 @@ def _keep_up_elr(target: _Target, old: PartitionRegistration, wanted: Wanted, ru
         target.elr = ()
         return
     candidates = sorted({*old.isr, *old.elr})
-    excluded = {*target.isr, wanted.lost}
+    excluded = {*target.isr, update.lost}
     target.elr = tuple(r for r in candidates if r not in excluded and r in target.replicas)
 
 
-def _elect(target: _Target, old: PartitionRegistration, wanted: Wanted, rules: Rules) -> Elected:
+def _elect(
+    target: _Target, old: PartitionRegistration, update: PartitionUpdate, rules: Rules
+) -> ElectionResult:
     eligible = target.isr or target.elr
 
     def is_good(replica: int) -> bool:
         return replica in eligible and rules.may_lead(replica)
 
     candidates = (old.leader, *target.replicas)
-    if wanted.election is Election.PREFERRED:
+    if update.election is Election.PREFERRED:
         candidates = (target.replicas[0], *candidates)
     for replica in candidates:
         if is_good(replica):
-            return Elected(replica, False)
-    chosen = wanted.most_complete
+            return ElectionResult(replica, False)
+    chosen = update.most_complete
     if chosen != NO_LEADER:
         is_possible = chosen in target.replicas and rules.may_lead(chosen)
-        return Elected(chosen, True) if is_possible else Elected(NO_LEADER, False)
+        return ElectionResult(chosen, True) if is_possible else ElectionResult(NO_LEADER, False)
     if rules.is_elr_enabled and not eligible and len(old.last_known_elr) == 1:
         # Nobody is known to have all records: the last leader is the best guess (KIP-966).
         (last,) = old.last_known_elr
         if last in target.replicas and rules.may_lead(last):
-            return Elected(last, True)
-    if wanted.election is Election.UNCLEAN:
+            return ElectionResult(last, True)
+    if update.election is Election.UNCLEAN:
         for replica in target.replicas:
             if rules.may_lead(replica):
-                return Elected(replica, True)
-    return Elected(NO_LEADER, False)
+                return ElectionResult(replica, True)
+    return ElectionResult(NO_LEADER, False)
 
 
 def _set_leader(
-    record: PartitionChangeRecord, target: _Target, old: PartitionRegistration, elected: Elected
+    record: PartitionChangeRecord,
+    target: _Target,
+    old: PartitionRegistration,
+    elected: ElectionResult,
 ) -> None:
     if elected.leader != old.leader:
         record.leader = elected.leader
@@ -197,7 +204,7 @@ def _set_elr(
     target: _Target,
     old: PartitionRegistration,
     rules: Rules,
-    elected: Elected,
+    elected: ElectionResult,
 ) -> None:
     if not rules.level.is_elr_supported():
         return
@@ -217,12 +224,12 @@ def _set_assignment(
     record: PartitionChangeRecord,
     target: _Target,
     old: PartitionRegistration,
-    wanted: Wanted,
+    update: PartitionUpdate,
     rules: Rules,
 ) -> None:
-    is_moved = target.replicas != old.replicas or bool(wanted.directories)
+    is_moved = target.replicas != old.replicas or bool(update.directories)
     if is_moved and rules.level.is_directory_assignment_supported():
-        directories = [_directory(r, old, wanted, rules) for r in target.replicas]
+        directories = [_directory(r, old, update, rules) for r in target.replicas]
         if directories != list(old.directories):
             record.directories = directories
     if target.replicas != old.replicas:
@@ -233,9 +240,11 @@ def _set_assignment(
         record.adding_replicas = list(target.adding)
 
 
-def _directory(replica: int, old: PartitionRegistration, wanted: Wanted, rules: Rules) -> Uuid:
-    if replica in wanted.directories:
-        return wanted.directories[replica]
+def _directory(
+    replica: int, old: PartitionRegistration, update: PartitionUpdate, rules: Rules
+) -> Uuid:
+    if replica in update.directories:
+        return update.directories[replica]
     known = old.directory(replica)
     return rules.default_directory(replica) if known is None else known
 
@@ -254,8 +263,8 @@ def _is_nothing(record: PartitionChangeRecord) -> bool:
     )
 
 
-def _or(wanted: Replicas | None, old: Replicas) -> Replicas:
-    return old if wanted is None else wanted
+def _or(new: Replicas | None, old: Replicas) -> Replicas:
+    return old if new is None else new
 
 
 def _without(replicas: Replicas, others: Replicas) -> Replicas:

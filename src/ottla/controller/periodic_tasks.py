@@ -1,7 +1,7 @@
-"""What the active controller does by itself: fence the silent, rebalance, forget.
+"""The periodic tasks of the active controller: fence brokers, rebalance leaders, expire tokens.
 
-Each duty is one decision, made again and again while a reign lasts. Pure apart from the registry
-of who was heard when, which dies with a reign.
+Each run of a task is one decision. Pure apart from the registry of broker sessions, which lasts as
+long as one leadership.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -27,7 +27,7 @@ TICK_MS: Final = 1_000
 NOTHING: Final[Decision[None]] = Decision([], None)
 
 
-class FenceSilentBrokers(msgspec.Struct, frozen=True):
+class FenceExpiredBrokers(msgspec.Struct, frozen=True):
     """Every second, and at once while there is more to do: fences brokers whose session ended.
 
     On becoming active every broker of the image is taken for just heard: one that
@@ -36,7 +36,7 @@ class FenceSilentBrokers(msgspec.Struct, frozen=True):
 
     liveness: Liveness
     settings: DecisionSettings
-    name: str = "fence-silent-brokers"
+    name: str = "fence-expired-brokers"
     interval_ms: int = TICK_MS
 
     def begin(self, moment: Moment) -> None:
@@ -77,11 +77,11 @@ class Rebalance(msgspec.Struct, frozen=True):
         return decide_rebalance(moment.state, self.imbalance_percent_max, self.settings)
 
 
-class ForgetEndedTokens(msgspec.Struct, frozen=True):
+class RemoveExpiredTokens(msgspec.Struct, frozen=True):
     """Removes delegation tokens that have ended."""
 
     interval_ms: int
-    name: str = "forget-ended-tokens"
+    name: str = "remove-expired-tokens"
 
     def begin(self, moment: Moment) -> None:
         """Nothing to forget."""

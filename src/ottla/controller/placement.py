@@ -21,7 +21,7 @@ from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
 from ottla.runtime.ports import Random
 
-NOBODY = -1
+NO_BROKER = -1
 
 Item = TypeVar("Item")
 
@@ -57,12 +57,12 @@ class _Ring:
     def take(self, round_: int) -> int:
         """Return the next broker of a round, -1 when it has given them all."""
         if not self.brokers:
-            return NOBODY
+            return NO_BROKER
         if self._round != round_:
             self._round, self._taken = round_, 0
             self._start = (self._start + 1) % len(self.brokers)
         if self._taken == len(self.brokers):
-            return NOBODY
+            return NO_BROKER
         self._taken += 1
         return self.brokers[(self._start + self._taken - 1) % len(self.brokers)]
 
@@ -75,7 +75,7 @@ class _Rack:
     def take(self, round_: int) -> int:
         """Return the next broker, a fenced one only after all others."""
         broker_id = self.unfenced.take(round_)
-        return self.fenced.take(round_) if broker_id == NOBODY else broker_id
+        return self.fenced.take(round_) if broker_id == NO_BROKER else broker_id
 
 
 class _Stripes:
@@ -96,7 +96,7 @@ class _Stripes:
             self._shuffle()
         count = len(self._racks)
         leading = self._start
-        while (leader := self._racks[leading].unfenced.take(self._round)) == NOBODY:
+        while (leader := self._racks[leading].unfenced.take(self._round)) == NO_BROKER:
             leading = (leading + 1) % count
         replicas = [leader]
         # From the first rack on; the leader's own is passed over once, it has its replica.
@@ -104,7 +104,7 @@ class _Stripes:
         while len(replicas) < replication_factor:
             if at == leading and not is_passed:
                 is_passed = True
-            elif (replica := self._racks[at].take(self._round)) != NOBODY:
+            elif (replica := self._racks[at].take(self._round)) != NO_BROKER:
                 replicas.append(replica)
             at = (at + 1) % count
         self._round += 1

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import Wanted
+from ottla.controller.partition_changes import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.protocol.errors import ErrorCode
@@ -76,7 +76,7 @@ def _alter(
     target = tuple(asked.replicas)
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     added = tuple(sorted(set(target) - set(partition.replicas)))
-    wanted = Wanted(
+    wanted = PartitionUpdate(
         replicas=(*target, *removing),
         # Of a reassignment that was under way, what it was adding is still being added.
         adding=added or partition.adding_replicas,
@@ -102,7 +102,7 @@ def _cancel(
             text = "only replicas that were added are in sync: going back would lose records"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
-    wanted = Wanted(isr=isr, replicas=replicas, adding=(), removing=())
+    wanted = PartitionUpdate(isr=isr, replicas=replicas, adding=(), removing=())
     draft.change(topic, partition_id, wanted)
     return None
 

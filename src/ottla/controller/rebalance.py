@@ -12,7 +12,7 @@ from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
 from ottla.controller.leader_elections import ELECTIONS_MAX
-from ottla.controller.partition_changes import Election, Wanted
+from ottla.controller.partition_changes import Election, PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.protocol.types import TopicIdPartition
 
@@ -26,7 +26,7 @@ def decide_rebalance(
         if len(draft.records) >= ELECTIONS_MAX:
             break
         topic = state.image.topics.by_id[at.topic_id]
-        draft.change(topic, at.partition, Wanted(election=Election.PREFERRED))
+        draft.change(topic, at.partition, PartitionUpdate(election=Election.PREFERRED))
     return Decision(draft.records, None)
 
 

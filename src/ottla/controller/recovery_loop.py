@@ -17,15 +17,15 @@ from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.unclean_recovery import (
+    LeaderlessPartition,
     LogState,
     Recovery,
-    Wounded,
-    asked_of,
     decide_recoveries,
-    portions,
+    leaderless_among,
+    partitions_to_recover,
+    poll_batches,
+    polls_by_broker,
     recoveries,
-    wanting,
-    wounded_among,
 )
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
@@ -40,7 +40,9 @@ log = logging.getLogger(__name__)
 RETRY_MS: Final = 1_000
 """Between two attempts while nobody answers."""
 
-Ask = Callable[[int, Sequence[Wounded]], Awaitable[dict[TopicIdPartition, LogState] | None]]
+Ask = Callable[
+    [int, Sequence[LeaderlessPartition]], Awaitable[dict[TopicIdPartition, LogState] | None]
+]
 
 
 class RecoveringController(Protocol):
@@ -92,13 +94,13 @@ class UncleanRecovery(msgspec.Struct, eq=False):
     async def _round(self) -> bool:
         """Recover what stands in the newest state; say whether to look again soon."""
         state = self.controller.newest
-        wounded = [] if state is None else wanting(state, self.settings)
-        for portion in portions(wounded):
+        leaderless = [] if state is None else partitions_to_recover(state, self.settings)
+        for portion in poll_batches(leaderless):
             await self._recover(portion)
-        return bool(wounded)
+        return bool(leaderless)
 
-    async def _recover(self, wounded: Sequence[Wounded]) -> None:
-        found = recoveries(wounded, await self._answers(wounded))
+    async def _recover(self, leaderless: Sequence[LeaderlessPartition]) -> None:
+        found = recoveries(leaderless, await self._answers(leaderless))
 
         def decide(moment: Moment) -> Decision[None]:
             decision = decide_recoveries(moment.image, found, self.settings)
@@ -129,22 +131,22 @@ class UncleanRecovery(msgspec.Struct, eq=False):
         if state is None:
             return {}
         found: dict[TopicIdPartition, Recovery] = {}
-        for portion in portions(wounded_among(state.image, partitions, self.settings)):
+        for portion in poll_batches(leaderless_among(state.image, partitions, self.settings)):
             found.update(recoveries(portion, await self._answers(portion)))
         return found
 
     async def _answers(
-        self, wounded: Sequence[Wounded]
+        self, leaderless: Sequence[LeaderlessPartition]
     ) -> dict[int, dict[TopicIdPartition, LogState]]:
         answers: dict[int, dict[TopicIdPartition, LogState]] = {}
 
-        async def ask(broker_id: int, of: list[Wounded]) -> None:
+        async def ask(broker_id: int, of: list[LeaderlessPartition]) -> None:
             said = await self.ask(broker_id, of)
             if said is not None:
                 answers[broker_id] = said
 
         async with asyncio.TaskGroup() as tasks:
-            for broker_id, of in asked_of(wounded).items():
+            for broker_id, of in polls_by_broker(leaderless).items():
                 tasks.create_task(ask(broker_id, of))
         return answers
 

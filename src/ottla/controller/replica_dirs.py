@@ -6,7 +6,7 @@ from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft, drop_from_isr
-from ottla.controller.partition_changes import Wanted
+from ottla.controller.partition_changes import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ def _assign(draft: Draft, broker_id: int, directory: Uuid, at: TopicIdPartition)
     isr = partition.isr
     if not draft.image.cluster.brokers[broker_id].is_online(directory):
         isr = tuple(replica for replica in isr if replica != broker_id)
-    wanted = Wanted(isr=isr, directories={broker_id: directory})
+    wanted = PartitionUpdate(isr=isr, directories={broker_id: directory})
     draft.change(topic, at.partition, wanted)
     return ErrorCode.NONE
 

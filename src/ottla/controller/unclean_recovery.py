@@ -3,11 +3,11 @@
 A partition has lost its in-sync and its eligible replicas, and its topic prefers some leader to
 none, or an operator asked. Whoever is alive is then asked how far its log goes:
 
-    wanting(state)          partitions to recover, and who is to be asked
+    partitions_to_recover(state)          partitions to recover, and who is to be asked
     most_complete(answers)  the last leader epoch decides, then the end of the log
     decide_recoveries(...)  the records, if nothing has changed since the replicas were asked
 
-The epoch comes first: a long log of an old reign has records that a later leader had cut.
+The epoch comes first: a long log of an old leadership has records that a later leader had cut.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import Election, Wanted
+from ottla.controller.partition_changes import Election, PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, TopicIdPartition
 
@@ -24,7 +24,7 @@ ASKED_MAX: Final = 100
 """Partitions that replicas are asked about at once: each answer has a batch in it."""
 
 
-class Wounded(NamedTuple):
+class LeaderlessPartition(NamedTuple):
     """A partition to be recovered, as it was when that was found.
 
     ``candidates`` are the live replicas, each with the epoch its broker is registered by.
@@ -55,56 +55,62 @@ Answers = Mapping[int, Mapping[TopicIdPartition, LogState]]
 """What each broker said; one that did not answer is not here."""
 
 
-def wanting(state: ControllerState, settings: DecisionSettings) -> list[Wounded]:
+def partitions_to_recover(
+    state: ControllerState, settings: DecisionSettings
+) -> list[LeaderlessPartition]:
     """Return the partitions without a leader whose topics prefer any to none."""
     if not state.index.leaderless:
         return []
     draft = Draft(state.image, settings)
-    found: list[Wounded] = []
+    found: list[LeaderlessPartition] = []
     for at in sorted(state.index.leaderless):
         if draft.policies.is_unclean_enabled(state.image.topics.by_id[at.topic_id]):
-            wounded = _wounded(draft, at)
-            if wounded is not None:
-                found.append(wounded)
+            leaderless = _leaderless(draft, at)
+            if leaderless is not None:
+                found.append(leaderless)
     return found
 
 
-def wounded_among(
+def leaderless_among(
     image: Image, partitions: Iterable[TopicIdPartition], settings: DecisionSettings
-) -> list[Wounded]:
+) -> list[LeaderlessPartition]:
     """Return those of some partitions that have no leader and somebody to ask."""
     draft = Draft(image, settings)
-    return [found for at in partitions if (found := _wounded(draft, at)) is not None]
+    return [found for at in partitions if (found := _leaderless(draft, at)) is not None]
 
 
-def _wounded(draft: Draft, at: TopicIdPartition) -> Wounded | None:
+def _leaderless(draft: Draft, at: TopicIdPartition) -> LeaderlessPartition | None:
     topic = draft.image.topics.by_id.get(at.topic_id)
     partition = None if topic is None else topic.partitions.get(at.partition)
     if topic is None or partition is None or partition.has_leader():
         return None
     brokers = draft.image.cluster.brokers
     live = {r: brokers[r].epoch for r in partition.replicas if draft.may_lead(partition, r)}
-    return Wounded(at, topic.name, partition.partition_epoch, live) if live else None
+    return LeaderlessPartition(at, topic.name, partition.partition_epoch, live) if live else None
 
 
-def portions(wounded: Sequence[Wounded]) -> list[Sequence[Wounded]]:
+def poll_batches(leaderless: Sequence[LeaderlessPartition]) -> list[Sequence[LeaderlessPartition]]:
     """Return what is asked about at once, one after the other."""
-    return [wounded[at : at + ASKED_MAX] for at in range(0, len(wounded), ASKED_MAX)]
+    return [leaderless[at : at + ASKED_MAX] for at in range(0, len(leaderless), ASKED_MAX)]
 
 
-def asked_of(wounded: Iterable[Wounded]) -> dict[int, list[Wounded]]:
+def polls_by_broker(
+    leaderless: Iterable[LeaderlessPartition],
+) -> dict[int, list[LeaderlessPartition]]:
     """Return what each broker is to be asked."""
-    found: dict[int, list[Wounded]] = {}
-    for each in wounded:
+    found: dict[int, list[LeaderlessPartition]] = {}
+    for each in leaderless:
         for broker_id in each.candidates:
             found.setdefault(broker_id, []).append(each)
     return found
 
 
-def recoveries(wounded: Iterable[Wounded], answers: Answers) -> dict[TopicIdPartition, Recovery]:
+def recoveries(
+    leaderless: Iterable[LeaderlessPartition], answers: Answers
+) -> dict[TopicIdPartition, Recovery]:
     """Choose a leader for each partition of which at least one replica answered."""
     found: dict[TopicIdPartition, Recovery] = {}
-    for each in wounded:
+    for each in leaderless:
         states = {
             broker_id: answers[broker_id][each.at]
             for broker_id in each.candidates
@@ -154,5 +160,5 @@ def recover(draft: Draft, at: TopicIdPartition, recovery: Recovery) -> bool:
         return False
     if draft.image.cluster.broker_epoch(recovery.leader) != recovery.broker_epoch:
         return False
-    wanted = Wanted(election=Election.UNCLEAN, most_complete=recovery.leader)
+    wanted = PartitionUpdate(election=Election.UNCLEAN, most_complete=recovery.leader)
     return draft.change(topic, at.partition, wanted) is not None

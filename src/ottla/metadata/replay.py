@@ -87,7 +87,7 @@ REPLAYS: Mapping[type[Message], Replay] = MappingProxyType(
 
 def replay(image: Image, record: Message) -> Image:
     """Return the image after one record. Raises `ReplayFault` if the record does not fit."""
-    return replay_noting(image, record, Touched())
+    return replay_tracked(image, record, Touched())
 
 
 def apply(
@@ -101,7 +101,7 @@ def apply(
     touched = Touched()
     new = image
     for record in records:
-        new = replay_noting(new, record, touched)
+        new = replay_tracked(new, record, touched)
     if provenance is not None:
         new = replace(new, provenance=provenance)
     return new, delta_of(image, new, touched)
@@ -111,11 +111,11 @@ def replay_all(image: Image, records: Iterable[Message]) -> Image:
     """Return the image after many records, for whoever needs no delta. Raises `ReplayFault`."""
     unread = Touched()
     for record in records:
-        image = replay_noting(image, record, unread)
+        image = replay_tracked(image, record, unread)
     return image
 
 
-def replay_noting(image: Image, record: Message, touched: Touched) -> Image:
+def replay_tracked(image: Image, record: Message, touched: Touched) -> Image:
     """Return the image after one record, and note in ``touched`` what the record reached."""
     meaning = REPLAYS.get(type(record))
     if meaning is None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ottla.metadata.delta import Delta, delta_between, delta_of
 from ottla.metadata.image import EMPTY, Image, Provenance
-from ottla.metadata.replay import replay_noting
+from ottla.metadata.replay import replay_tracked
 from ottla.metadata.replay_fault import ReplayFault
 from ottla.metadata.touched import Touched
 from ottla.protocol.internal.metadata_cluster import (
@@ -104,7 +104,7 @@ class BatchLoader:
                 self._before, self._touched_since = None, Touched()
             case _:
                 touched = self._touched if self._before is None else self._touched_since
-                self._newest = replay_noting(self._newest, record, touched)
+                self._newest = replay_tracked(self._newest, record, touched)
 
     def _started(self, what: str) -> Image:
         if self._before is None:

@@ -22,7 +22,12 @@ from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
 from ottla.api.start_gate import StartGate
 from ottla.config.generated import BrokerConfig
 from ottla.config.loading import Loaded
-from ottla.controller.active_controller import Controller, ControllerParts, ControllerSettings, Duty
+from ottla.controller.active_controller import (
+    Controller,
+    ControllerParts,
+    ControllerSettings,
+    PeriodicTask,
+)
 from ottla.controller.bootstrap import (
     bootstrap_records,
     feature_levels,
@@ -32,9 +37,9 @@ from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision_settings import DecisionSettings, settings_of
 from ottla.controller.periodic_tasks import (
-    FenceSilentBrokers,
-    ForgetEndedTokens,
+    FenceExpiredBrokers,
     Rebalance,
+    RemoveExpiredTokens,
 )
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image_watch import ImageWatch
@@ -349,7 +354,7 @@ def _controller(
             committed=loader,
             clock=context.ports.clock,
             bootstrap=_first_records(context, quorum),
-            duties=_duties(config, settings, liveness),
+            periodic_tasks=_duties(config, settings, liveness),
             settings=ControllerSettings(idle_ms=config.metadata_max_idle_interval_ms),
         )
     )
@@ -357,16 +362,16 @@ def _controller(
 
 def _duties(
     config: BrokerConfig, settings: DecisionSettings, liveness: Liveness
-) -> tuple[Duty, ...]:
+) -> tuple[PeriodicTask, ...]:
     """Return what the controller does by itself; silent brokers come first."""
-    duties: tuple[Duty, ...] = (
-        FenceSilentBrokers(liveness, settings),
-        ForgetEndedTokens(config.delegation_token_expiry_check_interval_ms),
+    periodic_tasks: tuple[PeriodicTask, ...] = (
+        FenceExpiredBrokers(liveness, settings),
+        RemoveExpiredTokens(config.delegation_token_expiry_check_interval_ms),
     )
     if not config.auto_leader_rebalance_enable:
-        return duties
+        return periodic_tasks
     return (
-        *duties,
+        *periodic_tasks,
         Rebalance(
             config.leader_imbalance_check_interval_seconds * 1000,
             config.ottla_leader_imbalance_per_broker_percentage,

@@ -129,7 +129,7 @@ def build_auto_join(context: "NodeContext", quorum: NodeQuorum) -> "auto_join.Au
     return auto_join.AutoJoin(
         quorum.settings,
         quorum.driver,
-        auto_join.JoinMark(context.ports.disk, _log_path(context), quorum.settings),
+        auto_join.AutoJoinedFile(context.ports.disk, _log_path(context), quorum.settings),
         context.ports.network,
         [Address(server.host, server.port) for server in servers],
     )

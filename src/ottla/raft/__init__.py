@@ -1,6 +1,6 @@
-"""KRaft: the metadata quorum's pure core, and the driver that acts for it.
+"""KRaft: the metadata quorum as a pure core, and the driver that performs its effects.
 
-Not here: what the records mean (`metadata`), what may change (`controller`). Start
-reading at `core/events.py` and `core/effects.py`, then `core/machine.py`; how effects are
-carried out is in `driver.py`, the bytes on disk in `metadata_log.py` and `snapshots.py`.
+Not here: the meaning of the records (`metadata`) and which records to write (`controller`). Start
+reading at `core/events.py` and `core/effects.py`, then `core/machine.py`; `driver.py` performs the
+effects, and `metadata_log.py` and `snapshots.py` hold the bytes on disk.
 """

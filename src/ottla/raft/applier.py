@@ -1,9 +1,9 @@
-"""Hands what is committed to the listener: in order, each record once per life, in small steps.
+"""Passes committed records to the listener: in order, each record once per process, in small steps.
 
-The listener gets a snapshot first where the log no longer begins at the start, or where that is
-the shorter way; then batch after batch up to the high watermark. Only here are records of the
-log decoded. A record that cannot be decoded ends the node: skipping it would leave this node
-with another state than all others.
+The listener first gets a snapshot if the log no longer starts at offset 0, or if loading the
+snapshot is cheaper; then batch after batch up to the high watermark. Records of the log are decoded
+only here. A record that cannot be decoded stops the node: skipping it would leave this node in a
+different state from all others.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from ottla.raft.core.log_view import LogPosition
 from ottla.raft.metadata_log import MetadataLog
 from ottla.raft.snapshots import SnapshotReader
 
-# Bytes that are read and decoded between two turns of the event loop; a batch is never split.
+# Bytes read and decoded before the event loop runs other tasks; a batch is never split.
 STEP_BYTES: Final = 64 * 1024
 
 
 class CommittedBatch(msgspec.Struct, frozen=True):
-    """One batch of the log, committed; without records where it is the quorum's own.
+    """One committed batch of the log; ``records`` is empty for a control batch.
 
-    ``size`` is its length in the log, in bytes.
+    ``size`` is the length in the log, in bytes.
     """
 
     base_offset: Offset
@@ -41,26 +41,26 @@ class CommittedBatch(msgspec.Struct, frozen=True):
 
 
 class MetadataListener(Protocol):
-    """Who wants to know. What it raises ends the node."""
+    """Receives roles and committed records. An exception it raises stops the node."""
 
     def on_role(self, change: RoleChanged) -> None:
-        """Learn of a new role, epoch or leader, at once: committed records may come later.
+        """Handle a new role, epoch or leader, at once: committed records may follow later.
 
-        A new leader may decide once `on_committed` has reached ``change.reign_start``.
+        A new leader may decide once `on_committed` has reached ``change.epoch_start_offset``.
         """
         ...
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
-        """Apply batches, which follow what came before without a gap."""
+        """Apply batches that continue the earlier ones without a gap."""
         ...
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Forget everything and begin from a snapshot. The reader is closed after."""
+        """Drop all state and start from a snapshot. The reader is closed afterwards."""
         ...
 
 
 class Applier:
-    """Follows the high watermark. `applied` never falls."""
+    """Follows the high watermark. `applied` never decreases."""
 
     def __init__(self, log: MetadataLog, listener: MetadataListener) -> None:
         self.applied = Offset(0)
@@ -70,12 +70,12 @@ class Applier:
         self._wake = asyncio.Event()
 
     def advance(self, committed: Offset) -> None:
-        """Learn that everything below ``committed`` is."""
+        """Record that everything below ``committed`` is committed."""
         self._committed = committed
         self._wake.set()
 
     async def run(self) -> None:
-        """Apply for ever."""
+        """Apply committed records until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -106,7 +106,7 @@ class Applier:
         data = self._log.read(self.applied, STEP_BYTES, self._committed)
         committed = [_decoded(data, start, header) for start, header in batches(data)]
         assert committed, f"nothing to read at {self.applied} below {self._committed}"
-        assert committed[0].base_offset == self.applied, "batches follow without a gap"
+        assert committed[0].base_offset == self.applied, "a gap between batches"
         await self._listener.on_committed(committed)
         self.applied = committed[-1].next_offset
 

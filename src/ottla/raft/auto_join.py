@@ -1,13 +1,13 @@
 """A controller that adds itself to the voters (``controller.quorum.auto.join.enable``).
 
-It asks the bootstrap servers in turn, over a fresh connection each time, until the committed
-voters contain it. Nothing else ends the asking: what a server answers is only logged.
+It sends AddRaftVoter to the bootstrap servers in turn, over a new connection each time, until the
+committed voters contain it. Responses are only logged: nothing else ends the attempts.
 
-A node that an operator removed stays removed. What tells one from a node that never was a voter
-is the file ``auto-joined`` in the metadata log's directory: written, durably, when the node first
-finds itself among the committed voters, and naming its directory id. A node that has the file and
-is no voter was removed, perhaps while it was down. Deleting the file tells it to join again;
-formatting the directory does so too, as it makes the node another replica.
+A node that an operator removed stays removed. The file ``auto-joined`` in the metadata log's
+directory distinguishes it from a node that never was a voter: the file is written, durably, when
+the node first finds itself among the committed voters, and holds the node's directory id. A node
+that has the file and is no voter was removed, perhaps while it was down. Deleting the file makes it
+join again, and so does formatting the directory, which makes the node a different replica.
 """
 
 import asyncio
@@ -38,32 +38,32 @@ PAUSE_S: Final = 0.5
 ANSWER_MS_MAX: Final = CHANGE_TIMEOUT_MS + 5_000
 
 
-class Join(enum.Enum):
-    """What is to be done now."""
+class JoinAction(enum.Enum):
+    """What to do next."""
 
-    ASK = "ask"
-    NOTE = "note"  # a voter, and nothing on disk says so yet
-    REST = "rest"  # a voter, or one that was removed
+    REQUEST = "request"
+    RECORD = "record"  # a voter, but the file is not written yet
+    WAIT = "wait"  # a voter, and the file is written
     REMOVED = "removed"
 
 
-def decide_join(*, is_voter: bool, was_voter: bool) -> Join:
-    """Decide what a node does that is, or is not, and was, or was not, a committed voter."""
+def decide_join(*, is_voter: bool, was_voter: bool) -> JoinAction:
+    """Decide the next action from whether the node is, and was, a committed voter."""
     if is_voter:
-        return Join.REST if was_voter else Join.NOTE
-    return Join.REMOVED if was_voter else Join.ASK
+        return JoinAction.WAIT if was_voter else JoinAction.RECORD
+    return JoinAction.REMOVED if was_voter else JoinAction.REQUEST
 
 
 class CommittedVoters(Protocol):
-    """The node's own replica."""
+    """The part of this node's own replica that is needed here."""
 
     def committed_voters(self) -> VoterSet | None:
-        """Return the newest voters known to be committed; None before anything is."""
+        """Return the newest voters known to be committed; None before there are any."""
         ...
 
 
-class JoinMark:
-    """The file that says: this directory has been a voter's."""
+class AutoJoinedFile:
+    """The file that marks this directory as one that has belonged to a voter."""
 
     def __init__(self, disk: Disk, directory: str, settings: RaftSettings) -> None:
         self._disk = disk
@@ -71,33 +71,33 @@ class JoinMark:
         self._text = f"{uuid_text(settings.directory_id)}\n".encode()
 
     def is_set(self) -> bool:
-        """Say whether it is there, for this directory."""
+        """Return whether the file exists and names this directory."""
         return read_file(self._disk, self._path) == self._text
 
     def set(self) -> None:
-        """Write it, durably."""
+        """Write the file, durably."""
         replace_file(self._disk, self._path, self._text)
 
 
 class AutoJoin(msgspec.Struct):
-    """`Service`: joins the voters, then watches whether the node is still one of them.
+    """`Service`: joins the voters, then checks that this node is still one of them.
 
-    ``servers`` are the bootstrap servers; with none there is nobody to ask, which is said once.
+    ``servers`` are the bootstrap servers; with an empty list it only logs a warning, once.
     """
 
     settings: RaftSettings
     replica: CommittedVoters
-    mark: JoinMark
+    mark: AutoJoinedFile
     network: Network
     servers: Sequence[Address]
     options: Callable[[Address], Options] = msgspec.field(default=lambda address: Options())
     name: str = "auto join"
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Ask, or rest, for ever."""
+        """Request to join, or wait, until cancelled."""
         ready()
         if not self.servers:
-            log.warning("auto join: controller.quorum.bootstrap.servers is empty, nobody to ask")
+            log.warning("auto join: cannot join, controller.quorum.bootstrap.servers is empty")
         was_voter = self.mark.is_set()
         is_removal_told = False
         turn = 0
@@ -105,14 +105,14 @@ class AutoJoin(msgspec.Struct):
             voters = self.replica.committed_voters()
             is_voter = voters is not None and voters.has(self.settings.key)
             match decide_join(is_voter=is_voter, was_voter=was_voter):
-                case Join.NOTE:
+                case JoinAction.RECORD:
                     self.mark.set()
                     was_voter, is_removal_told = True, False
                     log.info("auto join: this node is a voter")
-                case Join.ASK if self.servers:
+                case JoinAction.REQUEST if self.servers:
                     await self._ask(self.servers[turn % len(self.servers)])
                     turn += 1
-                case Join.REMOVED if voters is not None and not is_removal_told:
+                case JoinAction.REMOVED if voters is not None and not is_removal_told:
                     is_removal_told = True
                     log.warning(
                         "auto join: removed from the voters; delete %s to rejoin", FILE_NAME
@@ -122,7 +122,7 @@ class AutoJoin(msgspec.Struct):
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, server: Address) -> None:
-        """Ask one server once, and log what came of it."""
+        """Send one request to one server and log the outcome."""
         request = AddVoterRequest(
             self.settings.cluster_id, self.settings.key, self.settings.endpoints
         )
@@ -135,13 +135,13 @@ class AutoJoin(msgspec.Struct):
             finally:
                 await connection.close()
         except (OSError, Fault) as error:
-            log.info("auto join: no answer server=%s reason=%s", server, error)
+            log.info("auto join: request failed server=%s reason=%s", server, error)
             return
         assert isinstance(response, AddRaftVoterResponse)
         _tell(server, response)
 
 
-# Answers that are part of the way: not the leader, busy with another change, not caught up yet.
+# Errors that are expected on the way: not the leader, another change in progress, not caught up.
 _EXPECTED: Final = frozenset(
     {
         ErrorCode.NONE,

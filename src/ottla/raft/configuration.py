@@ -1,9 +1,9 @@
-"""From a node's settings to those of its replica of the quorum. Pure.
+"""Derives the settings of a quorum replica from a node's configuration. Pure.
 
-``controller.quorum.voters`` makes a static quorum: the voters are those for ever, each knowing
-its own directory and none of the others'. Without it voters come from the log, and a node that
-has none in its log asks ``controller.quorum.bootstrap.servers``. A static list of several is used
-to find the others, whatever the log says: it is how a node dials before it has heard anything.
+``controller.quorum.voters`` defines a static quorum: the voters never change, and each knows its
+own directory id and none of the others'. Without it, voters come from the log, and a node with none
+in its log asks ``controller.quorum.bootstrap.servers``. A static list is also used to find the
+other voters, whatever the log says: it is how a node connects before it has received anything.
 """
 
 from ottla.config.addresses import parse_host_port, parse_voter
@@ -25,7 +25,7 @@ from ottla.storage.log_config import LogConfig
 def raft_settings(
     config: BrokerConfig, cluster_id: str, directory_id: Uuid, endpoints: Endpoints
 ) -> RaftSettings:
-    """Return a replica's settings. ``endpoints`` are where its controller listeners really are."""
+    """Return a replica's settings. ``endpoints`` are the actual addresses of its listeners."""
     listener = config.controller_listener_names[0].upper()
     return RaftSettings(
         node_id=NodeId(config.node_id),
@@ -45,7 +45,7 @@ def raft_settings(
 
 
 def bootstrap_servers(config: BrokerConfig, listener: str) -> tuple[Endpoint, ...]:
-    """Return whom to ask for the leader, in the order of the configuration."""
+    """Return the servers to ask for the leader, in the order of the configuration."""
     found = [parse_host_port(text) for text in config.controller_quorum_bootstrap_servers]
     others = [parse_voter(text) for text in config.controller_quorum_voters]
     found += [voter.address for voter in others if voter.id != config.node_id]
@@ -53,7 +53,7 @@ def bootstrap_servers(config: BrokerConfig, listener: str) -> tuple[Endpoint, ..
 
 
 def static_voters(config: BrokerConfig, own: ReplicaKey) -> VoterSet:
-    """Return the voters of the configuration; none in a quorum that changes them."""
+    """Return the voters of the configuration; none if the quorum is dynamic."""
     listener = config.controller_listener_names[0].upper()
     voters = [parse_voter(text) for text in config.controller_quorum_voters]
     return VoterSet(
@@ -69,7 +69,7 @@ def static_voters(config: BrokerConfig, own: ReplicaKey) -> VoterSet:
 
 
 def retention(config: BrokerConfig) -> Retention:
-    """Return how much of the metadata log is kept behind its snapshots."""
+    """Return how much of the metadata log to keep behind its snapshots."""
     return Retention(config.metadata_max_retention_bytes, config.metadata_max_retention_ms)
 
 

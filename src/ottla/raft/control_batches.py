@@ -1,15 +1,15 @@
-"""Control batches of the metadata log and of snapshots, and what of them the core must know.
+"""Control batches of the metadata log and of snapshots, and the parts of them the core needs.
 
-A control batch is a record batch with the control bit; each record's key is its kind, its value
+A control batch is a record batch with the control bit set; each record's key is its type, its value
 a message of `ottla.protocol.internal.raft_records`, always in version 0:
 
-    opening of a reign      LeaderChange, then KRaftVersion and Voters where they are news
+    start of an epoch       LeaderChange, then KRaftVersion and Voters if they changed
     voter change            Voters
-    head of a snapshot      SnapshotHeader, then KRaftVersion and Voters where kraft.version > 0
+    head of a snapshot      SnapshotHeader, then KRaftVersion and Voters if kraft.version > 0
     end of a snapshot       SnapshotFooter
 
-Pure. Records of kinds that only matter elsewhere (LeaderChange, transaction markers) are
-stepped over when reading.
+Pure. Records of types that the core does not need (LeaderChange, transaction markers) are skipped
+when reading.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,14 +35,14 @@ from ottla.raft.core.voters import Endpoint, ReplicaKey, VersionRange, Voter, Vo
 
 
 def control_batch(position: LogPosition, now: Millis, records: Iterable[ControlRecord]) -> bytes:
-    """Return the batch of ``records`` that begins at an offset, in the epoch of its leader."""
+    """Return ``records`` as one batch that starts at ``position``, in the leader's epoch."""
     return _batch(position, now, [_message(record) for record in records])
 
 
 def snapshot_head(
     epoch: LeaderEpoch, now: Millis, last_timestamp: Millis, kraft_version: int, voters: VoterSet
 ) -> bytes:
-    """Return the first batch of a snapshot, and how many records it has is its next offset."""
+    """Return the first batch of a snapshot; its next offset equals its number of records."""
     messages: list[tuple[ControlType, Message]] = [
         (
             ControlType.SNAPSHOT_HEADER,
@@ -93,7 +93,7 @@ def _message(record: ControlRecord) -> tuple[ControlType, Message]:
 
 
 def voters_message(voters: VoterSet) -> wire.VotersRecord:
-    """Return a voter set as it stands in the log."""
+    """Return a voter set as the record in the log."""
     return wire.VotersRecord(
         voters=[
             wire.VotersVoter(
@@ -108,14 +108,14 @@ def voters_message(voters: VoterSet) -> wire.VotersRecord:
 
 
 def voters_of(message: wire.VotersRecord) -> VoterSet:
-    """Return a voter set that was read.
+    """Return the voter set of a record.
 
     Raises:
         InvalidRecord: it names a node twice.
     """
     ids = [voter.voter_id for voter in message.voters]
     if len(set(ids)) < len(ids):
-        raise InvalidRecord(f"voters {ids} name a node twice")
+        raise InvalidRecord(f"voters {ids} contain a node id twice")
     return VoterSet(tuple(_voter(voter) for voter in message.voters))
 
 
@@ -129,7 +129,7 @@ def _voter(voter: wire.VotersVoter) -> Voter:
 
 
 def controls_in(buffer: Buffer) -> list[Control]:
-    """Return what the core must know of the whole batches in ``buffer``, in offset order.
+    """Return the control records in the whole batches of ``buffer``, in offset order.
 
     Raises:
         Fault: a control batch cannot be read.
@@ -143,7 +143,7 @@ def controls_in(buffer: Buffer) -> list[Control]:
 
 
 def controls_of_batch(buffer: Buffer, start: int = 0) -> list[Control]:
-    """Return what the core must know of the control batch at ``start``. Raises as `controls_in`."""
+    """Return the control records of the control batch at ``start``. Raises as `controls_in`."""
     return list(_controls(read_records(buffer, start)))
 
 
@@ -160,12 +160,12 @@ def _controls(records: Iterable[Record]) -> Iterator[Control]:
 
 
 def control_kinds(buffer: Buffer, start: int = 0) -> list[ControlType]:
-    """Return the kinds of the records of the control batch at ``start``."""
+    """Return the types of the records of the control batch at ``start``."""
     return [parse_control_type(record.key) for record in read_records(buffer, start)]
 
 
 def last_log_timestamp(buffer: Buffer) -> Millis:
-    """Return what the head of a snapshot says of the newest record in it."""
+    """Return the timestamp of the newest record, as the head of a snapshot gives it."""
     first = read_records(buffer, 0)[0]
     head = decode(wire.SnapshotHeaderRecord, wire.CONTROL_VERSION, first.value or b"")
     return Millis(head.last_contained_log_timestamp)

@@ -26,14 +26,14 @@ SEARCH_BYTES_MAX: Final = 64 << 20
 ZEROS_MIN: Final = 16
 
 
-class Known(NamedTuple):
+class LastRun(NamedTuple):
     """What the last run left: whether it closed the log, and what it knew to be durable."""
 
     is_clean: bool = False
     recovery_point: Offset | None = None
 
 
-class Wrong(NamedTuple):
+class InvalidBatch(NamedTuple):
     """The first batch that is wrong: where it is, and what valid batch follows, if any does."""
 
     path: str
@@ -44,7 +44,7 @@ class Wrong(NamedTuple):
     is_unwritten: bool
     """Bytes between it and what follows were never written, as far as one can see."""
 
-    def is_damage(self, known: Known) -> bool:
+    def is_damage(self, known: LastRun) -> bool:
         """Say whether no crash explains it."""
         if known.is_clean or self.offset < (known.recovery_point or 0):
             return True
@@ -69,7 +69,7 @@ def segment_bases(disk: Disk, directory: str) -> list[Offset]:
     ]
 
 
-def find_wrong(disk: Disk, directory: str) -> tuple[Offset, Wrong | None]:
+def find_invalid_batch(disk: Disk, directory: str) -> tuple[Offset, InvalidBatch | None]:
     """Return where the right batches of a metadata log end, and the first wrong one, if any.
 
     Raises:
@@ -83,7 +83,9 @@ def find_wrong(disk: Disk, directory: str) -> tuple[Offset, Wrong | None]:
             before = f"{directory}/{file_name(segments[at - 1], Kind.LOG)}"
             reason = f"the next segment begins at offset {base}"
             is_short = base > expected  # its end may have been lost before it was durable
-            return expected, Wrong(before, disk.size(before), expected, reason, base, is_short)
+            return expected, InvalidBatch(
+                before, disk.size(before), expected, reason, base, is_short
+            )
         file = disk.open(path, OpenMode.READ)
         try:
             expected, wrong = _check_segment(file, base)
@@ -95,7 +97,7 @@ def find_wrong(disk: Disk, directory: str) -> tuple[Offset, Wrong | None]:
     return expected, None
 
 
-def _check_segment(file: File, base: Offset) -> tuple[Offset, Wrong | None]:
+def _check_segment(file: File, base: Offset) -> tuple[Offset, InvalidBatch | None]:
     size, position, expected, epoch = file.size(), 0, base, 0
     try:
         for whole in whole_batches(file, 0, size):
@@ -116,7 +118,7 @@ def _check_segment(file: File, base: Offset) -> tuple[Offset, Wrong | None]:
         between = rest if found is None else rest[: found[0]]
         following = None if found is None else found[1]
         reason, has_zeros = cause(error, file.path), bytes(ZEROS_MIN) in between
-        return expected, Wrong(file.path, position, expected, reason, following, has_zeros)
+        return expected, InvalidBatch(file.path, position, expected, reason, following, has_zeros)
     return expected, None
 
 

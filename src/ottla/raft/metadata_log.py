@@ -34,7 +34,7 @@ from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.membership import Membership
 from ottla.raft.core.messages import Batches, Control
 from ottla.raft.core.voters import VoterSet
-from ottla.raft.damage import Known, find_wrong, segment_bases
+from ottla.raft.damage import LastRun, find_invalid_batch, segment_bases
 from ottla.raft.recovery_point import RecoveryPoint
 from ottla.raft.snapshots import (
     BATCH_BYTES_MAX,
@@ -119,7 +119,7 @@ class MetadataLog:
         snapshots = SnapshotFiles(disk, directory)
         snapshots.load()
         point = RecoveryPoint(disk, directory)
-        end = _check_whole(disk, snapshots, Known(is_clean, point.offset))
+        end = _check_whole(disk, snapshots, LastRun(is_clean, point.offset))
         _check_snapshot(snapshots, end)
         with suppress(FileNotFoundError):
             disk.remove(f"{directory}/{LEADER_EPOCH}")
@@ -384,13 +384,13 @@ class MetadataLog:
         self._log.purge_deleted()
 
 
-def _check_whole(disk: Disk, snapshots: SnapshotFiles, known: Known) -> Offset:
+def _check_whole(disk: Disk, snapshots: SnapshotFiles, known: LastRun) -> Offset:
     """Return where the log ends; a torn write behind that will be cut off.
 
     Raises:
         UnusableMetadataLog: it is damaged.
     """
-    end, wrong = find_wrong(disk, snapshots.directory)
+    end, wrong = find_invalid_batch(disk, snapshots.directory)
     if wrong is not None and wrong.is_damage(known):
         raise UnusableMetadataLog(f"{wrong}. {_remedy(end)}")
     reached = max([end, *(snapshot.offset for snapshot in snapshots.all)])

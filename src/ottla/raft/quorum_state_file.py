@@ -19,7 +19,7 @@ from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.ports import Disk
 
 FILE_NAME: Final = "quorum-state"
-NOBODY: Final = PersistElection(LeaderEpoch(0), None, None)
+NO_ELECTION: Final = PersistElection(LeaderEpoch(0), None, None)
 # A few dozen bytes per voter; anything larger was not written by a quorum.
 BYTES_MAX: Final = 1 << 20
 
@@ -45,7 +45,7 @@ class QuorumStateFile:
         """
         data = read_file(self._disk, self._path)
         if data is None:
-            return NOBODY
+            return NO_ELECTION
         try:
             if len(data) > BYTES_MAX:
                 raise ProtocolFault(f"quorum-state has {len(data)} bytes")

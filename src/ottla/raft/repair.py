@@ -19,7 +19,7 @@ from ottla.protocol.types import NodeId, Offset
 from ottla.raft.control_batches import controls_of_batch
 from ottla.raft.core.messages import VotersAt
 from ottla.raft.core.voters import VoterSet
-from ottla.raft.damage import find_wrong, segment_bases
+from ottla.raft.damage import find_invalid_batch, segment_bases
 from ottla.raft.metadata_log import DIRECTORY_NAME, UnusableMetadataLog
 from ottla.raft.recovery_point import RecoveryPoint
 from ottla.raft.snapshots import SnapshotFiles
@@ -107,7 +107,7 @@ class _Damage:
         self._snapshots = SnapshotFiles(disk, directory)
         self._snapshots.load()
         self._point = RecoveryPoint(disk, directory)
-        self.end, self._wrong = find_wrong(disk, directory)
+        self.end, self._wrong = find_invalid_batch(disk, directory)
         self._bad = [each for each in self._snapshots.all if self._snapshots.fault(each)]
         good = [each.offset for each in self._snapshots.all if each not in self._bad]
         self._covered = max(good, default=Offset(0))

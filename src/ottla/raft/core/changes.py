@@ -1,9 +1,9 @@
 """Changing the voters: one at a time, through the log (KIP-853).
 
-A change is a VotersRecord that is in force once appended. Two sets that differ by one voter
-share a member in any two majorities; so a change must not begin before the one before it is
-committed, nor before the leader has committed a record of its own epoch (which settles what
-earlier leaders left). Everything refused here leaves no trace.
+A change is a VotersRecord that takes effect once appended. Any two majorities of two voter sets
+that differ by one voter share a member; so a change must not begin before the previous one is
+committed, nor before the leader has committed a record of its own epoch (which settles what earlier
+leaders left uncommitted). A rejected request changes nothing.
 """
 
 import msgspec
@@ -30,7 +30,7 @@ RECONFIGURATION_LEVEL = 1
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a change is not made: Kafka's code, and words for the operator."""
+    """Why a change is rejected: Kafka's error code, and a message for the operator."""
 
     error: ErrorCode
     message: str = ""
@@ -48,7 +48,7 @@ def _reply(quorum: Quorum, token: int, refusal: Refusal | None) -> None:
 
 
 def on_change(quorum: Quorum, token: int, request: ChangeRequest) -> None:
-    """Begin a change, or refuse it."""
+    """Begin a change, or reject it."""
     refusal = _check_request(quorum, request)
     leader = quorum.role
     if refusal is not None or not isinstance(leader, Leader):
@@ -67,20 +67,20 @@ def on_change(quorum: Quorum, token: int, request: ChangeRequest) -> None:
 
 def _check_request(quorum: Quorum, request: ChangeRequest) -> Refusal | None:
     if not is_own_cluster(quorum, request.cluster_id):
-        return Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, "the request names another cluster")
+        return Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, "the request is for another cluster")
     epoch = request.epoch if isinstance(request, UpdateVoterRequest) else quorum.epoch
     error = check_leader(quorum, epoch)
     if error is not ErrorCode.NONE:
         return Refusal(error)
     if request.voter.node_id < 0 or not request.voter.is_complete:
-        return Refusal(ErrorCode.INVALID_REQUEST, "a voter has a node id and a directory id")
+        return Refusal(ErrorCode.INVALID_REQUEST, "a voter needs a node id and a directory id")
     return None
 
 
 def _check_free(quorum: Quorum, leader: Leader) -> Refusal | None:
-    """Refuse while another change is under way; the asker may try again."""
+    """Reject while another change is in progress; the client may retry."""
     if leader.change is not None:
-        return Refusal(ErrorCode.REQUEST_TIMED_OUT, "the leader is busy with another voter change")
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, "the leader is processing another voter change")
     if not leader.has_committed or quorum.high_watermark is None:
         return Refusal(
             ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
@@ -98,7 +98,7 @@ def _check_level(quorum: Quorum) -> Refusal | None:
     if level >= RECONFIGURATION_LEVEL:
         return None
     return Refusal(
-        ErrorCode.UNSUPPORTED_VERSION, f"kraft.version is {level}; voters change from 1 on"
+        ErrorCode.UNSUPPORTED_VERSION, f"kraft.version is {level}; changing voters needs 1"
     )
 
 
@@ -115,7 +115,7 @@ def _check_endpoints(quorum: Quorum, endpoints: Endpoints) -> Refusal | None:
 def _begin_add(
     quorum: Quorum, leader: Leader, token: int, request: AddVoterRequest
 ) -> Refusal | None:
-    """Ask the new voter which versions it can run; the rest follows with its answer."""
+    """Ask the new voter which versions it supports; the change continues with its reply."""
     refusal = (
         _check_endpoints(quorum, request.endpoints)
         or _check_free(quorum, leader)
@@ -125,9 +125,9 @@ def _begin_add(
         return refusal
     node_id = request.voter.node_id
     if quorum.voters.get(node_id) is not None:
-        return Refusal(ErrorCode.DUPLICATE_VOTER, f"node {node_id} is a voter already")
+        return Refusal(ErrorCode.DUPLICATE_VOTER, f"node {node_id} is already a voter")
     if not quorum.outstanding.may_send(node_id, quorum.now):
-        return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"node {node_id} cannot be asked now")
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"node {node_id} cannot be reached now")
     leader.change = PendingChange(
         token=token,
         voter=request.voter,
@@ -141,7 +141,7 @@ def _begin_add(
 
 
 def on_api_versions_reply(quorum: Quorum, sent: InFlight, reply: ApiVersionsReply) -> None:
-    """The new voter answered: check that it can run and has caught up, then append."""
+    """Check that the new voter supports the version and has caught up, then append."""
     leader = quorum.role
     if not isinstance(leader, Leader) or not _is_awaited(leader, sent.to):
         return
@@ -152,7 +152,7 @@ def on_api_versions_reply(quorum: Quorum, sent: InFlight, reply: ApiVersionsRepl
         _finish(quorum, leader, refusal)
         return
     voters = quorum.voters.with_added(Voter(change.voter, change.endpoints, reply.kraft_versions))
-    assert voters is not None, "nothing else changes voters while a change is under way"
+    assert voters is not None, "voters changed while a change was in progress"
     change.offset = quorum.append_control((VotersRecord(voters),))
     if not change.is_ack_when_committed:
         _finish(quorum, leader, None)
@@ -166,7 +166,7 @@ def _check_candidate(
     level = quorum.membership.kraft_version
     if not reply.kraft_versions.includes(level):
         return Refusal(
-            ErrorCode.INVALID_REQUEST, f"node {voter.node_id} cannot run kraft.version {level}"
+            ErrorCode.INVALID_REQUEST, f"node {voter.node_id} lacks kraft.version {level}"
         )
     if not is_caught_up(quorum, leader, voter):
         return Refusal(
@@ -176,9 +176,9 @@ def _check_candidate(
 
 
 def is_caught_up(quorum: Quorum, leader: Leader, key: ReplicaKey) -> bool:
-    """Say whether an observer is near the end of the log, and still fetching.
+    """Return whether an observer is near the end of the log and still fetching.
 
-    A voter that is far behind would count for the majority and hold every commit back.
+    A voter that is far behind would count for the majority and delay every commit.
     """
     observer = leader.progress.observers.get(key)
     if observer is None or observer.fetch_offset is None or observer.fetched_at is None:
@@ -199,7 +199,7 @@ def _is_awaited(leader: Leader, node_id: NodeId) -> bool:
 def _begin_remove(
     quorum: Quorum, leader: Leader, token: int, request: RemoveVoterRequest
 ) -> Refusal | None:
-    """Append the set without that voter. It may be the leader itself, but not the last one."""
+    """Append the set without that voter. It may be the leader itself, but not the last voter."""
     refusal = _check_free(quorum, leader) or _check_level(quorum)
     if refusal is not None:
         return refusal
@@ -207,7 +207,7 @@ def _begin_remove(
     if voters is None:
         return Refusal(
             ErrorCode.VOTER_NOT_FOUND,
-            f"node {request.voter.node_id} is no voter with that directory, or the last voter",
+            f"node {request.voter.node_id} is not a voter with that directory, or the last one",
         )
     change = PendingChange(
         token=token,
@@ -226,10 +226,10 @@ def _begin_remove(
 def _update(
     quorum: Quorum, leader: Leader, token: int, request: UpdateVoterRequest
 ) -> Refusal | None:
-    """Renew a voter's entry; answered once appended.
+    """Update a voter's entry; answered once appended.
 
-    At ``kraft.version`` 0 there is no record of it: the leader keeps it in memory, for the
-    day the version is raised.
+    At ``kraft.version`` 0 there is no record for it: the leader keeps the entry in memory until
+    the version is raised.
     """
     refusal = _check_endpoints(quorum, request.endpoints) or _check_free(quorum, leader)
     if refusal is not None:
@@ -240,7 +240,7 @@ def _update(
         return Refusal(ErrorCode.INVALID_REQUEST, f"kraft.version {level} is not in the range")
     updated = quorum.voters.with_updated(Voter(request.voter, request.endpoints, versions))
     if updated is None:
-        return Refusal(ErrorCode.VOTER_NOT_FOUND, f"node {request.voter.node_id} is no voter")
+        return Refusal(ErrorCode.VOTER_NOT_FOUND, f"node {request.voter.node_id} is not a voter")
     if level >= RECONFIGURATION_LEVEL:
         quorum.append_control((VotersRecord(updated),))
     elif updated != quorum.voters:
@@ -254,7 +254,7 @@ def _update(
 
 
 def on_upgrade(quorum: Quorum, event: UpgradeKRaftVersion) -> None:
-    """Raise ``kraft.version``: from here on the voters are in the log and may change."""
+    """Raise ``kraft.version``: from then on the voters are in the log and may change."""
     refusal = _check_upgrade(quorum, event.level)
     is_news = event.level > quorum.membership.kraft_version
     if refusal is None and is_news and not event.is_validate_only:
@@ -269,7 +269,7 @@ def _check_upgrade(quorum: Quorum, level: int) -> Refusal | None:
     now_at = quorum.membership.kraft_version
     if level < now_at or level > RECONFIGURATION_LEVEL:
         return Refusal(
-            ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version {now_at} cannot become {level}"
+            ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version {now_at} cannot be changed to {level}"
         )
     unfit = [
         voter.key.node_id
@@ -278,16 +278,16 @@ def _check_upgrade(quorum: Quorum, level: int) -> Refusal | None:
     ]
     if unfit:
         return Refusal(
-            ErrorCode.INVALID_UPDATE_VERSION, f"voters {unfit} did not say that they can run it"
+            ErrorCode.INVALID_UPDATE_VERSION, f"voters {unfit} have not announced support for it"
         )
     return _check_free(quorum, quorum.role)
 
 
-# -- what happens to a change ------------------------------------------------
+# -- progress of a change ----------------------------------------------------
 
 
 def on_committed(quorum: Quorum, leader: Leader) -> None:
-    """The high watermark moved: answer a change that is committed, and leave when removed."""
+    """Answer a change that the new high watermark commits; resign if this leader was removed."""
     high_watermark = quorum.high_watermark
     assert high_watermark is not None
     change = leader.change
@@ -298,13 +298,13 @@ def on_committed(quorum: Quorum, leader: Leader) -> None:
 
 
 def on_time(quorum: Quorum, leader: Leader) -> None:
-    """Stop waiting for a change; what is in the log may still be committed."""
+    """Stop waiting for a change past its deadline; its record may still be committed."""
     if leader.change is not None and leader.change.deadline <= quorum.now:
         _finish(quorum, leader, Refusal(ErrorCode.REQUEST_TIMED_OUT, "not committed in time"))
 
 
 def on_unanswered(quorum: Quorum, sent: InFlight) -> None:
-    """The new voter could not be asked."""
+    """Reject the change: the new voter could not be reached."""
     leader = quorum.role
     if isinstance(leader, Leader) and _is_awaited(leader, sent.to):
         _finish(

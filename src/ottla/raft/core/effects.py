@@ -1,8 +1,7 @@
-"""What the core asks for. Effects are carried out one after the other, in list order.
+"""The effects that the core asks for. They are performed one after the other, in list order.
 
-Each class says what must have happened before the next effect of the step may begin, or
-that nothing must. A failure of an effect on the disk is final: the node goes down, because
-the core already counts on it.
+Each class says what must be complete before the next effect of the step may begin. A failed disk
+effect is final: the node stops, because the core already relies on it.
 """
 
 import enum
@@ -17,7 +16,7 @@ from ottla.raft.core.voters import Endpoint, ReplicaKey, VoterSet
 
 
 class Role(enum.Enum):
-    """What a replica is at the moment, by Kafka's names."""
+    """The role of a replica, by Kafka's names."""
 
     UNATTACHED = "unattached"
     FOLLOWER = "follower"
@@ -28,8 +27,8 @@ class Role(enum.Enum):
 
 
 class PersistElection(msgspec.Struct, frozen=True):
-    """Write the quorum state. **Durable before the next effect**: a vote or an epoch that
-    others hear of must survive a crash, or it could be given twice.
+    """Write the quorum state. **Durable before the next effect**: a vote or an epoch that other
+    replicas have received must survive a crash, or the replica could vote twice.
     """
 
     epoch: LeaderEpoch
@@ -38,7 +37,7 @@ class PersistElection(msgspec.Struct, frozen=True):
 
 
 class LeaderChange(msgspec.Struct, frozen=True):
-    """The LeaderChangeMessage that opens a reign."""
+    """The LeaderChangeMessage that starts an epoch."""
 
     leader_id: NodeId
     voters: tuple[NodeId, ...]
@@ -46,13 +45,13 @@ class LeaderChange(msgspec.Struct, frozen=True):
 
 
 class VotersRecord(msgspec.Struct, frozen=True):
-    """The voter set from here on."""
+    """The voter set from this offset on."""
 
     voters: VoterSet
 
 
 class KRaftVersionRecord(msgspec.Struct, frozen=True):
-    """The finalised ``kraft.version`` from here on."""
+    """The finalized ``kraft.version`` from this offset on."""
 
     level: int
 
@@ -61,7 +60,7 @@ ControlRecord = LeaderChange | VotersRecord | KRaftVersionRecord
 
 
 class AppendControl(msgspec.Struct, frozen=True):
-    """Append one control batch, a record per entry, at exactly ``base_offset``.
+    """Append one control batch, one record per entry, at exactly ``base_offset``.
 
     In the log (not yet durable) before the next effect.
     """
@@ -84,15 +83,15 @@ class AppendRecords(msgspec.Struct, frozen=True):
 
 
 class AppendFetched(msgspec.Struct, frozen=True):
-    """Append a leader's batches as they are. In the log (not yet durable) before the next."""
+    """Append a leader's batches unchanged. In the log (not yet durable) before the next effect."""
 
     batches: Batches
 
 
 class TruncateTo(msgspec.Struct, frozen=True):
-    """Cut the log so that it ends at ``offset``, before the next effect.
+    """Truncate the log to end at ``offset``, before the next effect.
 
-    It need not be durable: an old tail that comes back diverges again and is cut again. A
+    It need not be durable: an old tail that reappears diverges again and is truncated again. A
     later flush must not succeed without it.
     """
 
@@ -102,14 +101,14 @@ class TruncateTo(msgspec.Struct, frozen=True):
 class Flush(msgspec.Struct, frozen=True):
     """Make the log durable in the background; `Flushed` with the ticket follows.
 
-    Flushes may be merged; telling the newest ticket tells the older ones.
+    Flushes may be merged; `Flushed` with the newest ticket covers the older ones.
     """
 
     ticket: int
 
 
 class WriteSnapshotChunk(msgspec.Struct, frozen=True):
-    """Add a piece to a snapshot that is being downloaded; position 0 starts it anew."""
+    """Write a chunk of a snapshot that is being downloaded; position 0 starts it over."""
 
     snapshot: LogPosition
     position: int
@@ -117,19 +116,19 @@ class WriteSnapshotChunk(msgspec.Struct, frozen=True):
 
 
 class InstallSnapshot(msgspec.Struct, frozen=True):
-    """The download is whole: check it, make it durable, then replace the whole log by it.
+    """The download is complete: verify it, make it durable, then replace the whole log with it.
 
     In the background; `SnapshotInstalled` or `SnapshotRejected` follows. Until then the core
-    neither fetches nor stands for election.
+    neither fetches nor starts an election.
     """
 
     snapshot: LogPosition
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send a request; `Replied` or `Unanswered` with the ticket may follow, or nothing.
+    """Send a request; `Replied` or `Unanswered` with the ticket may follow, or neither.
 
-    ``to`` is below -1 for a bootstrap server, whose node id is not known.
+    ``to`` is below -1 for a bootstrap server, whose node id is unknown.
     """
 
     ticket: int
@@ -139,7 +138,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Answer the request of that token."""
+    """Answer the request with that token."""
 
     token: int
     reply: Reply
@@ -155,44 +154,44 @@ class RefuseProposal(msgspec.Struct, frozen=True):
 class RoleChanged(msgspec.Struct, frozen=True):
     """Role, epoch or leader changed.
 
-    With role LEADER, records from ``reign_start`` on are this reign's; everything below must
-    be applied before new decisions are made. With any other role a proposal that is not
-    committed yet is lost to this node: its fate is open until the log tells.
+    With role LEADER, records from ``epoch_start_offset`` on belong to this epoch; everything below
+    must be applied before new decisions are made. With any other role, a proposal of this node that
+    is not committed yet may still be committed or lost; the log will show which.
     """
 
     role: Role
     epoch: LeaderEpoch
     leader_id: NodeId | None
-    reign_start: Offset | None = None
+    epoch_start_offset: Offset | None = None
 
 
 class HighWatermark(msgspec.Struct, frozen=True):
-    """Everything below ``offset`` is committed: durable on a majority. It never falls.
+    """Everything below ``offset`` is committed: durable on a majority. It never decreases.
 
-    A leader's own disk may be behind: flush before writing a snapshot up to it.
+    A leader's own disk may lag behind: flush before writing a snapshot up to it.
     """
 
     offset: Offset
 
 
 class VotersChanged(msgspec.Struct, frozen=True):
-    """The voter set in force changed, by an append, a truncation or a snapshot."""
+    """The voter set in effect changed, by an append, a truncation or a snapshot."""
 
     voters: VoterSet
 
 
 class SetTimer(msgspec.Struct, frozen=True):
-    """Send `Tick` at that time; replaces the timer before. None: no timer."""
+    """Send `Tick` at that time; replaces the previous timer. None: no timer."""
 
     at: Millis | None
 
 
 class Rejoined(msgspec.Struct, frozen=True):
-    """This replica has caught up after it lost records; it votes from now on."""
+    """This replica has caught up after losing records; it votes from now on."""
 
 
 class ShutdownReady(msgspec.Struct, frozen=True):
-    """This node may stop: it leads nothing, or others know."""
+    """This node may stop: it leads no epoch, or the other voters know that it resigned."""
 
 
 Effect = (

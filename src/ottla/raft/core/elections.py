@@ -1,9 +1,10 @@
-"""Votes, and how news of a leader travels (KIP-595, KIP-996).
+"""Votes, and how replicas learn of a leader (KIP-595, KIP-996).
 
-Every check comes before any change: a request that is refused for its form, its cluster or a
-stale epoch leaves no trace. A greater epoch, though, counts whoever sends it, even where the
-vote itself is then refused: that is what makes old leaders give up. It must be one that elections
-can have led to: see `epochs`.
+Every check precedes any change: a request that is rejected for its form, its cluster or a stale
+epoch changes nothing. A greater epoch, however, is adopted whoever sends it, even if the vote
+itself is then rejected: that is what makes old leaders step down. It must be an epoch that
+elections
+can have reached: see `epochs`.
 """
 
 from ottla.protocol.errors import ErrorCode
@@ -32,11 +33,11 @@ from ottla.raft.core.roles import (
 )
 from ottla.raft.core.voters import Endpoints, ReplicaKey
 
-# -- requests that come in ---------------------------------------------------
+# -- incoming requests -------------------------------------------------------
 
 
 def on_vote(quorum: Quorum, token: int, request: VoteRequest) -> None:
-    """Answer a vote or a pre-vote; a vote that is granted is durable before the answer."""
+    """Answer a vote or a pre-vote; a granted vote is durable before the answer."""
     error, is_granted = _decide_vote(quorum, request)
     quorum.answer(token, VoteReply(error, quorum.hint(), is_granted))
 
@@ -45,7 +46,7 @@ def _decide_vote(quorum: Quorum, request: VoteRequest) -> tuple[ErrorCode, bool]
     if not is_own_cluster(quorum, request.cluster_id):
         return ErrorCode.INCONSISTENT_CLUSTER_ID, False
     last = request.log_end
-    # A pre-vote names the epoch the asker is in, which may be that of its last record; a vote
+    # A pre-vote names the sender's current epoch, which may be that of its last record; a vote
     # names a new one.
     epoch_max = request.epoch if request.is_pre_vote else request.epoch - 1
     if last.offset < 0 or last.epoch < 0 or last.epoch > epoch_max:
@@ -57,7 +58,7 @@ def _decide_vote(quorum: Quorum, request: VoteRequest) -> tuple[ErrorCode, bool]
         quorum.become_unattached(request.epoch)
     if not is_addressed(quorum, request.voter):
         return ErrorCode.INVALID_VOTER_KEY, False
-    # What is left of a log with acknowledged records lost says nothing of who is up to date.
+    # A log that lost acknowledged records cannot tell which candidate is up to date.
     is_up_to_date = last >= quorum.end and not quorum.is_rejoining
     if request.is_pre_vote:
         return ErrorCode.NONE, may_grant_pre_vote(quorum.role, is_up_to_date)
@@ -68,7 +69,7 @@ def _decide_vote(quorum: Quorum, request: VoteRequest) -> tuple[ErrorCode, bool]
 
 
 def on_begin_epoch(quorum: Quorum, token: int, request: BeginEpochRequest) -> None:
-    """A leader makes itself known."""
+    """Handle BeginQuorumEpoch: a leader announces itself."""
     error = _take_leader(quorum, request)
     if error is ErrorCode.NONE and not is_addressed(quorum, request.voter):
         error = ErrorCode.INVALID_VOTER_KEY
@@ -76,7 +77,7 @@ def on_begin_epoch(quorum: Quorum, token: int, request: BeginEpochRequest) -> No
 
 
 def on_end_epoch(quorum: Quorum, token: int, request: EndEpochRequest) -> None:
-    """A leader leaves: stand for election soon, the best successors first."""
+    """Handle EndQuorumEpoch: the leader resigned; start an election soon, best successors first."""
     error = _take_leader(quorum, request)
     role = quorum.role
     if error is ErrorCode.NONE and isinstance(role, Follower):
@@ -84,7 +85,7 @@ def on_end_epoch(quorum: Quorum, token: int, request: EndEpochRequest) -> None:
             request.successors, quorum.settings.key, quorum.settings.election_backoff_ms_max
         )
         role.fetch_deadline = Millis(quorum.now + delay)
-        # The leader itself said that it goes: nothing is left to protect from a pre-vote.
+        # The leader itself resigned: a pre-vote would protect nothing.
         role.has_fetched = False
     quorum.answer(token, EndEpochReply(error, quorum.hint()))
 
@@ -102,8 +103,8 @@ def _take_leader(quorum: Quorum, request: BeginEpochRequest | EndEpochRequest) -
 def successor_delay_ms(
     successors: tuple[ReplicaKey, ...], own: ReplicaKey, backoff_ms_max: int
 ) -> int:
-    """Return how long a follower waits when its leader leaves: none for the best successor,
-    then twice as long with every place, so that the first is elected before the next stands.
+    """Return how long a follower waits after its leader resigns: zero for the best successor,
+    then doubling with every place, so that the first is elected before the next one starts.
     """
     place = next(
         (
@@ -121,16 +122,16 @@ def successor_delay_ms(
     return min(backoff_ms_max, base << (place - 1))
 
 
-# -- checks and news that all messages share ---------------------------------
+# -- checks and updates that all messages share ------------------------------
 
 
 def is_own_cluster(quorum: Quorum, cluster_id: str | None) -> bool:
-    """Say whether a request is meant for this cluster; one that names none is let through."""
+    """Return whether a request is for this cluster; one without a cluster id is accepted."""
     return cluster_id is None or cluster_id == quorum.settings.cluster_id
 
 
 def is_addressed(quorum: Quorum, voter: ReplicaKey | None) -> bool:
-    """Say whether a request for ``voter`` is for this very replica, directory included."""
+    """Return whether a request for ``voter`` is for this very replica, directory included."""
     if voter is None:
         return True
     own = quorum.settings.key
@@ -138,10 +139,10 @@ def is_addressed(quorum: Quorum, voter: ReplicaKey | None) -> bool:
 
 
 def check_peer(quorum: Quorum, node_id: NodeId, epoch: LeaderEpoch) -> ErrorCode:
-    """Check who speaks and in which epoch, for requests between voters.
+    """Check the sender and the epoch of a request between voters.
 
-    Any replica is listened to, a known voter or not: a node may not have heard yet that it
-    or the other became one.
+    Requests of any replica are accepted, known voter or not: a node may not have learned yet that
+    it or the sender became one.
     """
     if epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -153,7 +154,7 @@ def check_peer(quorum: Quorum, node_id: NodeId, epoch: LeaderEpoch) -> ErrorCode
 
 
 def check_leader(quorum: Quorum, epoch: LeaderEpoch) -> ErrorCode:
-    """Check that a request meant for the leader of ``epoch`` is at the right place."""
+    """Check that this replica leads ``epoch``, for a request meant for its leader."""
     if epoch < quorum.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch > quorum.epoch:
@@ -164,10 +165,10 @@ def check_leader(quorum: Quorum, epoch: LeaderEpoch) -> ErrorCode:
 
 
 def take_hint(quorum: Quorum, hint: LeaderHint) -> bool:
-    """Act on news of an epoch and its leader; say whether it can be true.
+    """Act on a hint about an epoch and its leader; return whether the hint is possible.
 
-    Two leaders of one epoch cannot be, nor a leader here that this replica knows nothing of:
-    such news changes nothing.
+    An epoch cannot have two leaders, nor can this replica lead an epoch without knowing it: such a
+    hint changes nothing.
     """
     role = quorum.role
     if hint.epoch < role.epoch:
@@ -195,8 +196,8 @@ def _take_same_epoch(quorum: Quorum, leader_id: NodeId, endpoints: Endpoints) ->
         if len(endpoints) > len(role.leader_endpoints):
             role.leader_endpoints = endpoints
         return
-    # A prospective replica that knows its leader stopped hearing it; being told the same
-    # leader again is no reason to wait another fetch timeout.
+    # A prospective replica that knows its leader has lost contact with it; receiving the same
+    # leader again is no reason to wait for another fetch timeout.
     if isinstance(role, Prospective) and role.leader_id == leader_id:
         return
     if endpoints:
@@ -216,13 +217,13 @@ def _known_endpoints(quorum: Quorum, node_id: NodeId) -> Endpoints:
 
 
 def is_settled(quorum: Quorum, sent: InFlight, error: ErrorCode, hint: LeaderHint) -> bool:
-    """Do with a reply what all replies have in common; say whether nothing more is to be done.
+    """Do what all replies have in common; return whether nothing more is to be done.
 
-    After this, a reply that is not settled is of the present epoch. One with an error that
-    was not about epochs or leaders is left alone for a moment.
+    After this, a reply that is not settled is of the current epoch. After one with an error that
+    was not about epochs or leaders, the sender is paused for the retry backoff.
     """
     if hint.epoch < quorum.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-        # The other side is behind; asking at once again would find it so.
+        # The other replica is behind; an immediate retry would find it unchanged.
         quorum.outstanding.pause(sent.to, quorum.now)
         return True
     before = quorum.role
@@ -243,7 +244,7 @@ def on_vote_reply(quorum: Quorum, sent: InFlight, reply: VoteReply) -> None:
     """Count a vote or pre-vote."""
     assert isinstance(sent.request, VoteRequest)
     if reply.error is ErrorCode.INVALID_VOTER_KEY and reply.leader.epoch <= quorum.epoch:
-        # Another directory answers in that voter's place: it cannot vote, now or later.
+        # Another directory answers in place of that voter: it cannot vote, now or later.
         _count(quorum, sent, is_granted=False)
         return
     if not is_settled(quorum, sent, reply.error, reply.leader):
@@ -260,27 +261,27 @@ def _count(quorum: Quorum, sent: InFlight, is_granted: bool) -> None:
         elif role.ballot.is_lost:
             leave_prospective(quorum)
         elif not is_granted:
-            # Who still hears from the leader refuses, and may hear it no more a moment later.
+            # A voter rejects while it is in contact with the leader, and may lose that soon.
             quorum.outstanding.pause(sent.to, quorum.now)
     elif isinstance(role, Candidate) and sent.request.epoch == role.epoch:
         role.ballot.record(sent.to, is_granted)
         if role.ballot.is_won:
             quorum.become_leader()
         elif not is_granted:
-            # Most likely the votes were split: try again soon, and not at the same moment as
-            # the other. Kafka waits the election timeout out, which costs a second or two.
+            # The votes were most likely split: retry soon, and not at the same moment as the
+            # other candidate. Kafka waits for the election timeout, a second or two.
             backoff_max = quorum.settings.election_backoff_ms_max
             backoff = Millis(quorum.now + quorum.below(max(1, backoff_max)))
             role.election_deadline = min(role.election_deadline, backoff)
 
 
 def on_begin_epoch_reply(quorum: Quorum, sent: InFlight, reply: BeginEpochReply) -> None:
-    """A voter knows of this leader; its fetches are what counts, so nothing is noted."""
+    """Handle a voter's reply; only its fetches count, so nothing is recorded."""
     is_settled(quorum, sent, reply.error, reply.leader)
 
 
 def on_end_epoch_reply(quorum: Quorum, sent: InFlight, reply: EndEpochReply) -> None:
-    """A voter knows that this leader left."""
+    """Record that a voter knows that this leader resigned."""
     is_done = not is_settled(quorum, sent, reply.error, reply.leader)
     if is_done and isinstance(quorum.role, Resigned):
         quorum.role.unacknowledged.discard(sent.to)
@@ -290,7 +291,7 @@ def on_end_epoch_reply(quorum: Quorum, sent: InFlight, reply: EndEpochReply) -> 
 
 
 def leave_prospective(quorum: Quorum) -> None:
-    """The pre-vote failed: go back to the leader where one is known, else wait."""
+    """End a failed pre-vote: return to the leader if one is known, else wait."""
     role = quorum.role
     assert isinstance(role, Prospective)
     if role.leader_id is not None and role.leader_endpoints:
@@ -305,7 +306,7 @@ def on_time(quorum: Quorum) -> None:
     if isinstance(role, Leader | Follower) or quorum.now < role.election_deadline:
         return
     if not quorum.may_stand and not isinstance(role, Prospective | Resigned):
-        # An observer, or a voter between two logs: there is nothing it could stand for.
+        # An observer, or a voter between two logs, cannot be a candidate.
         role.election_deadline = quorum.random_election_deadline()
         return
     match role:
@@ -331,9 +332,9 @@ def _leave_resigned(quorum: Quorum, role: Resigned) -> None:
 
 
 def send_votes(quorum: Quorum, role: Prospective | Candidate) -> None:
-    """Ask the voters that have not answered, as long as the election can be won.
+    """Send requests to the voters that have not answered, while the election can be won.
 
-    A pre-vote that was refused is asked for again: a refusal holds only for the moment.
+    A rejected pre-vote is requested again: the rejection holds only for the moment.
     """
     if role.ballot.is_lost:
         return
@@ -352,8 +353,8 @@ def send_votes(quorum: Quorum, role: Prospective | Candidate) -> None:
             quorum.send(key.node_id, voter.endpoint(quorum.settings.listener), request)
 
 
-def send_farewells(quorum: Quorum, role: Resigned) -> None:
-    """Tell the voters that do not know yet that this leader left."""
+def send_end_epochs(quorum: Quorum, role: Resigned) -> None:
+    """Send EndQuorumEpoch to the voters that have not acknowledged the resignation."""
     request = EndEpochRequest(
         cluster_id=quorum.settings.cluster_id,
         leader_id=role.leader_id,

@@ -1,17 +1,19 @@
-"""Which leader epochs of others a replica believes.
+"""Which leader epochs of other replicas a replica accepts.
 
-An epoch is an int32 that only grows, is persisted, and is one greater with every election. A
+An epoch is an int32 that only grows, is persisted, and increases by one with every election. A
 replica that adopts 2^31-1 can never take part in an election again, so one forged or damaged
-message would stop it for good. Real epochs grow by one per election, a second or so apart:
+message would disable it permanently. Real epochs grow by one per election, about a second apart:
 
-    request   not more than `STEP_MAX` above the replica's own epoch: more than a day of elections
-              without a pause, in one message that the replica did not ask for
-    reply     anything up to `LEARNED_MAX`: the replica chose whom to ask
+    request   at most `STEP_MAX` above the replica's own epoch: more than a day of continuous
+              elections, in one message that the replica did not ask for
+    reply     anything up to `LEARNED_MAX`: the replica chose the sender
 
 A replica that missed more than `STEP_MAX` elections, or a new one, is therefore not lost: it
-refuses the request, asks the voters itself as soon as its timeout has passed, and believes the
-reply. Close to the end of the range epochs still count one by one (`NEAR`), so that `RESERVE`
-elections are left even after the largest jump.
+rejects
+the request, asks the voters itself once its timeout has passed, and accepts the reply. Close to the
+end of the range epochs must still grow one by one (`NEAR`), so that `RESERVE` elections are left
+even
+after the largest jump.
 """
 
 from typing import Final
@@ -26,11 +28,11 @@ NEAR: Final = 100
 
 
 class EpochsExhausted(Exception):
-    """No election is possible any more: the epoch is the largest that there is."""
+    """No election is possible any more: the epoch has its largest value."""
 
 
 def is_plausible(own: LeaderEpoch, offered: LeaderEpoch, *, is_reply: bool) -> bool:
-    """Say whether ``offered`` can be a real epoch for a replica that is in ``own``."""
+    """Return whether ``offered`` can be a real epoch for a replica in epoch ``own``."""
     step = offered - own
     if step <= NEAR:
         return offered < EPOCH_LAST
@@ -49,7 +51,7 @@ def next_epoch(epoch: LeaderEpoch) -> LeaderEpoch:
 
 
 def exhausted(what: str) -> str:
-    """Return what to tell an operator whose ``what`` has the largest epoch."""
+    """Return the message for an operator whose ``what`` has the largest epoch."""
     return (
         f"{what} is in leader epoch {EPOCH_LAST}, the largest that there is, so no leader can be "
         "elected. Elections do not lead there: a forged or damaged message did. Stop all "

@@ -1,8 +1,8 @@
-"""What the core can be told. Every event carries the monotonic time.
+"""The events that the core takes. Every event carries the monotonic time.
 
-The driver hands over one event at a time and carries out all effects of a step before the
-next. ``token`` and ``ticket`` are opaque numbers: the driver's for a request that came in,
-the core's for a request that went out or a flush it asked for.
+The driver passes one event at a time and performs all effects of a step before the next event.
+``token`` and ``ticket`` are opaque numbers: tokens are the driver's, for incoming requests; tickets
+are the core's, for outgoing requests and flushes.
 """
 
 import msgspec
@@ -20,13 +20,13 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time passed: at the latest at the last `SetTimer`. Early or repeated ticks do no harm."""
+    """Time passed: at the latest at the last `SetTimer`. Early or repeated ticks are harmless."""
 
     now: Millis
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """Somebody asks; exactly one `Answer` with the same token follows, now or later."""
+    """An incoming request; exactly one `Answer` with the same token follows, now or later."""
 
     now: Millis
     token: int
@@ -34,7 +34,7 @@ class Requested(msgspec.Struct, frozen=True):
 
 
 class Replied(msgspec.Struct, frozen=True):
-    """The answer to a `Send`. One that is no longer waited for is ignored."""
+    """The reply to a `Send`. One that the core no longer waits for is ignored."""
 
     now: Millis
     ticket: int
@@ -42,23 +42,23 @@ class Replied(msgspec.Struct, frozen=True):
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """A `Send` failed: no connection, or none any more."""
+    """A `Send` failed: no connection, or it was lost."""
 
     now: Millis
     ticket: int
 
 
 class Flushed(msgspec.Struct, frozen=True):
-    """The `Flush` of that ticket is done: what it covered survives power loss."""
+    """The `Flush` of that ticket is complete: what it covered survives power loss."""
 
     now: Millis
     ticket: int
 
 
 class Propose(msgspec.Struct, frozen=True):
-    """A batch of ``records_count`` records to append as leader of ``epoch``, whole or not at all.
+    """A batch of ``records_count`` records to append as leader of ``epoch``, all or nothing.
 
-    Accepted when `AppendRecords` with this payload comes out, else `RefuseProposal`.
+    Accepted if `AppendRecords` with this payload follows, else `RefuseProposal`.
     """
 
     now: Millis
@@ -68,7 +68,7 @@ class Propose(msgspec.Struct, frozen=True):
 
 
 class SnapshotInstalled(msgspec.Struct, frozen=True):
-    """`InstallSnapshot` was carried out: durable, and the log starts at its end.
+    """`InstallSnapshot` is complete: durable, and the log starts at its end.
 
     ``voters`` is None for a snapshot without a VotersRecord (``kraft.version`` 0).
     """
@@ -80,7 +80,7 @@ class SnapshotInstalled(msgspec.Struct, frozen=True):
 
 
 class SnapshotRejected(msgspec.Struct, frozen=True):
-    """A downloaded snapshot did not pass its checks and was thrown away."""
+    """A downloaded snapshot failed its checks and was deleted."""
 
     now: Millis
     snapshot: LogPosition
@@ -94,14 +94,14 @@ class SnapshotTaken(msgspec.Struct, frozen=True):
 
 
 class Resign(msgspec.Struct, frozen=True):
-    """Give leadership of ``epoch`` up; ignored where this node does not lead it."""
+    """Resign leadership of ``epoch``; ignored if this node does not lead it."""
 
     now: Millis
     epoch: LeaderEpoch
 
 
 class UpgradeKRaftVersion(msgspec.Struct, frozen=True):
-    """Raise the finalised ``kraft.version``; answered like a voter change."""
+    """Raise the finalized ``kraft.version``; answered like a voter change."""
 
     now: Millis
     token: int
@@ -110,9 +110,9 @@ class UpgradeKRaftVersion(msgspec.Struct, frozen=True):
 
 
 class Shutdown(msgspec.Struct, frozen=True):
-    """Stop taking part: a leader resigns, nobody here is nominated again.
+    """Stop taking part: a leader resigns, and this replica is never a candidate again.
 
-    `ShutdownReady` follows when leaving disturbs nobody; the driver bounds the wait.
+    `ShutdownReady` follows when this node can stop without disruption; the driver bounds the wait.
     """
 
     now: Millis

@@ -1,7 +1,7 @@
-"""What a follower does: fetch, append, cut back, load snapshots (KIP-595, KIP-630).
+"""The follower: fetch, append, truncate, load snapshots (KIP-595, KIP-630).
 
-One request at a time. The next fetch leaves only when everything appended is flushed, so the
-offset it names is a promise the disk can keep. Observers do the same and are never counted.
+One request at a time. The next fetch is sent only when everything appended is flushed, so all
+records before its offset are durable. Observers do the same and never count for the majority.
 """
 
 from ottla.protocol.errors import ErrorCode
@@ -25,19 +25,19 @@ from ottla.raft.core.quorum import Quorum
 from ottla.raft.core.roles import Download, Follower
 from ottla.raft.core.voters import Endpoint, find_endpoint
 
-# Ids of bootstrap servers, whose real ids nobody knows yet, count down from here.
+# Ids of bootstrap servers, whose real ids are unknown, count down from here.
 BOOTSTRAP_ID_FIRST = -2
 
 
 class CommittedLogCutError(Exception):
-    """A leader asked to cut away committed records: somebody lost data. The node must stop."""
+    """A leader asked to truncate committed records: data was lost. The node must stop."""
 
 
 # -- replies -----------------------------------------------------------------
 
 
 def on_fetch_reply(quorum: Quorum, sent: InFlight, reply: FetchReply) -> None:
-    """Take what the leader sent: a cut, a snapshot, or records."""
+    """Handle a fetch reply: truncate, load a snapshot, or append records."""
     if is_settled(quorum, sent, reply.error, reply.leader):
         return
     role = quorum.role
@@ -66,14 +66,14 @@ def _cut(quorum: Quorum, diverging: LogPosition) -> None:
     offset = truncation_offset(quorum.log, diverging)
     if quorum.high_watermark is not None and offset < quorum.high_watermark:
         raise CommittedLogCutError(
-            f"asked to cut to {offset}, below high watermark {quorum.high_watermark}"
+            f"truncation to {offset} requested, below high watermark {quorum.high_watermark}"
         )
     if offset < quorum.end.offset:
         quorum.truncate(offset)
 
 
 def _append(quorum: Quorum, role: Follower, batches: Batches) -> bool:
-    """Append batches that fit the end of this log; say whether they did."""
+    """Append batches if they continue this log; return whether they did."""
     fits = (
         batches.base_offset == quorum.end.offset
         and batches.end.offset > batches.base_offset
@@ -85,7 +85,7 @@ def _append(quorum: Quorum, role: Follower, batches: Batches) -> bool:
 
 
 def follow_high_watermark(quorum: Quorum) -> None:
-    """Take the leader's high watermark over, as far as it is durable here."""
+    """Adopt the leader's high watermark, as far as this log is durable."""
     role = quorum.role
     if isinstance(role, Follower) and role.leader_high_watermark is not None:
         known = min(role.leader_high_watermark, quorum.durable)
@@ -94,9 +94,9 @@ def follow_high_watermark(quorum: Quorum) -> None:
 
 
 def end_rejoining(quorum: Quorum) -> None:
-    """Take part in elections again once all that can be committed is durable here.
+    """Take part in elections again once everything that can be committed is durable here.
 
-    The first record of the leader's epoch stands behind all that earlier leaders committed, and
+    The first record of the leader's epoch follows everything that earlier leaders committed, and
     what its own epoch has committed is below its high watermark.
     """
     role = quorum.role
@@ -114,7 +114,7 @@ def end_rejoining(quorum: Quorum) -> None:
 
 
 def _begin_download(quorum: Quorum, role: Follower, sent: InFlight, snapshot: LogPosition) -> None:
-    """Load a snapshot, unless it would take committed records back."""
+    """Load a snapshot, unless it would discard committed records."""
     committed = quorum.high_watermark
     is_possible = snapshot.offset >= 0 and 0 <= snapshot.epoch <= role.epoch
     if not is_possible or (committed or -1) > snapshot.offset:
@@ -124,12 +124,12 @@ def _begin_download(quorum: Quorum, role: Follower, sent: InFlight, snapshot: Lo
 
 
 def on_fetch_snapshot_reply(quorum: Quorum, sent: InFlight, reply: FetchSnapshotReply) -> None:
-    """Take a piece of a snapshot; a piece that does not fit starts the whole anew."""
+    """Take a chunk of a snapshot; a chunk that does not fit restarts the download."""
     role = quorum.role
     is_current = isinstance(role, Follower) and role.download is not None
     if reply.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
         if is_current and isinstance(role, Follower) and reply.leader.epoch == role.epoch:
-            # The leader has a newer one by now; the next fetch will name it.
+            # The leader has a newer one by now; its next fetch reply will name it.
             role.download = None
             _heard(quorum, role)
         return
@@ -160,8 +160,8 @@ def on_fetch_snapshot_reply(quorum: Quorum, sent: InFlight, reply: FetchSnapshot
 
 
 def on_installed(quorum: Quorum, event: SnapshotInstalled) -> None:
-    """The snapshot is the log now: its voters are in force, all of it is committed."""
-    assert quorum.installing == event.snapshot, "only what was asked for is installed"
+    """Switch to an installed snapshot: its voters are in effect and all of it is committed."""
+    assert quorum.installing == event.snapshot, "another snapshot was installed"
     quorum.installing = None
     before = quorum.voters
     quorum.reset_to_snapshot(event.snapshot)
@@ -174,7 +174,7 @@ def on_installed(quorum: Quorum, event: SnapshotInstalled) -> None:
 
 
 def on_rejected(quorum: Quorum, event: SnapshotRejected) -> None:
-    """The download was no good: fetch again, and be told again."""
+    """Handle a rejected download: fetch again; the leader will name a snapshot again."""
     if quorum.installing == event.snapshot:
         quorum.installing = None
 
@@ -183,7 +183,7 @@ def on_rejected(quorum: Quorum, event: SnapshotRejected) -> None:
 
 
 def on_time(quorum: Quorum) -> None:
-    """Give a leader up that is not heard any more."""
+    """Give up a leader that has not answered within the fetch timeout."""
     role = quorum.role
     if isinstance(role, Follower) and role.fetch_deadline <= quorum.now and quorum.may_stand:
         quorum.become_prospective()
@@ -193,13 +193,13 @@ def on_time(quorum: Quorum) -> None:
 
 
 def send_as_follower(quorum: Quorum, role: Follower) -> None:
-    """Fetch from the leader; while it does not answer an observer, ask around."""
+    """Fetch from the leader; an observer whose leader does not answer asks other nodes."""
     if quorum.durable < quorum.end.offset or quorum.installing is not None:
         return
     endpoint = find_endpoint(role.leader_endpoints, quorum.settings.listener)
     is_lost = role.fetch_deadline <= quorum.now or endpoint is None
     if is_lost or quorum.outstanding.is_paused(role.leader_id, quorum.now):
-        send_to_anybody(quorum, role)
+        send_to_bootstrap_nodes(quorum, role)
     elif _needs_update(quorum, role):
         role.update_voter_at = Millis(quorum.now + quorum.settings.update_voter_ms)
         own = quorum.settings
@@ -217,23 +217,23 @@ def _needs_update(quorum: Quorum, role: Follower) -> bool:
     if not quorum.outstanding.may_send(role.leader_id, quorum.now):
         return False
     if quorum.membership.kraft_version == 0:
-        # Only the leader keeps it, in memory, so each leader has to be told.
+        # Only the leader keeps it, in memory, so the voter sends it to each new leader.
         return not role.has_updated
     return quorum.voters.get(quorum.settings.node_id) != quorum.settings.voter
 
 
 def on_update_reply(quorum: Quorum, sent: InFlight, reply: VoterChangeReply) -> None:
-    """The leader took this voter's entry, or will be asked again in a while."""
+    """Record that the leader took this voter's entry, or retry later."""
     if not is_settled(quorum, sent, reply.error, reply.leader):
         role = quorum.role
         if isinstance(role, Follower):
             role.has_updated = True
 
 
-def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
-    """Ask a bootstrap server or a voter, chosen at random, who leads.
+def send_to_bootstrap_nodes(quorum: Quorum, role: Follower | None = None) -> None:
+    """Ask a randomly chosen bootstrap server or voter for the leader.
 
-    A leader that was known is asked like any other: it may be back.
+    The last known leader is among them: it may be reachable again.
     """
     if quorum.outstanding.is_any_in_flight() or quorum.installing is not None:
         return
@@ -254,10 +254,10 @@ def send_to_anybody(quorum: Quorum, role: Follower | None = None) -> None:
 
 
 def bootstrap_nodes(quorum: Quorum) -> list[tuple[NodeId, Endpoint]]:
-    """Return whom to ask for the leader: the configured servers, and the other voters known.
+    """Return the nodes to ask for the leader: the configured servers, and the other known voters.
 
-    Either alone may be out of date: voters change, and a new node knows none. This node is
-    often among the servers, since all are given the same list; it has nothing to tell itself.
+    Either list alone may be out of date: voters change, and a new node knows none. This node is
+    often among the servers, since all nodes have the same list; it is left out.
     """
     servers = quorum.settings.bootstrap
     own = {(endpoint.host, endpoint.port) for endpoint in quorum.settings.endpoints}

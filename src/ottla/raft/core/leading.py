@@ -1,8 +1,8 @@
-"""What a leader does: serve fetches, count the high watermark, hold its lease (KIP-595, KIP-630).
+"""The leader: serve fetches, compute the high watermark, hold its lease (KIP-595, KIP-630).
 
-The high watermark is what a majority of the voters has durably, and moves only once a record
-of the leader's own epoch is part of it: a record of an older epoch, though on a majority, can
-still be replaced by another leader.
+The high watermark is the offset that a majority of the voters has durably, and it moves only once
+that includes a record of the leader's own epoch: a record of an older epoch, even on a majority,
+can still be replaced by another leader.
 """
 
 from ottla.protocol.errors import ErrorCode
@@ -24,14 +24,14 @@ from ottla.raft.core.messages import (
 from ottla.raft.core.quorum import Quorum
 from ottla.raft.core.roles import Leader, ParkedFetch
 
-# Fetches that wait at a time; one more is answered at once. A replica has one on its way.
+# Fetches that may wait at a time; further ones are answered at once. A replica sends one at a time.
 PARKED_MAX = 10_000
 
 # -- proposals ---------------------------------------------------------------
 
 
 def on_propose(quorum: Quorum, event: Propose) -> None:
-    """Append a proposal made for this reign."""
+    """Append a proposal made in this epoch."""
     assert event.records_count > 0, "an empty batch has no offset"
     if not isinstance(quorum.role, Leader) or event.epoch != quorum.epoch:
         quorum.emit(RefuseProposal(event.payload, ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -43,7 +43,7 @@ def on_propose(quorum: Quorum, event: Propose) -> None:
 
 
 def on_fetch(quorum: Quorum, token: int, request: FetchRequest) -> None:
-    """Answer a fetch, or let it wait for news."""
+    """Answer a fetch, or let it wait for new records."""
     error = _check_fetch(quorum, request)
     role = quorum.role
     if error is not ErrorCode.NONE or not isinstance(role, Leader):
@@ -71,12 +71,12 @@ def on_fetch(quorum: Quorum, token: int, request: FetchRequest) -> None:
         deadline = Millis(quorum.now + request.wait_ms_max)
         role.parked[token] = ParkedFetch(token, request, deadline)
     else:
-        # The fetch itself committed what made this leader resign.
+        # The fetch itself committed the change that made this leader resign.
         quorum.answer(token, _refused(quorum, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 
 def _refused(quorum: Quorum, error: ErrorCode) -> FetchReply:
-    """Return a refusal; as in Kafka it still says where the log begins."""
+    """Return an error reply; as in Kafka it still contains the log start offset."""
     return FetchReply(error, quorum.hint(), log_start=quorum.log.start_offset())
 
 
@@ -96,7 +96,7 @@ def _check_fetch(quorum: Quorum, request: FetchRequest) -> ErrorCode:
 
 
 def _note_fetch(quorum: Quorum, role: Leader, request: FetchRequest) -> None:
-    # A negative id is a tool that reads along.
+    # A negative id belongs to a tool that reads the log.
     if request.replica.node_id >= 0:
         end = quorum.end.offset
         role.progress.note_fetch(request.replica, request.log_end.offset, end, quorum.now)
@@ -128,7 +128,7 @@ def _known_high_watermark(quorum: Quorum, role: Leader) -> Offset | None:
 
 
 def serve_parked(quorum: Quorum) -> None:
-    """Answer the fetches for which there is news, or whose time is over."""
+    """Answer the fetches that have something new to return or whose wait time has passed."""
     role = quorum.role
     if not isinstance(role, Leader):
         return
@@ -139,7 +139,7 @@ def serve_parked(quorum: Quorum) -> None:
 
 
 def on_fetch_snapshot(quorum: Quorum, token: int, request: FetchSnapshotRequest) -> None:
-    """Serve a piece of a snapshot."""
+    """Serve a chunk of a snapshot."""
     error = ErrorCode.NONE
     if not is_own_cluster(quorum, request.cluster_id):
         error = ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -152,7 +152,7 @@ def on_fetch_snapshot(quorum: Quorum, token: int, request: FetchSnapshotRequest)
     if error is not ErrorCode.NONE or not isinstance(quorum.role, Leader):
         quorum.answer(token, FetchSnapshotReply(ErrorCode(error), quorum.hint()))
         return
-    quorum.role.progress.note_heard(request.replica, quorum.now)
+    quorum.role.progress.note_contact(request.replica, quorum.now)
     quorum.answer(
         token,
         FetchSnapshotReply(
@@ -170,7 +170,7 @@ def on_fetch_snapshot(quorum: Quorum, token: int, request: FetchSnapshotRequest)
 
 
 def advance(quorum: Quorum) -> None:
-    """Count anew, and act on what got committed."""
+    """Recompute the high watermark and act on what it commits."""
     role = quorum.role
     if not isinstance(role, Leader):
         return
@@ -185,13 +185,13 @@ def advance(quorum: Quorum) -> None:
 
 
 def lease_deadline(quorum: Quorum, role: Leader) -> Millis | None:
-    """Return when this leader must have heard from a majority again."""
+    """Return when this leader must next have contact with a majority."""
     since = role.progress.lease_start()
     return None if since is None else Millis(since + quorum.settings.check_quorum_ms)
 
 
 def on_time(quorum: Quorum) -> None:
-    """Give up a lease that ran out, and changes that nobody will wait for any longer."""
+    """Resign if the lease has expired, and end changes past their deadline."""
     role = quorum.role
     if not isinstance(role, Leader):
         return
@@ -206,8 +206,8 @@ def on_time(quorum: Quorum) -> None:
 # -- what to send ------------------------------------------------------------
 
 
-def send_announcements(quorum: Quorum, role: Leader) -> None:
-    """Tell voters that do not fetch who leads: at first, then twice per fetch timeout."""
+def send_begin_epochs(quorum: Quorum, role: Leader) -> None:
+    """Send BeginQuorumEpoch to voters that do not fetch: at first, then twice per fetch timeout."""
     if quorum.now < role.announce_at:
         return
     interval = quorum.settings.fetch_timeout_ms // 2

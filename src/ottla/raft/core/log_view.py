@@ -1,10 +1,10 @@
-"""What the core may see of the log, and what follows from comparing two logs.
+"""The part of the log that the core may see, and how two logs compare.
 
-The core never reads a record. Positions are ``(epoch, offset)``: the offset is where the
-next record goes, the epoch that of the record before it. They compare epoch first, which
-is what "at least as up to date" means in a vote.
+The core never reads a record. Positions are ``(epoch, offset)``: the offset is that of the next
+record, the epoch that of the record before it. They compare epoch first, which is what "at least as
+up to date" means in a vote.
 
-An empty log stands at epoch 0, offset 0; the first leader has epoch 1.
+An empty log is at epoch 0, offset 0; the first leader has epoch 1.
 """
 
 import enum
@@ -20,15 +20,15 @@ class LogPosition(NamedTuple):
     offset: Offset
 
 
-# Written when a directory is formatted; it holds no state that a follower could lack.
+# Written when a directory is formatted; it holds no state that a follower could be missing.
 BOOTSTRAP_SNAPSHOT = LogPosition(LeaderEpoch(0), Offset(0))
 
 
 class LogView(Protocol):
-    """The replicated log, read-only. True between two steps: effects are carried out by then."""
+    """The replicated log, read-only. Valid between two steps, when all effects are performed."""
 
     def start_offset(self) -> Offset:
-        """Return the offset of the first record still there."""
+        """Return the offset of the first record in the log."""
         ...
 
     def end(self) -> LogPosition:
@@ -36,15 +36,15 @@ class LogView(Protocol):
         ...
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> LogPosition:
-        """Return the largest epoch at or below ``epoch`` and where it ends.
+        """Return the largest epoch at or below ``epoch`` and its end offset.
 
-        For an epoch newer than all it is `end`; for one from before the start, the id of the
+        For an epoch newer than all, that is `end`; for one older than the log start, the id of the
         earliest snapshot.
         """
         ...
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
-        """Return the epoch of the record before ``offset``, which lies in the log or at its end.
+        """Return the epoch of the record before ``offset``, which is in the log or at its end.
 
         At the start of the log that is the epoch of the snapshot there, or 0.
         """
@@ -59,12 +59,12 @@ class LogView(Protocol):
         ...
 
     def snapshot_size(self, snapshot: LogPosition) -> int | None:
-        """Return how many bytes a snapshot has; None when it is not there."""
+        """Return the size of a snapshot in bytes; None if it does not exist."""
         ...
 
 
 class Match(enum.Enum):
-    """How a follower's position stands to the leader's log."""
+    """How a follower's position relates to the leader's log."""
 
     VALID = "valid"
     DIVERGING = "diverging"
@@ -74,9 +74,9 @@ class Match(enum.Enum):
 def match_position(log: LogView, asked: LogPosition) -> tuple[Match, LogPosition]:
     """Compare a follower's end with this log, the leader's.
 
-    Returns VALID and the position; DIVERGING and the last point both may share; or SNAPSHOT
-    and the snapshot to load, for a follower that needs what the log no longer has. An empty
-    follower is sent the snapshot where there is one: that is cheaper than replaying.
+    Returns VALID and the position; DIVERGING and the last position that both may share; or SNAPSHOT
+    and the snapshot to load, for a follower that needs records the log no longer has. An empty
+    follower is sent a snapshot if there is one: that is cheaper than replaying the log.
     """
     latest = log.latest_snapshot()
     if asked.offset == 0 and latest is not None and latest != BOOTSTRAP_SNAPSHOT:
@@ -100,7 +100,7 @@ def _is_before(asked: LogPosition, start: Offset, earliest: LogPosition) -> bool
 
 
 def truncation_offset(log: LogView, diverging: LogPosition) -> Offset:
-    """Return where a follower cuts its log, told the leader's last point both may share."""
+    """Return where a follower truncates its log, given the last position both may share."""
     if diverging.epoch == 0:
         return min(diverging.offset, log.end().offset)
     own = log.end_offset_for_epoch(diverging.epoch)

@@ -1,8 +1,8 @@
-"""The raft core: feed it an event, carry out the effects it returns, in order.
+"""The raft core: pass it an event, perform the effects it returns, in order.
 
-Synchronous and deterministic: the same events, with the same answers of ``below`` and the
-same log, give the same effects. One step does three things: it takes the event in, acts on
-every deadline that has passed, and then sends whatever the role now wants sent.
+Synchronous and deterministic: the same events, with the same results of ``below`` and the same log,
+give the same effects. One step does three things: it handles the event, acts on every deadline that
+has passed, and then sends what the current role wants sent.
 
     core = RaftCore(settings, log, election, membership, below)
     for effect in core.step(Start(now)):
@@ -69,9 +69,9 @@ from ottla.raft.core.voters import Endpoints, VoterSet
 class RaftCore:
     """One replica of the metadata quorum, voter or observer.
 
-    ``election`` is what the quorum state file holds (epoch 0 when there is none), and
-    ``membership`` what snapshot and log hold of control records. ``below(n)`` returns a
-    number in ``[0, n)``.
+    ``election`` is the content of the quorum state file (epoch 0 if there is none), and
+    ``membership`` the control records of snapshot and log. ``below(n)`` returns a random number in
+    ``[0, n)``.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class RaftCore:
         self._is_ready_told = False
 
     def step(self, event: Event) -> list[Effect]:
-        """Take one event in; return what is to be done, in order.
+        """Handle one event; return the effects to perform, in order.
 
         Raises:
-            CommittedLogCutError: a leader wants committed records gone; the node must stop.
+            CommittedLogCutError: a leader asked to truncate committed records; stop the node.
         """
         quorum = self._quorum
         assert event.now >= quorum.now, "time is monotonic"
-        # A snapshot is put in place in the background, so the log may be ahead of the news.
+        # A snapshot is installed in the background, so the log may be ahead of the event.
         is_carried_out = quorum.end == quorum.log.end() or quorum.installing is not None
-        assert is_carried_out, "the effects of the last step are carried out"
+        assert is_carried_out, "effects of the last step were not performed"
         quorum.now = event.now
         quorum.effects = []
         self._take(event)
@@ -159,7 +159,7 @@ class RaftCore:
                 assert_never(event)
 
     def _start(self) -> None:
-        """Take up what the disk says. A leader that comes back leads no more."""
+        """Resume from the state on disk. A restarted leader no longer leads."""
         quorum = self._quorum
         found = self._election
         own = quorum.settings.key
@@ -170,8 +170,8 @@ class RaftCore:
         if found.leader_id is not None and (voter := quorum.voters.get(found.leader_id)):
             endpoints = voter.endpoints
         if found.epoch < quorum.end.epoch:
-            # A log newer than the quorum state: that file was lost. Nothing is known of votes
-            # in the log's last epoch, so none is given in it.
+            # The log is newer than the quorum state: that file was lost. Votes in the log's last
+            # epoch are unknown, so none is granted in it.
             quorum.start_role(Unattached(LeaderEpoch(quorum.end.epoch + 1), deadline))
         elif found.leader_id == own.node_id:
             others = {v.key.node_id for v in quorum.voters} - {own.node_id}
@@ -244,18 +244,18 @@ class RaftCore:
         quorum = self._quorum
         match quorum.role:
             case Unattached():
-                following.send_to_anybody(quorum)
+                following.send_to_bootstrap_nodes(quorum)
             case Follower() as role:
                 following.send_as_follower(quorum, role)
             case (Prospective() | Candidate()) as role:
                 elections.send_votes(quorum, role)
             case Leader() as role:
-                leading.send_announcements(quorum, role)
+                leading.send_begin_epochs(quorum, role)
             case Resigned() as role:
-                elections.send_farewells(quorum, role)
+                elections.send_end_epochs(quorum, role)
 
     def _tell_ready(self) -> None:
-        """A stopping node may go once it leads nothing, or all others know that it leaves."""
+        """Report that a stopping node may stop: it leads no epoch, or all others know."""
         quorum = self._quorum
         if not quorum.is_stopping or self._is_ready_told:
             return
@@ -289,7 +289,7 @@ class RaftCore:
 
     def _set_timer(self) -> None:
         at = min(self._deadlines(), default=None)
-        assert at is None or at > self._quorum.now, "what was due has been acted on"
+        assert at is None or at > self._quorum.now, "a deadline that has passed is still set"
         if at != self._timer:
             self._timer = at
             self._quorum.emit(SetTimer(at))

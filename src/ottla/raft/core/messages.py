@@ -1,8 +1,7 @@
-"""What replicas say to each other, free of versions and layout.
+"""The messages between replicas, independent of version and layout.
 
-One class per request and per reply of Kafka's quorum RPCs; the wire module turns them into
-messages and back. Every reply carries whom its sender takes for the leader: that is how
-leaders are found.
+One class per request and per reply of Kafka's quorum RPCs; `rpc_codec` converts them to and from
+messages. Every reply names the leader that its sender knows: that is how leaders are found.
 """
 
 import msgspec
@@ -22,7 +21,7 @@ from ottla.raft.core.voters import (
 
 
 class LeaderHint(msgspec.Struct, frozen=True):
-    """The sender's epoch, and the leader of it where known."""
+    """The sender's epoch, and its leader if known."""
 
     epoch: LeaderEpoch
     leader_id: NodeId | None = None
@@ -47,9 +46,9 @@ Control = VotersAt | KRaftVersionAt
 
 
 class Batches(msgspec.Struct, frozen=True):
-    """A run of whole batches from a leader, checked (CRC, framing) by whoever made this.
+    """A run of whole batches from a leader; its creator has checked CRC and framing.
 
-    ``controls`` are the records among them that the core must know, in offset order.
+    ``controls`` are the control records among them, in offset order.
     """
 
     base_offset: Offset
@@ -59,9 +58,9 @@ class Batches(msgspec.Struct, frozen=True):
 
 
 class ReadLog(msgspec.Struct, frozen=True):
-    """In a reply that leaves: the sender reads the log from ``offset``, up to ``bytes_max``.
+    """In an outgoing reply: the driver reads the log from ``offset``, up to ``bytes_max``.
 
-    At least one batch is sent, however large. Uncommitted and unflushed records count.
+    At least one batch is sent, however large; uncommitted and unflushed records are included.
     """
 
     offset: Offset
@@ -69,14 +68,14 @@ class ReadLog(msgspec.Struct, frozen=True):
 
 
 class ReadSnapshot(msgspec.Struct, frozen=True):
-    """In a reply that leaves: the sender reads the snapshot from ``position``."""
+    """In an outgoing reply: the driver reads the snapshot from ``position``."""
 
     position: int
     bytes_max: int
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """In a reply that came: a piece of a snapshot."""
+    """In an incoming reply: a chunk of a snapshot."""
 
     length: int
     payload: object
@@ -86,9 +85,9 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class VoteRequest(msgspec.Struct, frozen=True):
-    """Vote, or with ``is_pre_vote`` the question whether a vote would be given (KIP-996).
+    """A vote request, or with ``is_pre_vote`` a query whether a vote would be granted (KIP-996).
 
-    A pre-vote names the asker's present epoch, a vote the new one.
+    A pre-vote names the sender's current epoch, a vote the new one.
     """
 
     cluster_id: str | None
@@ -100,7 +99,7 @@ class VoteRequest(msgspec.Struct, frozen=True):
 
 
 class BeginEpochRequest(msgspec.Struct, frozen=True):
-    """BeginQuorumEpoch: a new leader makes itself known to a voter that does not fetch yet."""
+    """BeginQuorumEpoch: a new leader announces itself to a voter that does not fetch yet."""
 
     cluster_id: str | None
     leader_id: NodeId
@@ -110,7 +109,7 @@ class BeginEpochRequest(msgspec.Struct, frozen=True):
 
 
 class EndEpochRequest(msgspec.Struct, frozen=True):
-    """EndQuorumEpoch: a leader leaves; ``successors`` are best first."""
+    """EndQuorumEpoch: a leader resigns; ``successors`` are best first."""
 
     cluster_id: str | None
     leader_id: NodeId
@@ -120,10 +119,10 @@ class EndEpochRequest(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """Fetch of the metadata log. ``log_end`` promises that all before it is durable here.
+    """Fetch of the metadata log. Everything before ``log_end`` is durable at the sender.
 
-    A leader that knows a greater ``high_watermark`` than the asker answers without waiting;
-    None is "not known". Who cannot be told (before version 18) names the largest offset.
+    A leader with a greater ``high_watermark`` than the sender's answers without waiting; None means
+    unknown. Senders before version 18, which lack the field, are given the largest offset.
     """
 
     cluster_id: str | None
@@ -136,7 +135,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class FetchSnapshotRequest(msgspec.Struct, frozen=True):
-    """FetchSnapshot: a piece of a snapshot, from ``position``."""
+    """FetchSnapshot: a chunk of a snapshot, from ``position``."""
 
     cluster_id: str | None
     replica: ReplicaKey
@@ -147,11 +146,11 @@ class FetchSnapshotRequest(msgspec.Struct, frozen=True):
 
 
 class ApiVersionsRequest(msgspec.Struct, frozen=True):
-    """ApiVersions: which levels of ``kraft.version`` does a would-be voter support?"""
+    """ApiVersions: which levels of ``kraft.version`` does a prospective voter support?"""
 
 
 class AddVoterRequest(msgspec.Struct, frozen=True):
-    """AddRaftVoter. Answered after commit, or once appended where the asker does not wait."""
+    """AddRaftVoter. Answered after commit, or once appended if the client does not wait."""
 
     cluster_id: str | None
     voter: ReplicaKey
@@ -192,7 +191,7 @@ Request = (
 
 
 class VoteReply(msgspec.Struct, frozen=True):
-    """The answer to a vote or pre-vote."""
+    """The reply to a vote or pre-vote."""
 
     error: ErrorCode
     leader: LeaderHint
@@ -200,23 +199,23 @@ class VoteReply(msgspec.Struct, frozen=True):
 
 
 class BeginEpochReply(msgspec.Struct, frozen=True):
-    """The answer to BeginQuorumEpoch."""
+    """The reply to BeginQuorumEpoch."""
 
     error: ErrorCode
     leader: LeaderHint
 
 
 class EndEpochReply(msgspec.Struct, frozen=True):
-    """The answer to EndQuorumEpoch."""
+    """The reply to EndQuorumEpoch."""
 
     error: ErrorCode
     leader: LeaderHint
 
 
 class FetchReply(msgspec.Struct, frozen=True):
-    """The answer to a fetch: records, or the point to cut back to, or the snapshot to load.
+    """The reply to a fetch: records, or the position to truncate to, or the snapshot to load.
 
-    ``high_watermark`` is None as long as the leader has committed nothing of its own epoch.
+    ``high_watermark`` is None until the leader has committed a record of its own epoch.
     """
 
     error: ErrorCode
@@ -229,7 +228,7 @@ class FetchReply(msgspec.Struct, frozen=True):
 
 
 class FetchSnapshotReply(msgspec.Struct, frozen=True):
-    """The answer to FetchSnapshot; ``size`` is that of the whole snapshot in bytes."""
+    """The reply to FetchSnapshot; ``size`` is that of the whole snapshot in bytes."""
 
     error: ErrorCode
     leader: LeaderHint
@@ -240,14 +239,14 @@ class FetchSnapshotReply(msgspec.Struct, frozen=True):
 
 
 class ApiVersionsReply(msgspec.Struct, frozen=True):
-    """The answer to ApiVersions, of which only ``kraft.version`` matters here."""
+    """The reply to ApiVersions, of which only ``kraft.version`` matters here."""
 
     error: ErrorCode
     kraft_versions: VersionRange = NO_RECONFIGURATION
 
 
 class VoterChangeReply(msgspec.Struct, frozen=True):
-    """The answer to AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter."""
+    """The reply to AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter."""
 
     error: ErrorCode
     leader: LeaderHint

@@ -1,9 +1,10 @@
-"""How far the replicas have come, as their leader knows it.
+"""The progress of the replicas, as their leader knows it.
 
-From fetches alone: a fetch at offset n says that all below n is durable there. Three things
-follow: the high watermark, whether a majority still listens (the lease), and who has caught
-up. A leader counts itself as any other voter: for what it has flushed, and only while it is
-a voter.
+It comes from fetches alone: a fetch at offset n says that all below n is durable there. It gives
+the
+high watermark, whether the leader is in contact with a majority (the lease), and which replicas
+have caught up. A leader counts itself as any other voter: for what it has flushed, and only while
+it is a voter.
 """
 
 import msgspec
@@ -12,25 +13,25 @@ from ottla.protocol.types import Millis, Offset
 from ottla.raft.core.voters import ReplicaKey, Voter, VoterSet
 
 OBSERVER_SESSION_MS = 300_000
-# Observers are whoever fetches, so their number is somebody else's choice: keep it bounded.
+# Any client can fetch as an observer, so their number must be bounded.
 OBSERVERS_MAX = 10_000
 
 
 class ReplicaProgress(msgspec.Struct):
-    """One replica. Times are monotonic; None means never in this reign."""
+    """One replica. Times are monotonic; None means never in this epoch."""
 
     key: ReplicaKey
     fetch_offset: Offset | None = None
     fetched_at: Millis | None = None
-    heard_at: Millis | None = None
+    contact_at: Millis | None = None
     caught_up_at: Millis | None = None
     leader_end_at_fetch: Offset | None = None
 
     def note_fetch(self, offset: Offset, leader_end: Offset, now: Millis) -> None:
-        """Take a fetch in.
+        """Record a fetch.
 
-        Who has now reached the leader's end of the fetch before had caught up then; that
-        keeps the mark alive under a steady stream of appends.
+        A replica that has now reached the leader's end at the previous fetch had caught up then;
+        this keeps ``caught_up_at`` recent under a steady stream of appends.
         """
         if offset >= leader_end:
             self.caught_up_at = now
@@ -42,7 +43,7 @@ class ReplicaProgress(msgspec.Struct):
 
 
 class Progress:
-    """All replicas of one reign."""
+    """All replicas in one leader's epoch."""
 
     def __init__(self, local: ReplicaKey, voters: VoterSet, now: Millis) -> None:
         self._local = local
@@ -52,7 +53,7 @@ class Progress:
         self.set_voters(voters)
 
     def set_voters(self, voters: VoterSet) -> None:
-        """Take a voter set into force; what is known of a replica moves with it."""
+        """Put a voter set into effect; the known progress of each replica is kept."""
         old = {p.key: p for p in self.voters.values()} | self.observers
         self.voters = {}
         for voter in voters:
@@ -72,27 +73,27 @@ class Progress:
         return self.observers.get(key)
 
     def note_fetch(self, key: ReplicaKey, offset: Offset, leader_end: Offset, now: Millis) -> None:
-        """Take a fetch at a position that the leader's log has."""
+        """Record a fetch at a position that is in the leader's log."""
         replica = self.get(key)
         if replica is None:
             self._make_room()
             replica = self.observers[key] = ReplicaProgress(key)
         replica.note_fetch(offset, leader_end, now)
-        replica.heard_at = now
+        replica.contact_at = now
 
-    def note_heard(self, key: ReplicaKey, now: Millis) -> None:
-        """Take any other sign that a replica follows this leader."""
+    def note_contact(self, key: ReplicaKey, now: Millis) -> None:
+        """Record any other contact with a replica that follows this leader."""
         if (replica := self.get(key)) is not None:
-            replica.heard_at = now
+            replica.contact_at = now
 
     def set_local(self, durable: Offset) -> None:
-        """Note how far the leader's own log is flushed."""
+        """Record how far the leader's own log is flushed."""
         local = self.voters.get(self._local.node_id)
         if local is not None and (not local.key.is_complete or local.key == self._local):
             local.fetch_offset = durable
 
     def committed(self) -> Offset:
-        """Return the offset that a majority of the voters has reached; -1 when none."""
+        """Return the offset that a majority of the voters has reached; -1 if none."""
         reached = sorted(
             (-1 if p.fetch_offset is None else p.fetch_offset for p in self.voters.values()),
             reverse=True,
@@ -100,9 +101,9 @@ class Progress:
         return Offset(reached[len(reached) // 2])
 
     def lease_start(self) -> Millis | None:
-        """Return since when a majority was not heard; None for a leader that needs nobody.
+        """Return since when there was no contact with a majority; None for a single voter.
 
-        It is the time at which the last voter still needed for a majority was heard.
+        It is the time of the last contact with the last voter still needed for a majority.
         """
         needed = len(self.voters) // 2 + 1
         heard = []
@@ -110,15 +111,16 @@ class Progress:
             if replica.key.node_id == self._local.node_id:
                 needed -= 1
             else:
-                heard.append(self._began if replica.heard_at is None else replica.heard_at)
+                heard.append(self._began if replica.contact_at is None else replica.contact_at)
         return sorted(heard, reverse=True)[needed - 1] if needed else None
 
     def silent_voters(self, since: Millis) -> list[ReplicaKey]:
-        """Return the other voters that were not heard after ``since``, by node id."""
+        """Return the other voters without contact after ``since``, by node id."""
         return [
             p.key
             for p in self.voters.values()
-            if p.key.node_id != self._local.node_id and (p.heard_at is None or p.heard_at <= since)
+            if p.key.node_id != self._local.node_id
+            and (p.contact_at is None or p.contact_at <= since)
         ]
 
     def successors(self) -> tuple[ReplicaKey, ...]:
@@ -128,7 +130,7 @@ class Progress:
         return tuple(p.key for p in others)
 
     def drop_idle_observers(self, now: Millis) -> None:
-        """Forget observers whose session is over."""
+        """Drop observers whose session has expired."""
         self.observers = {
             key: p
             for key, p in self.observers.items()
@@ -141,7 +143,7 @@ class Progress:
 
 
 def _is_same(voter: Voter, key: ReplicaKey) -> bool:
-    """A static voter's directory becomes known with the first record that has it."""
+    """A static voter's directory becomes known with the first record that contains it."""
     if key.node_id == voter.key.node_id and not key.is_complete:
         return True
-    return voter.is_played_by(key)
+    return voter.is_same_replica(key)

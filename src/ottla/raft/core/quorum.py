@@ -1,8 +1,8 @@
-"""One replica's state, and how it passes from role to role.
+"""The state of one replica, and the transitions between roles.
 
-The modules beside this one decide *when*; here is *how*: what is kept, what is persisted,
-what is thrown away. A transition emits `PersistElection` before anything that would tell
-others of it, and answers what the old role left open only after that.
+The modules beside this one decide *when* to change role; this one defines *how*: what is kept,
+persisted and dropped. A transition emits `PersistElection` before anything that would reveal it to
+other replicas, and answers the requests left open by the old role only after that.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ from ottla.raft.core.voters import Endpoint, Endpoints, ReplicaKey, VoterSet
 
 
 class Quorum:
-    """The state of one replica. Belongs to the `RaftCore` that made it."""
+    """The state of one replica. Belongs to the `RaftCore` that created it."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Quorum:
         self.persisted = election
         self.role: AnyRole = Unattached(election.epoch, Millis(0), None, election.voted)
         self.outstanding = Outstanding(settings.request_timeout_ms, settings.retry_backoff_ms)
-        # The end of the log once the effects so far are carried out, and how much of it is
-        # durable. What was read back at start is durable: recovery made sure of it.
+        # The end of the log once the effects so far are performed, and how much of it is durable.
+        # Everything read at the start is durable: recovery has synced it.
         self.end = log.end()
         self.durable = self.end.offset
         self.high_watermark: Offset | None = None
@@ -87,16 +87,16 @@ class Quorum:
         self.is_stopping = False
         self.is_rejoining = settings.is_rejoining
 
-    # -- small questions -----------------------------------------------------
+    # -- queries -------------------------------------------------------------
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """The epoch this replica is in. It never falls."""
+        """The epoch this replica is in. It never decreases."""
         return self.role.epoch
 
     @property
     def voters(self) -> VoterSet:
-        """The voters in force."""
+        """The voters in effect."""
         return self.membership.voters
 
     @property
@@ -106,11 +106,11 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this replica may be nominated now.
+        """Whether this replica may become a candidate now.
 
-        So may one that was removed, as long as it does not know that this is committed: it
-        may be the only one with a log up to date, and no other could win. It is elected by
-        the voters in force, does not count itself, and leaves once the removal is committed.
+        A removed replica may, as long as it does not know that its removal is committed: it may be
+        the only one with an up-to-date log, and no other could win. It is elected by the voters in
+        effect, does not count itself, and resigns once the removal is committed.
         """
         if self.installing is not None or self.is_stopping or self.is_rejoining:
             return False
@@ -122,14 +122,14 @@ class Quorum:
         return is_open and self.membership.previous_voters.has(self.settings.key)
 
     def _own_ballot(self) -> Ballot:
-        """Return a ballot with one's own vote, which counts for voters only."""
+        """Return a ballot with this replica's own vote, which counts for voters only."""
         ballot = Ballot(self.voters)
         if self.is_voter:
             ballot.record(self.settings.node_id, is_granted=True)
         return ballot
 
     def hint(self) -> LeaderHint:
-        """Return epoch and leader, as every reply carries them."""
+        """Return epoch and leader, as contained in every reply."""
         role = self.role
         if isinstance(role, Leader | Resigned):
             return LeaderHint(role.epoch, role.leader_id, self.settings.endpoints)
@@ -138,11 +138,11 @@ class Quorum:
         return LeaderHint(role.epoch, role.leader_id)
 
     def random_election_deadline(self) -> Millis:
-        """Return a time one to two election timeouts away, so that nominees do not collide."""
+        """Return a time one to two election timeouts away, so that candidates do not collide."""
         timeout = self.settings.election_timeout_ms
         return Millis(self.now + timeout + self.below(timeout))
 
-    # -- telling the world ---------------------------------------------------
+    # -- effects -------------------------------------------------------------
 
     def emit(self, effect: Effect) -> None:
         """Add an effect to this step."""
@@ -160,7 +160,7 @@ class Quorum:
     # -- transitions ---------------------------------------------------------
 
     def become_unattached(self, epoch: LeaderEpoch) -> None:
-        """Enter a greater epoch whose leader is not known, or give a lost pre-vote up."""
+        """Enter a greater epoch whose leader is unknown, or end a lost pre-vote."""
         role = self.role
         assert epoch > role.epoch or isinstance(role, Prospective), (epoch, role)
         voted = role.voted if epoch == role.epoch else None
@@ -184,7 +184,7 @@ class Quorum:
         )
 
     def become_prospective(self) -> None:
-        """Ask whether an election would be won. The epoch stays."""
+        """Start a pre-vote: find out whether an election would be won. The epoch stays."""
         role = self.role
         assert self.may_stand
         hint = self.hint()
@@ -204,7 +204,7 @@ class Quorum:
             self.become_candidate(next_epoch(role.epoch))
 
     def become_candidate(self, epoch: LeaderEpoch) -> None:
-        """Stand for election in a new epoch, with one's own vote."""
+        """Start an election in a new epoch, with this replica's own vote."""
         assert self.may_stand
         candidate = self.own_candidacy(epoch)
         self._enter(candidate)
@@ -212,7 +212,7 @@ class Quorum:
             self.become_leader()
 
     def become_leader(self) -> None:
-        """Take office: append the control batch that opens the reign."""
+        """Become leader: append the control batch that starts the epoch."""
         role = self.role
         assert isinstance(role, Candidate)
         assert role.ballot.is_won

@@ -1,4 +1,4 @@
-"""The six roles of a replica, and to whom each would give its vote (KIP-595, KIP-996).
+"""The six roles of a replica, and which candidates each would vote for (KIP-595, KIP-996).
 
     Unattached -- election timeout --> Prospective -- pre-votes --> Candidate -- votes --> Leader
         ^                                  |  ^                        |                    |
@@ -6,8 +6,8 @@
         +----- refused, no leader known ---+                                             Resigned
     Follower -- fetch timeout --> Prospective -- refused --> Follower
 
-A greater epoch, or news of the epoch's leader, leads from any role to Unattached or Follower.
-Only becoming a candidate raises the epoch on its own account.
+A greater epoch, or learning the epoch's leader, leads from any role to Unattached or Follower.
+Only becoming a candidate raises the epoch without a message from another replica.
 """
 
 import msgspec
@@ -21,14 +21,14 @@ from ottla.raft.core.voters import Endpoints, ReplicaKey, VoterSet
 
 
 class Ballot(msgspec.Struct):
-    """The count of one election, among the voters at its start."""
+    """The vote count of one election, among the voters at its start."""
 
     voters: VoterSet
     granted: set[NodeId] = msgspec.field(default_factory=set)
     rejected: set[NodeId] = msgspec.field(default_factory=set)
 
     def record(self, node_id: NodeId, is_granted: bool) -> None:
-        """Count a voter's answer. What was granted stays granted; a refusal may be taken back."""
+        """Count a voter's reply. A granted vote stays granted; a rejection may be reversed."""
         if node_id not in self.voters.ids or node_id in self.granted:
             return
         if is_granted:
@@ -49,7 +49,7 @@ class Ballot(msgspec.Struct):
 
     @property
     def unanswered(self) -> list[ReplicaKey]:
-        """The voters still to be asked, by node id."""
+        """The voters that have not answered, by node id."""
         answered = self.granted | self.rejected
         return [v.key for v in self.voters if v.key.node_id not in answered]
 
@@ -60,7 +60,7 @@ class Ballot(msgspec.Struct):
 
 
 class Unattached(msgspec.Struct):
-    """Knows the epoch, perhaps its leader's id, and nobody to fetch from."""
+    """Knows the epoch, perhaps its leader's id, but no node to fetch from."""
 
     epoch: LeaderEpoch
     election_deadline: Millis
@@ -70,14 +70,14 @@ class Unattached(msgspec.Struct):
 
 
 class Download(msgspec.Struct):
-    """A snapshot on its way from the leader; ``position`` is how much has come."""
+    """A snapshot being downloaded from the leader; ``position`` is the number of bytes received."""
 
     snapshot: LogPosition
     position: int = 0
 
 
 class Follower(msgspec.Struct):
-    """Fetches from the leader of its epoch; an observer does so all its life."""
+    """Fetches from the leader of its epoch; an observer is always in this role."""
 
     epoch: LeaderEpoch
     leader_id: NodeId
@@ -93,7 +93,7 @@ class Follower(msgspec.Struct):
 
 
 class Prospective(msgspec.Struct):
-    """Asks whether it would be elected, without disturbing the epoch."""
+    """Asks whether it would be elected, without starting a new epoch."""
 
     epoch: LeaderEpoch
     election_deadline: Millis
@@ -105,7 +105,7 @@ class Prospective(msgspec.Struct):
 
 
 class Candidate(msgspec.Struct):
-    """Asks for votes in an epoch of its own."""
+    """Requests votes in a new epoch."""
 
     epoch: LeaderEpoch
     election_deadline: Millis
@@ -124,7 +124,7 @@ class ParkedFetch(msgspec.Struct, frozen=True):
 
 
 class PendingChange(msgspec.Struct):
-    """A voter change that somebody waits for. ``offset`` is None until it is appended."""
+    """A voter change in progress. ``offset`` is None until its record is appended."""
 
     token: int
     voter: ReplicaKey
@@ -135,7 +135,7 @@ class PendingChange(msgspec.Struct):
 
 
 class Leader(msgspec.Struct):
-    """Takes proposals, serves fetches, counts the high watermark."""
+    """Accepts proposals, serves fetches, computes the high watermark."""
 
     epoch: LeaderEpoch
     leader_id: NodeId
@@ -151,7 +151,7 @@ class Leader(msgspec.Struct):
 
 
 class Resigned(msgspec.Struct):
-    """Led this epoch and leads it no more; tells the others until the election timeout."""
+    """Led this epoch and resigned; notifies the other voters until the election timeout."""
 
     epoch: LeaderEpoch
     leader_id: NodeId
@@ -168,7 +168,7 @@ AnyRole = Unattached | Follower | Prospective | Candidate | Leader | Resigned
 def may_grant_vote(role: AnyRole, candidate: ReplicaKey, is_up_to_date: bool) -> bool:
     """Decide a vote in the role's own epoch. One vote per epoch, and none beside a leader.
 
-    A vote given before is given again to the same replica: its answer may have been lost.
+    A vote is granted again to the same replica: the first reply may have been lost.
     """
     if not isinstance(role, Unattached | Prospective):
         return False
@@ -178,9 +178,9 @@ def may_grant_vote(role: AnyRole, candidate: ReplicaKey, is_up_to_date: bool) ->
 
 
 def may_grant_pre_vote(role: AnyRole, is_up_to_date: bool) -> bool:
-    """Decide a pre-vote: would an election be of use?
+    """Decide a pre-vote: would an election be useful?
 
-    Not to those who hear from a leader: a leader, and a follower that has fetched from it.
+    Not for a leader, nor for a follower that has fetched from the leader.
     """
     if isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched):
         return False

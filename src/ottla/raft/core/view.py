@@ -1,4 +1,4 @@
-"""The quorum as one replica sees it: what DescribeQuorum answers and operators look at."""
+"""The quorum as one replica sees it: the content of DescribeQuorum, and for operators."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ from ottla.raft.core.voters import ReplicaKey, VoterSet
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
-    """How far a replica is. Times are ages in milliseconds; None where never."""
+    """The progress of a replica. Times are ages in milliseconds; None means never."""
 
     key: ReplicaKey
     log_end_offset: Offset | None
@@ -20,7 +20,7 @@ class ReplicaView(msgspec.Struct, frozen=True):
 
 
 class QuorumView(msgspec.Struct, frozen=True):
-    """Everything worth knowing; ``replicas`` and ``observers`` are filled on the leader only."""
+    """The whole view; ``replicas`` and ``observers`` are filled on the leader only."""
 
     role: Role
     epoch: LeaderEpoch
@@ -68,7 +68,7 @@ def describe(quorum: Quorum, now: Millis) -> QuorumView:
 
 
 def _leader(quorum: Quorum, progress: ReplicaProgress) -> ReplicaView:
-    """The leader has caught up with itself just now."""
+    """Return the leader's own entry: it has always caught up with itself."""
     return ReplicaView(progress.key, quorum.end.offset, 0, 0)
 
 

@@ -1,7 +1,7 @@
-"""Who is who in the quorum: replica keys, endpoints, and the set of voters (KIP-853).
+"""Replica keys, endpoints, and the set of voters (KIP-853).
 
-Everything here is immutable. A voter set is kept sorted by node id, so that two nodes
-with the same set walk it in the same order.
+Everything here is immutable. A voter set is sorted by node id, so that two nodes with the same set
+iterate over it in the same order.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from ottla.protocol.types import ZERO_UUID, NodeId, Uuid
 class ReplicaKey(msgspec.Struct, frozen=True, order=True):
     """A node together with the directory that holds its log.
 
-    A node that lost its disk comes back with another directory id: it is another replica,
-    and what the old one promised does not bind it. ``ZERO_UUID`` means "not known", as in
-    a statically configured quorum.
+    A node that lost its disk returns with another directory id: it is a different replica and is
+    not bound by the votes of the old one. ``ZERO_UUID`` means "unknown", as in a statically
+    configured quorum.
     """
 
     node_id: NodeId
@@ -25,12 +25,12 @@ class ReplicaKey(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the directory is known too."""
+        """Whether the directory is known as well."""
         return self.directory_id != ZERO_UUID
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a listener of a node can be reached."""
+    """The address of one listener of a node."""
 
     listener: str
     host: str
@@ -41,47 +41,47 @@ Endpoints = tuple[Endpoint, ...]
 
 
 class VersionRange(msgspec.Struct, frozen=True):
-    """The levels of ``kraft.version`` that a node can run, both ends included."""
+    """The levels of ``kraft.version`` that a node supports, both ends included."""
 
     lowest: int
     highest: int
 
     def includes(self, level: int) -> bool:
-        """Say whether ``level`` lies in the range."""
+        """Return whether ``level`` is in the range."""
         return self.lowest <= level <= self.highest
 
 
-# Level 0 knows static voters only; level 1 keeps them in the log and lets them change.
+# Level 0 has static voters only; level 1 keeps them in the log and allows changes.
 NO_RECONFIGURATION = VersionRange(0, 0)
 ALL_KRAFT_VERSIONS = VersionRange(0, 1)
 
 
 class Voter(msgspec.Struct, frozen=True):
-    """One member of the quorum, as a VotersRecord has it."""
+    """One member of the quorum, as in a VotersRecord."""
 
     key: ReplicaKey
     endpoints: Endpoints = ()
     kraft_versions: VersionRange = NO_RECONFIGURATION
 
-    def is_played_by(self, replica: ReplicaKey) -> bool:
-        """Say whether ``replica`` is this voter: same node, and same directory where known."""
+    def is_same_replica(self, replica: ReplicaKey) -> bool:
+        """Return whether ``replica`` is this voter: same node, and same directory if known."""
         if self.key.node_id != replica.node_id:
             return False
         return not self.key.is_complete or self.key == replica
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Return where this voter is reached on ``listener``."""
+        """Return the voter's endpoint for ``listener``."""
         return find_endpoint(self.endpoints, listener)
 
 
 def find_endpoint(endpoints: Endpoints, listener: str) -> Endpoint | None:
-    """Return the endpoint of that listener name, in any case of letters."""
+    """Return the endpoint with that listener name, ignoring case."""
     wanted = listener.upper()
     return next((e for e in endpoints if e.listener.upper() == wanted), None)
 
 
 class VoterSet(msgspec.Struct, frozen=True):
-    """The voters at one point of the log. At most one per node id."""
+    """The voters at one offset of the log. At most one per node id."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -100,7 +100,7 @@ class VoterSet(msgspec.Struct, frozen=True):
 
     @property
     def majority(self) -> int:
-        """How many voters must agree."""
+        """How many voters form a majority."""
         return len(self.voters) // 2 + 1
 
     @property
@@ -113,30 +113,30 @@ class VoterSet(msgspec.Struct, frozen=True):
         return next((voter for voter in self.voters if voter.key.node_id == node_id), None)
 
     def has(self, replica: ReplicaKey) -> bool:
-        """Say whether ``replica`` is one of the voters."""
+        """Return whether ``replica`` is one of the voters."""
         voter = self.get(replica.node_id)
-        return voter is not None and voter.is_played_by(replica)
+        return voter is not None and voter.is_same_replica(replica)
 
     def with_added(self, voter: Voter) -> "VoterSet | None":
-        """Return the set with one more voter; None when its node id is taken."""
+        """Return the set with one more voter; None if its node id is taken."""
         if self.get(voter.key.node_id) is not None:
             return None
         return VoterSet((*self.voters, voter))
 
     def with_removed(self, key: ReplicaKey) -> "VoterSet | None":
-        """Return the set without one voter; None when it is not there, or is the last."""
+        """Return the set without one voter; None if it is not in the set, or is the last."""
         voter = self.get(key.node_id)
         if voter is None or voter.key != key or len(self.voters) == 1:
             return None
         return VoterSet(tuple(v for v in self.voters if v is not voter))
 
     def with_updated(self, voter: Voter) -> "VoterSet | None":
-        """Return the set with one voter's endpoints and versions renewed; None when not there."""
+        """Return the set with a voter's endpoints and versions updated; None if not in the set."""
         old = self.get(voter.key.node_id)
-        if old is None or not old.is_played_by(voter.key):
+        if old is None or not old.is_same_replica(voter.key):
             return None
         return VoterSet(tuple(voter if v is old else v for v in self.voters))
 
     def without_directories(self) -> "VoterSet":
-        """Return the set as a static configuration has it: node ids only."""
+        """Return the set as in a static configuration: node ids only."""
         return VoterSet(tuple(replace(v, key=ReplicaKey(v.key.node_id)) for v in self.voters))
