@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.coordinators.batches import MarkerFound, read_batches
 from ottla.coordinators.groups.classic.group import ClassicGroup
-from ottla.coordinators.groups.consumer.group import ConsumerGroup, held_by
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.shard import Shard
@@ -95,7 +95,7 @@ def _check_groups(where: str, machine: GroupMachine) -> None:
         if isinstance(group, StreamsGroup):
             _check_streams(where, group)
         if isinstance(group, ConsumerGroup):
-            held = [place for member in group.members.values() for place in held_by(member)]
+            held = [place for member in group.members.values() for place in group.held_by(member)]
             if len(held) != len(set(held)) or set(held) != set(group.owners):
                 raise InvariantBroken(f"{where}: two hold a partition of {group}")
 

@@ -7,12 +7,9 @@ from consumer_world import ConsumerWorld, image_with, named, topic_id
 from controller_images import GROUP, config
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.consumer.member import (
-    ClassicMetadata,
-    ConsumerMember,
-    MemberState,
-)
+from ottla.coordinators.groups.consumer.member import ClassicMetadata, ConsumerMember
 from ottla.coordinators.groups.consumer.settings import ConsumerSettings
+from ottla.coordinators.groups.epoch_group.member import MemberState
 from ottla.metadata.replay import replay_all
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode
@@ -77,13 +74,13 @@ def test_a_consumer_member_is_written_as_kafka_writes_it() -> None:
         "a", client_id="c", client_host="h", topic_names=("t",), rebalance_timeout_ms=5
     )
     golden = bytes.fromhex("00000263026802027401000000050001000100")
-    assert encode(member.description(), 0) == golden
+    assert encode(member.metadata_value(), 0) == golden
     read = decode(ConsumerGroupMemberMetadataValue, 0, golden)
-    assert ConsumerMember("a").described_by(read) == member
+    assert ConsumerMember("a").with_metadata(read) == member
     classic = replace(member, classic=ClassicMetadata(1, ()))
     golden = bytes.fromhex("00000263026802027401000000050001000701000000010100")
-    assert encode(classic.description(), 0) == golden
-    assert decode(ConsumerGroupMemberMetadataValue, 0, golden) == classic.description()
+    assert encode(classic.metadata_value(), 0) == golden
+    assert decode(ConsumerGroupMemberMetadataValue, 0, golden) == classic.metadata_value()
 
 
 def test_a_heartbeat_with_nothing_new_writes_nothing() -> None:
@@ -147,7 +144,7 @@ def test_a_partition_is_given_up_before_another_gets_it() -> None:
 
     reply = world.beat("a", 1)
     assert (reply.member_epoch, named(reply)) == (1, {"t": [0, 1]})
-    assert world.consumers().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert world.consumers().members["a"].state is MemberState.UNREVOKED
     assert world.beat("b", 2).assignment is None
     assert world.beat("a", 1, {"t": [0, 1, 2]}).assignment is None, "it still reads 2"
 
@@ -178,7 +175,7 @@ def test_unsubscribing_while_a_revocation_is_pending_revokes_the_rest_at_once(
 
     assert (reply.member_epoch, named(reply)) == (1, {})
     assert world.assigned("a") == {}, "describe shows it, too"
-    assert world.consumers().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert world.consumers().members["a"].state is MemberState.UNREVOKED
     assert world.beat("a", 1, {"t": [1]}).assignment is None, "it still reads 1"
     moved = world.beat("a", 1, {})
     assert moved.member_epoch == 3
@@ -221,7 +218,7 @@ def test_a_member_that_must_revoke_again_keeps_its_epoch() -> None:
 
     assert reply.member_epoch == 1, "it holds what the newer target gives to others"
     assert len(named(reply)["t"]) == 1
-    assert world.consumers().members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert world.consumers().members["a"].state is MemberState.UNREVOKED
 
 
 def test_a_step_behind_is_let_in_when_the_reply_was_lost() -> None:

@@ -12,8 +12,8 @@ from ottla.coordinators.groups.consumer.classic_protocol import (
     read_subscription,
     write_assignment,
 )
-from ottla.coordinators.groups.consumer.member import MemberState
 from ottla.coordinators.groups.consumer.settings import ConsumerSettings, MigrationPolicy
+from ottla.coordinators.groups.epoch_group.member import MemberState
 from ottla.coordinators.groups.requests import decide_leave
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotEnoughReplicas, ProtocolFault
@@ -85,7 +85,7 @@ def test_classic_members_give_up_and_get_by_joining_again() -> None:
     assert (reply.generation_id, reply.leader, reply.protocol_name) == (1, "", "range")
     kept = synced(world, giver, 1)
     assert kept == sorted(targets[giver])
-    assert world.consumers().members[giver].state is MemberState.UNREVOKED_PARTITIONS
+    assert world.consumers().members[giver].state is MemberState.UNREVOKED
     assert world.beat("new", 2).assignment is None, "it is not given up yet"
 
     assert world.heartbeat(giver, 1) == ErrorCode.REBALANCE_IN_PROGRESS

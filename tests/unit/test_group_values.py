@@ -7,11 +7,8 @@ from msgspec.structs import replace
 from replication_world import HandClock
 
 from ottla.config.generated import BrokerConfig
-from ottla.coordinators.groups.consumer.settings import (
-    ConsumerSettings,
-    heartbeat_interval_ms,
-    session_timeout_ms,
-)
+from ottla.coordinators.groups.consumer.context import ConsumerContext
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings
 from ottla.coordinators.groups.group_configs import ANY, Bounds, number_of_group, of_group
 from ottla.coordinators.groups.share.context import ShareContext
 from ottla.coordinators.groups.share.settings import ShareSettings
@@ -46,10 +43,10 @@ def test_without_bounds_a_group_has_what_it_says() -> None:
 def test_all_kinds_of_groups_go_by_the_brokers_bounds() -> None:
     bounds = Bounds(40_000, 60_000)
     consumer = ConsumerSettings(session_bounds=bounds, heartbeat_bounds=Bounds(3000, 9000))
-    low = image_set("consumer.session.timeout.ms", "10")
-    assert session_timeout_ms(consumer, low, "g") == 40_000
-    high = image_set("consumer.heartbeat.interval.ms", "99999")
-    assert heartbeat_interval_ms(consumer, high, "g") == 9000
+    few = ConsumerContext(consumer, lambda: image_set("consumer.session.timeout.ms", "10"))
+    assert few.session_timeout_ms("g") == 40_000
+    many = ConsumerContext(consumer, lambda: image_set("consumer.heartbeat.interval.ms", "99999"))
+    assert many.heartbeat_interval_ms("g") == 9000
     settings = ShareSettings(session_bounds=bounds, heartbeat_bounds=Bounds(3000, 9000))
     share = ShareContext(settings, lambda: image_set("share.session.timeout.ms", "99999"))
     assert share.session_timeout_ms("g") == 60_000
@@ -62,8 +59,8 @@ def test_all_kinds_of_groups_go_by_the_brokers_bounds() -> None:
     assert low.session_timeout_ms("g") == 40_000
     high = StreamsContext(streams, lambda: image_set("streams.heartbeat.interval.ms", "99999"))
     assert high.heartbeat_interval_ms("g") == 9000
-    many = StreamsContext(streams, lambda: image_set("streams.num.standby.replicas", "5"))
-    assert many.assignment_configs("g") == (("num.standby.replicas", "2"),)
+    more = StreamsContext(streams, lambda: image_set("streams.num.standby.replicas", "5"))
+    assert more.assignment_configs("g") == (("num.standby.replicas", "2"),)
 
 
 def test_a_brokers_settings_bound_what_its_streams_groups_set() -> None:

@@ -17,9 +17,10 @@ from streams_world import (
 )
 
 from ottla.coordinators.groups.describe import list_groups
+from ottla.coordinators.groups.epoch_group.member import MemberState
 from ottla.coordinators.groups.requests import decide_offset_commit, decide_txn_offset_commit
 from ottla.coordinators.groups.streams.describe import describe_streams_group
-from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.groups.streams.tasks import TaskRoles
 from ottla.coordinators.groups.streams.topics import Status
@@ -139,7 +140,7 @@ def test_a_member_that_does_not_say_what_it_runs_is_waited_for() -> None:
     world.beat("a", 2)
     for _ in range(3):
         assert world.beat("a", 2).member_epoch == 2
-    assert world.member("a").state is TaskState.UNREVOKED_TASKS
+    assert world.member("a").state is MemberState.UNREVOKED
     assert world.active("b") == []
 
 
@@ -219,9 +220,9 @@ def test_who_joins_again_has_given_up_all() -> None:
     world.enter("a")
     world.enter("b")
     world.beat("a", 2)
-    assert world.member("a").state is TaskState.UNREVOKED_TASKS
+    assert world.member("a").state is MemberState.UNREVOKED
     world.enter("a")
-    assert world.member("a").state is TaskState.STABLE
+    assert world.member("a").state is MemberState.STABLE
 
 
 # -- forming a group ---------------------------------------------------------------------
@@ -779,9 +780,9 @@ def test_it_is_described_as_it_is() -> None:
 def test_a_state_that_a_newer_version_wrote_must_join_with_nothing() -> None:
     world = StreamsWorld()
     world.enter("a")
-    value = replace(world.member("a").placement(), state=9)
-    read = StreamsMember("a").placed_by(value)
-    assert read.state is TaskState.UNKNOWN
+    value = replace(world.member("a").assignment_value(), state=9)
+    read = StreamsMember("a").with_assignment(value)
+    assert read.state is MemberState.UNKNOWN
     world.machine.put(world.app().with_member(replace(world.member("a"), state=read.state)))
     assert refused(world, "a", 2, {"0": [0]}) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(world, "a", 2) is ErrorCode.FENCED_MEMBER_EPOCH
@@ -801,15 +802,17 @@ def test_records_bring_a_member_back_with_the_epochs_of_its_tasks() -> None:
         tags=(("a", "1"), ("b", "2")),
         epoch=7,
         previous_epoch=6,
-        state=TaskState.UNREVOKED_TASKS,
+        state=MemberState.UNREVOKED,
         assigned=TaskRoles(frozenset({("0", 1), ("1", 2)}), frozenset({("0", 4)})),
         pending_revocation=TaskRoles(frozenset({("0", 3)}), frozenset({("1", 0)})),
         task_epochs={("0", 1): 5, ("1", 2): 7, ("0", 3): 6},
     )
-    described = decode(StreamsGroupMemberMetadataValue, 0, encode(member.description(), 0))
-    placed = decode(StreamsGroupCurrentMemberAssignmentValue, 0, encode(member.placement(), 0))
-    assert StreamsMember("m").described_by(described).placed_by(placed) == member
+    described = decode(StreamsGroupMemberMetadataValue, 0, encode(member.metadata_value(), 0))
+    placed = decode(
+        StreamsGroupCurrentMemberAssignmentValue, 0, encode(member.assignment_value(), 0)
+    )
+    assert StreamsMember("m").with_metadata(described).with_assignment(placed) == member
     for each in (*placed.active_tasks, *placed.active_tasks_pending_revocation):
         each.assignment_epochs = None
-    epochs = StreamsMember("m").placed_by(placed).task_epochs
+    epochs = StreamsMember("m").with_assignment(placed).task_epochs
     assert set(epochs.values()) == {7}, "without epochs of their own: that of the member"

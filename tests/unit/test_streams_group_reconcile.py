@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.epoch_group.member import MemberState
+from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.reconcile import TaskGoal, reconcile_tasks
 from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles, Tasks
 
@@ -20,7 +21,7 @@ def moved(goal: TaskGoal, **fields: object) -> StreamsMember:
 
 def test_free_tasks_are_given_with_the_epoch_they_are_from() -> None:
     found = moved(replace(NOBODY, target=TaskRoles(tasks(1), tasks(2))))
-    assert (found.epoch, found.state) == (7, TaskState.STABLE)
+    assert (found.epoch, found.state) == (7, MemberState.STABLE)
     assert found.assigned == TaskRoles(tasks(1), tasks(2))
     assert found.task_epochs == {("0", 1): 7}
 
@@ -29,7 +30,7 @@ def test_an_active_task_waits_for_whoever_runs_it_and_for_copies_in_its_process(
     goal = replace(NOBODY, target=TaskRoles(tasks(1, 2, 3)), active_elsewhere=tasks(1))
     goal = replace(goal, beside=TaskRoles(standby=tasks(2)))
     found = moved(goal)
-    assert (found.epoch, found.state) == (7, TaskState.UNRELEASED_TASKS)
+    assert (found.epoch, found.state) == (7, MemberState.UNRELEASED)
     assert found.assigned.active == tasks(3)
 
 
@@ -37,7 +38,7 @@ def test_a_standby_waits_for_any_role_in_its_process_and_for_none_elsewhere() ->
     beside = TaskRoles(tasks(1), tasks(2), tasks(3))
     goal = replace(NOBODY, target=TaskRoles(standby=tasks(1, 2, 3, 4)), beside=beside)
     found = moved(replace(goal, active_elsewhere=tasks(4)))
-    assert found.state is TaskState.UNRELEASED_TASKS
+    assert found.state is MemberState.UNRELEASED
     assert found.assigned.standby == tasks(4)
     found = moved(replace(goal, target=TaskRoles(warmup=tasks(1, 2, 3, 4))))
     assert found.assigned.warmup == tasks(4)
@@ -48,7 +49,7 @@ def test_what_is_to_be_given_up_goes_first_and_keeps_its_epoch() -> None:
     epochs = dict.fromkeys(held.active, 4)
     goal = replace(NOBODY, target=TaskRoles(tasks(2, 5)), owned=held)
     found = moved(goal, assigned=held, task_epochs=epochs)
-    assert (found.epoch, found.state) == (6, TaskState.UNREVOKED_TASKS)
+    assert (found.epoch, found.state) == (6, MemberState.UNREVOKED)
     assert found.assigned == TaskRoles(tasks(2))
     assert found.pending_revocation == TaskRoles(tasks(1), tasks(3))
     assert found.task_epochs == epochs
@@ -63,4 +64,4 @@ def test_what_a_member_does_not_run_need_not_be_given_up() -> None:
     held = TaskRoles(tasks(1))
     goal = replace(NOBODY, target=TaskRoles(tasks(2)), owned=NO_ROLES)
     found = moved(goal, assigned=held, task_epochs={("0", 1): 4})
-    assert (found.state, found.assigned) == (TaskState.STABLE, TaskRoles(tasks(2)))
+    assert (found.state, found.assigned) == (MemberState.STABLE, TaskRoles(tasks(2)))

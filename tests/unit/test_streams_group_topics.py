@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams_world import counting
 
-from ottla.coordinators.groups.streams.errors import InvalidTopology
+from ottla.coordinators.groups.errors import InvalidTopology
 from ottla.coordinators.groups.streams.records import topology_record
 from ottla.coordinators.groups.streams.topics import Configured, Status, configure
 from ottla.coordinators.groups.streams.topology import (

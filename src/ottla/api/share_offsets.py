@@ -8,8 +8,9 @@ import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller, Route
+from ottla.coordinators.groups.errors import InvalidGroupId
 from ottla.coordinators.groups.share.group import ShareGroup
-from ottla.coordinators.groups.share.service import InvalidGroupId, Place, ShareGroups
+from ottla.coordinators.groups.share.service import ShareGroups
 from ottla.coordinators.share_state.state import ShareKey
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
@@ -19,6 +20,7 @@ from ottla.protocol.faults import Fault, NotAuthorized
 from ottla.protocol.messages import alter_share_group_offsets as altering
 from ottla.protocol.messages import delete_share_group_offsets as deleting
 from ottla.protocol.messages import describe_share_group_offsets as describing
+from ottla.protocol.types import TopicIdPartition
 
 NO_LAG = -1
 
@@ -127,13 +129,14 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
     ) -> altering.AlterShareGroupOffsetsResponse:
         """AlterShareGroupOffsets; a group that has members is left alone."""
         image = self.image()
-        starts: dict[Place, int] = {}
+        starts: dict[TopicIdPartition, int] = {}
         for topic in request.topics:
             known = image.topics.named(topic.topic_name)
             if known is not None and self.access.read_topic(caller, topic.topic_name):
                 for each in topic.partitions:
                     if each.partition_index in known.partitions:
-                        starts[known.id, each.partition_index] = each.start_offset
+                        place = TopicIdPartition(known.id, each.partition_index)
+                        starts[place] = each.start_offset
         try:
             if not self.access.read_group(caller, request.group_id):
                 raise NotAuthorized(f"{caller.principal} may not change {request.group_id!r}")
@@ -151,7 +154,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         caller: Caller,
         image: Image,
         topic: altering.AlterShareGroupOffsetsRequestTopic,
-        codes: dict[Place, ErrorCode],
+        codes: dict[TopicIdPartition, ErrorCode],
     ) -> altering.AlterShareGroupOffsetsResponseTopic:
         refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not self.access.read_topic(caller, topic.topic_name):
@@ -161,7 +164,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         if known is not None:
             reply.topic_id = known.id
         for each in topic.partitions:
-            code = codes.get((reply.topic_id, each.partition_index), refused)
+            code = codes.get(TopicIdPartition(reply.topic_id, each.partition_index), refused)
             reply.partitions.append(
                 altering.AlterShareGroupOffsetsResponsePartition(each.partition_index, code)
             )

@@ -20,6 +20,7 @@ PACKAGES: Final = (
     "ottla.coordinators",
     "ottla.coordinators.groups.consumer.assignors",
     "ottla.coordinators.groups.offsets",
+    "ottla.coordinators.groups.epoch_group",
     "ottla.coordinators.groups.classic",
     "ottla.coordinators.groups.consumer",
     "ottla.coordinators.groups.streams",

@@ -11,7 +11,8 @@ import msgspec
 
 from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
-from ottla.coordinators.groups.consumer.member import ConsumerMember, MemberState
+from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.epoch_group.member import MemberState
 from ottla.coordinators.groups.kind import Group, GroupType
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.recent_events import Note, NotedMember, NoteKind, Notes, member_words
@@ -118,7 +119,7 @@ def consumer_waits(group: ConsumerGroup, notes: Notes, image: Image) -> Iterator
     for member_id in sorted(group.members):
         member = group.members[member_id]
         since = notes.moved_at(group.group_id, member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member.state is MemberState.UNREVOKED:
             what = f"to give up {_partitions(_places(member), image)}"
             is_timed = since is not None and member.rebalance_timeout_ms > 0
             until = Millis((since or 0) + member.rebalance_timeout_ms) if is_timed else None
@@ -157,7 +158,7 @@ def streams_waits(group: Any, notes: Notes) -> Iterator[Waiting]:  # noqa: ANN40
     for member_id in sorted(group.members):
         member = group.members[member_id]
         since = notes.moved_at(group.group_id, member_id)
-        if member.state == MemberState.UNREVOKED_PARTITIONS:
+        if member.state == MemberState.UNREVOKED:
             yield Waiting(_words(member_id, member), "to give up tasks", since)
         elif member.state == MemberState.STABLE and member.epoch < group.assignment_epoch:
             what = f"to ask for its tasks of epoch {group.assignment_epoch}"

@@ -8,7 +8,7 @@ that a JoinGroup is about to begin waits in ``born`` for its record to be writte
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from immutables import Map
@@ -72,6 +72,7 @@ class GroupsView(NamedTuple):
     offsets: Map[str, GroupOffsets]
 
 
+KindT = TypeVar("KindT")
 ReplayKind: TypeAlias = Callable[["GroupMachine", Message, Message | None], None]
 
 
@@ -285,6 +286,10 @@ class GroupMachine(msgspec.Struct):
                     tickets.extend(ticket for ticket in waiting if ticket is not None)
                     member.awaiting_join = member.awaiting_sync = None
         return tickets
+
+    def kind(self, kind_type: type[KindT]) -> KindT:
+        """Return the kind of this type; every shard has the same kinds."""
+        return next(kind for kind in self.kinds if isinstance(kind, kind_type))
 
     # -- classic groups ------------------------------------------------------
 

@@ -10,7 +10,7 @@ any member after that time makes the new ones.
 from typing import Final
 
 from ottla.coordinators.groups.consumer.context import ConsumerContext
-from ottla.coordinators.groups.consumer.draft import Draft
+from ottla.coordinators.groups.consumer.draft import ConsumerDraft
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.protocol.types import Millis
 
@@ -24,7 +24,9 @@ UNASSIGNED_MAX: Final = 1000
 """So many members without a target are not kept waiting: theirs are written in one batch."""
 
 
-def assign_if_due(context: ConsumerContext, draft: Draft, now: Millis, *, is_urgent: bool) -> None:
+def assign_if_due(
+    context: ConsumerContext, draft: ConsumerDraft, now: Millis, *, is_urgent: bool
+) -> None:
     """Make targets for the group's epoch, unless they are, or have to wait for others.
 
     ``is_urgent``: a member changed its subscription, and may have to stop reading a topic.

@@ -18,26 +18,23 @@ from ottla.coordinators.groups.consumer.classic_protocol import (
     write_assignment,
 )
 from ottla.coordinators.groups.consumer.context import ConsumerContext
-from ottla.coordinators.groups.consumer.draft import JOIN, SESSION, SYNC, Draft
-from ottla.coordinators.groups.consumer.errors import (
+from ottla.coordinators.groups.consumer.draft import JOIN, SESSION, SYNC, ConsumerDraft
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.heartbeat import check_room, succeed
+from ottla.coordinators.groups.consumer.leaving import fence, member_named
+from ottla.coordinators.groups.consumer.member import ClassicMetadata, ConsumerMember
+from ottla.coordinators.groups.consumer.migration import downgrade, may_downgrade
+from ottla.coordinators.groups.consumer.subscription import (
+    drop_unused_expressions,
+    raise_epoch_if_changed,
+)
+from ottla.coordinators.groups.epoch_group.member import MemberState
+from ottla.coordinators.groups.errors import (
     FencedInstanceId,
     IllegalGeneration,
     InconsistentProtocol,
     RebalanceInProgress,
     UnknownMember,
-)
-from ottla.coordinators.groups.consumer.group import ConsumerGroup
-from ottla.coordinators.groups.consumer.heartbeat import check_room, succeed
-from ottla.coordinators.groups.consumer.leaving import fence, member_named
-from ottla.coordinators.groups.consumer.member import (
-    ClassicMetadata,
-    ConsumerMember,
-    MemberState,
-)
-from ottla.coordinators.groups.consumer.migration import downgrade, may_downgrade
-from ottla.coordinators.groups.consumer.subscription import (
-    drop_unused_expressions,
-    raise_epoch_if_changed,
 )
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.protocol.errors import ErrorCode
@@ -75,7 +72,7 @@ def guest_join(
         must_return = is_new and request.group_instance_id is None
         if must_return and joining.version >= _MEMBER_ID_REQUIRED_SINCE:
             return _answered(joining, join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-        draft = Draft(group)
+        draft = ConsumerDraft(group)
         member = _joined(draft, member_id, request.group_instance_id, is_new=is_new)
         moved = _advance(context, draft, member, joining, subscription)
     except Fault as fault:
@@ -113,7 +110,7 @@ def _subscription(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSub
 
 
 def _joined(
-    draft: Draft, member_id: str, instance_id: str | None, *, is_new: bool
+    draft: ConsumerDraft, member_id: str, instance_id: str | None, *, is_new: bool
 ) -> ConsumerMember:
     """Return who joins: a member that is there, a successor of a static one, or somebody new."""
     if instance_id is None:
@@ -130,7 +127,7 @@ def _joined(
 
 def _advance(
     context: ConsumerContext,
-    draft: Draft,
+    draft: ConsumerDraft,
     member: ConsumerMember,
     joining: Joining,
     subscription: ConsumerProtocolSubscription,
@@ -150,7 +147,7 @@ def _advance(
         classic=ClassicMetadata(request.session_timeout_ms, joining.protocols),
     )
     if told != member or member.member_id not in draft.group.members:
-        draft.describe(told)
+        draft.write_member(told)
     drop_unused_expressions(draft)
     is_changed = (told.topic_names, told.topic_regex) != (member.topic_names, member.topic_regex)
     raise_epoch_if_changed(context, draft, is_changed=is_changed)
@@ -185,7 +182,7 @@ def guest_sync(
         name = classic.protocols[0][0]
         _check_protocol(request.protocol_type, CONSUMER_PROTOCOL)
         _check_protocol(request.protocol_name, name)
-        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
             raise RebalanceInProgress("The member must join again to catch up.")
     except RebalanceInProgress as fault:
         timers = _expect_join(context, group, member)
@@ -255,11 +252,8 @@ def guest_heartbeat(
     key = (SESSION, group.group_id, member.member_id)
     timers = [SetTimer(key, classic.session_timeout_ms)]
     code = ErrorCode.NONE
-    is_served = (
-        member.state is MemberState.UNRELEASED_PARTITIONS
-        and not group.is_waiting_for_others(member)
-    )
-    is_giving_up = member.state is MemberState.UNREVOKED_PARTITIONS
+    is_served = member.state is MemberState.UNRELEASED and not group.is_waiting_for_others(member)
+    is_giving_up = member.state is MemberState.UNREVOKED
     if member.epoch < group.epoch or is_giving_up or is_served:
         code = ErrorCode.REBALANCE_IN_PROGRESS
         timers += _expect_join(context, group, member)

@@ -6,28 +6,21 @@ when its targets were made. The first two are compared by identity, since an ima
 one before all that did not change.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
-from ottla.coordinators.groups.consumer.settings import (
-    ConsumerSettings,
-    heartbeat_interval_ms,
-    session_timeout_ms,
-)
-from ottla.coordinators.groups.consumer.topics import TopicHashes
-from ottla.metadata.image import Image
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings
+from ottla.coordinators.groups.epoch_group.context import EpochContext
 from ottla.protocol.types import Millis
 
 
-class ConsumerContext(msgspec.Struct):
-    """``awaiting_join`` are the classic members whose time to join again runs already."""
+class ConsumerContext(EpochContext[ConsumerSettings]):
+    """``awaiting_join`` are the classic members whose timeout to join again is running."""
 
-    settings: ConsumerSettings
-    image: Callable[[], Image]
-    hashes: TopicHashes = msgspec.field(default_factory=TopicHashes)
+    config_prefix: ClassVar[str] = "consumer"
+
     awaiting_join: set[tuple[str, str]] = msgspec.field(default_factory=set)
     _compared: dict[str, tuple[Any, Any]] = msgspec.field(default_factory=dict)
     _searched: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -72,11 +65,3 @@ class ConsumerContext(msgspec.Struct):
         self._searched.pop(group_id, None)
         if self.awaiting_join:
             self.awaiting_join = {key for key in self.awaiting_join if key[0] != group_id}
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        """Return after which silence a member is let go."""
-        return session_timeout_ms(self.settings, self.image(), group_id)
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Return how often members are told to send heartbeats."""
-        return heartbeat_interval_ms(self.settings, self.image(), group_id)

@@ -3,9 +3,9 @@
 from ottla.coordinators.groups.consumer.assignors.spec import Partitions
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.epoch_group.describe import describe_not_found
 from ottla.coordinators.groups.machine import GroupsView
 from ottla.metadata.image import Image
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     Assignment,
     DescribedGroup,
@@ -23,12 +23,7 @@ def describe_consumer_group(
     """Describe a consumer group; one of another kind is not found."""
     group = view.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
-        why = "not found" if group is None else "is not a consumer group"
-        return DescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {why}.",
-            group_id=group_id,
-        )
+        return describe_not_found(DescribedGroup, "consumer", group_id, group)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name(),

@@ -1,30 +1,23 @@
-"""A consumer group under change: the records of a decision, and the group they make.
-
-Each record is applied to the draft at once, by the code that will replay it, so that what is
-decided next sees what was decided before, and the state afterwards is the draft.
-"""
+"""A consumer group while a decision is made: epochs, targets, and reconciliation of members."""
 
 from typing import Final
 
-from ottla.coordinators.decision import Answer, CancelTimer, SetTimer, TimerChange
 from ottla.coordinators.groups.consumer.assignors.range_assignor import assign_range
-from ottla.coordinators.groups.consumer.assignors.spec import Assignor, GroupSpec, MemberSpec
+from ottla.coordinators.groups.consumer.assignors.spec import (
+    NO_PARTITIONS,
+    Assignor,
+    GroupSpec,
+    MemberSpec,
+    Partitions,
+)
 from ottla.coordinators.groups.consumer.assignors.uniform import assign_uniform
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
-from ottla.coordinators.groups.consumer.member import ConsumerMember, MemberState
+from ottla.coordinators.groups.consumer.member import ConsumerMember
 from ottla.coordinators.groups.consumer.reconcile import Goal, reconcile
-from ottla.coordinators.groups.consumer.records import (
-    epoch_record,
-    member_record,
-    placement_record,
-    removal,
-    replayed,
-    target_epoch_record,
-    target_record,
-)
+from ottla.coordinators.groups.consumer.records import RECORDS, epoch_record
+from ottla.coordinators.groups.epoch_group.draft import EpochDraft
 from ottla.metadata.image import Image
-from ottla.protocol.internal.framing import CoordinatorRecord
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicIdPartition, Uuid
 
 SESSION: Final = "consumer-session"
 REBALANCE: Final = "consumer-rebalance"
@@ -36,49 +29,23 @@ TIMERS: Final = (SESSION, REBALANCE, JOIN, SYNC)
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
 
 
-class Draft:
-    """``before`` are records that make way for the group, as tombstones of another kind."""
+class ConsumerDraft(EpochDraft[ConsumerGroup, ConsumerMember, Partitions]):
+    """A consumer group while a decision is made."""
 
-    def __init__(self, group: ConsumerGroup, before: list[CoordinatorRecord] | None = None) -> None:
-        self.group = group
-        self.records: list[CoordinatorRecord] = list(before or ())
-        self.timers: list[TimerChange] = []
-        self.answers: list[Answer] = []
-
-    def add(self, record: CoordinatorRecord) -> None:
-        """Write a record."""
-        self.records.append(record)
-        value = None if record.value is None else record.value.message
-        group = replayed(self.group, record.key, value)
-        assert group is not None, "a draft does not delete its group"
-        self.group = group
-
-    def describe(self, member: ConsumerMember) -> None:
-        """Write what a member says of itself."""
-        self.add(member_record(self.group.group_id, member))
-
-    def place(self, member: ConsumerMember) -> None:
-        """Write where a member stands."""
-        self.add(placement_record(self.group.group_id, member))
+    format = RECORDS
+    member_timers = TIMERS
 
     def raise_epoch(self, metadata_hash: int) -> None:
         """Begin another epoch of the group."""
         self.add(epoch_record(self.group.group_id, self.group.epoch + 1, metadata_hash))
 
-    def remove(self, member_id: str) -> None:
-        """Let go of a member and of whatever it is waited for."""
-        for record in removal(self.group.group_id, member_id):
-            self.add(record)
-        for kind in TIMERS:
-            self.timers.append(CancelTimer((kind, self.group.group_id, member_id)))
-
     def substitute(self, old: ConsumerMember, new: ConsumerMember) -> None:
         """Let a static member go on under another id, with what it has and shall have."""
         group_id, target = self.group.group_id, self.group.target_of(old.member_id)
         self.remove(old.member_id)
-        self.describe(new)
-        self.add(target_record(group_id, new.member_id, target))
-        self.place(new)
+        self.write_member(new)
+        self.add(RECORDS.target_record(group_id, new.member_id, target))
+        self.write_assignment(new)
 
     # -- targets -----------------------------------------------------------------
 
@@ -88,11 +55,7 @@ class Draft:
         name = group.preferred_assignor() or default_assignor
         assignor = ASSIGNORS.get(name) or ASSIGNORS[default_assignor]
         targets = assignor(group_spec(group, image))
-        for member_id in sorted(group.members):
-            target = targets.get(member_id, {})
-            if group.targets.get(member_id) != target:
-                self.add(target_record(group.group_id, member_id, target))
-        self.add(target_epoch_record(group.group_id, group.epoch))
+        self.write_targets(targets, NO_PARTITIONS)
 
     def topic_ids_of(self, member: ConsumerMember, image: Image) -> frozenset[Uuid]:
         """Return the topics that a member subscribes to, of those that exist."""
@@ -118,25 +81,19 @@ class Draft:
         goal = Goal(
             group.assignment_epoch,
             group.target_of(member_id),
-            lambda topic_id, index: group.is_held_by_another((topic_id, index), member_id),
+            lambda topic_id, index: group.is_held_by_another(
+                TopicIdPartition(topic_id, index), member_id
+            ),
             owned,
             subscribed,
         )
         moved = reconcile(member, goal)
         if moved == member:
             return member
-        self.place(moved)
+        self.write_assignment(moved)
         if moved.classic is None:
-            self._expect_revocation(moved)
+            self.expect_revocation(REBALANCE, moved)
         return moved
-
-    def _expect_revocation(self, member: ConsumerMember) -> None:
-        """Wait no longer for a member to give up than it asked to be waited for."""
-        key = (REBALANCE, self.group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            self.timers.append(SetTimer(key, member.rebalance_timeout_ms))
-        else:
-            self.timers.append(CancelTimer(key))
 
 
 def group_spec(group: ConsumerGroup, image: Image) -> GroupSpec:

@@ -13,7 +13,7 @@ assigned or yet to give up, names it there.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from immutables import Map
@@ -22,7 +22,9 @@ from msgspec.structs import replace
 from ottla.coordinators.groups.classic.group import CONSUMER_PROTOCOL
 from ottla.coordinators.groups.consumer.assignors.spec import NO_PARTITIONS, Partitions
 from ottla.coordinators.groups.consumer.member import ConsumerMember
-from ottla.coordinators.groups.kind import Committer, GroupType
+from ottla.coordinators.groups.epoch_group.group import ExclusiveGroup
+from ottla.coordinators.groups.epoch_group.record_keys import RecordKeys
+from ottla.coordinators.groups.kind import GroupType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -33,11 +35,16 @@ from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from ottla.protocol.internal.framing import CoordinatorRecord
-from ottla.protocol.schema import Message
-from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.types import Millis, TopicIdPartition
 
-# A consumer that commits must say its epoch in a form that only these versions have.
-_COMMIT_VERSION_MIN = 9
+KEYS: Final = RecordKeys(
+    group=ConsumerGroupMetadataKey,
+    member=ConsumerGroupMemberMetadataKey,
+    target_epoch=ConsumerGroupTargetAssignmentMetadataKey,
+    target=ConsumerGroupTargetAssignmentMemberKey,
+    assignment=ConsumerGroupCurrentMemberAssignmentKey,
+    other=(ConsumerGroupRegularExpressionKey,),
+)
 
 
 class ResolvedRegex(msgspec.Struct, frozen=True):
@@ -48,22 +55,17 @@ class ResolvedRegex(msgspec.Struct, frozen=True):
     timestamp: Millis
 
 
-class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
-    """One consumer group. ``targets`` has members that shall have nothing as well.
+class ConsumerGroup(
+    ExclusiveGroup[ConsumerMember, Partitions, TopicIdPartition], frozen=True, dict=True
+):
+    """One consumer group. ``static`` has the member id of each instance id.
 
     ``topic_counts``, ``expressions`` and ``classic_count`` say how many members subscribe to a
     topic by name, by an expression, and speak the classic protocol. They change with each member,
     so that no request has to go over all members for them.
     """
 
-    group_id: str
-    epoch: int = 0
-    metadata_hash: int = 0
-    assignment_epoch: int = 0
-    members: Map[str, ConsumerMember] = msgspec.field(default_factory=Map)
     static: Map[str, str] = msgspec.field(default_factory=Map)
-    targets: Map[str, Partitions] = msgspec.field(default_factory=Map)
-    owners: Map[tuple[Uuid, int], str] = msgspec.field(default_factory=Map)
     regexes: Map[str, ResolvedRegex] = msgspec.field(default_factory=Map)
     topic_counts: Map[str, int] = msgspec.field(default_factory=Map)
     expressions: Map[str, int] = msgspec.field(default_factory=Map)
@@ -76,77 +78,31 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
         """A consumer group."""
         return GroupType.CONSUMER
 
-    def state_name(self) -> str:
-        """Return its state as Kafka prints it."""
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        is_stable = all(
-            each.is_reconciled_to(self.assignment_epoch) for each in self.members.values()
-        )
-        return "Stable" if is_stable else "Reconciling"
-
     def protocol_type(self) -> str:
         """Return what ListGroups says of it."""
         return CONSUMER_PROTOCOL
 
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.members
+    def must_send_epoch(self, member: ConsumerMember) -> bool:
+        """Whether a member's commits must carry its epoch: not those of classic members."""
+        return member.classic is None
 
-    def check_offset_commit(self, committer: Committer) -> ErrorCode:
-        """Say whether offsets may be committed: by members at their epoch, or if there are none."""
-        if committer.epoch < 0 and not self.members:
+    def check_epoch(self, member: ConsumerMember, epoch: int) -> ErrorCode:
+        """Return NONE for the epoch of the member, else an error of its protocol."""
+        if epoch == member.epoch:
             return ErrorCode.NONE
-        is_anonymous = not committer.member_id and committer.instance_id is None
-        if committer.is_transactional and committer.epoch == -1 and is_anonymous:
-            return ErrorCode.NONE
-        member = self.members.get(committer.member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        is_old = committer.version < _COMMIT_VERSION_MIN
-        if not committer.is_transactional and member.classic is None and is_old:
-            return ErrorCode.UNSUPPORTED_VERSION
-        return _check_epoch(member, committer.epoch)
-
-    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Say whether offsets may be read; whoever does not name itself may."""
-        if member_id is None and member_epoch < 0:
-            return ErrorCode.NONE
-        member = self.members.get(member_id or "")
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return _check_epoch(member, member_epoch)
-
-    def check_offset_delete(self) -> ErrorCode:
-        """Offsets of topics that nobody reads may be deleted at any time."""
-        return ErrorCode.NONE
-
-    def check_delete(self) -> ErrorCode:
-        """Only an empty group may be deleted."""
-        return ErrorCode.NONE if not self.members else ErrorCode.NON_EMPTY_GROUP
+        is_classic = member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic, by name or by expression."""
         return topic in self.subscribed
 
-    def expires_from(self, commit_timestamp: Millis) -> Millis | None:
-        """Count from the commit; topics that are read are asked for beforehand."""
-        return commit_timestamp
-
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Return the records that remove the group, those of the group itself last."""
-        group_id, members = self.group_id, sorted(self.members)
-        keys: list[Message] = [
-            ConsumerGroupCurrentMemberAssignmentKey(group_id, each) for each in members
+        """Return the records that remove the group, that of the group itself last."""
+        regexes = [
+            ConsumerGroupRegularExpressionKey(self.group_id, each) for each in sorted(self.regexes)
         ]
-        keys += [ConsumerGroupTargetAssignmentMemberKey(group_id, each) for each in members]
-        keys.append(ConsumerGroupTargetAssignmentMetadataKey(group_id))
-        keys += [ConsumerGroupMemberMetadataKey(group_id, each) for each in members]
-        keys += [ConsumerGroupRegularExpressionKey(group_id, each) for each in sorted(self.regexes)]
-        keys.append(ConsumerGroupMetadataKey(group_id))
-        return [CoordinatorRecord(key, None) for key in keys]
+        return KEYS.group_removal(self.group_id, self.members, regexes)
 
     # -- what its members want -------------------------------------------------
 
@@ -186,7 +142,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
             if place[1] not in member.assigned.get(place[0], frozenset())
         )
 
-    def is_held_by_another(self, place: tuple[Uuid, int], member_id: str) -> bool:
+    def is_held_by_another(self, place: TopicIdPartition, member_id: str) -> bool:
         """Whether a member other than this one holds a partition, or has yet to give it up."""
         return self.owners.get(place, member_id) != member_id
 
@@ -212,6 +168,11 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
 
     # -- the next group --------------------------------------------------------
 
+    def held_by(self, member: ConsumerMember) -> Iterator[TopicIdPartition]:
+        """Yield every partition that a member may be reading."""
+        yield from places(member.assigned)
+        yield from places(member.pending_revocation)
+
     def with_member(self, member: ConsumerMember) -> "ConsumerGroup":
         """Return the group with a member as it is now, and what it holds held by it."""
         old = self.members.get(member.member_id)
@@ -222,7 +183,7 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
             self,
             members=self.members.set(member.member_id, member),
             static=static,
-            owners=_handed_over(self.owners, old, member),
+            owners=self.owners_after(old, member),
             **_counted(self, old, member),
         )
 
@@ -238,23 +199,16 @@ class ConsumerGroup(msgspec.Struct, frozen=True, dict=True):
             self,
             members=self.members.delete(member_id),
             static=static,
-            owners=_handed_over(self.owners, old, None),
+            owners=self.owners_after(old, None),
             **_counted(self, old, None),
         )
 
 
-def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
-    if epoch == member.epoch:
-        return ErrorCode.NONE
-    is_classic = member.classic is not None
-    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-
-
-def places(partitions: Partitions) -> Iterator[tuple[Uuid, int]]:
+def places(partitions: Partitions) -> Iterator[TopicIdPartition]:
     """Yield single partitions."""
     for topic_id, numbers in partitions.items():
         for number in numbers:
-            yield topic_id, number
+            yield TopicIdPartition(topic_id, number)
 
 
 def _counted(
@@ -293,28 +247,3 @@ def _recounted(
             else:
                 del changed[name]
     return changed.finish()
-
-
-def _handed_over(
-    owners: Map[tuple[Uuid, int], str], old: ConsumerMember | None, new: ConsumerMember | None
-) -> Map[tuple[Uuid, int], str]:
-    """Let go of what a member held, unless another has it by now, and take what it holds."""
-    if old is not None and new is not None:
-        is_same = old.assigned is new.assigned
-        if is_same and old.pending_revocation is new.pending_revocation:
-            return owners
-    changed = owners.mutate()
-    if old is not None:
-        for place in held_by(old):
-            if changed.get(place) == old.member_id:
-                del changed[place]
-    if new is not None:
-        for place in held_by(new):
-            changed[place] = new.member_id
-    return changed.finish()
-
-
-def held_by(member: ConsumerMember) -> Iterator[tuple[Uuid, int]]:
-    """Yield all that a member may be reading."""
-    yield from places(member.assigned)
-    yield from places(member.pending_revocation)

@@ -14,8 +14,18 @@ from msgspec.structs import replace
 from ottla.coordinators.decision import Decision, SetTimer
 from ottla.coordinators.groups.consumer.assignment_interval import assign_if_due
 from ottla.coordinators.groups.consumer.context import ConsumerContext
-from ottla.coordinators.groups.consumer.draft import SESSION, Draft
-from ottla.coordinators.groups.consumer.errors import (
+from ottla.coordinators.groups.consumer.draft import SESSION, ConsumerDraft
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.leaving import leave
+from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.consumer.migration import open_group
+from ottla.coordinators.groups.consumer.subscription import (
+    drop_unused_expressions,
+    raise_epoch_if_changed,
+    resolve_expressions,
+)
+from ottla.coordinators.groups.epoch_group.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from ottla.coordinators.groups.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
     GroupMaxSizeReached,
@@ -23,20 +33,6 @@ from ottla.coordinators.groups.consumer.errors import (
     UnknownMember,
     UnreleasedInstanceId,
     UnsupportedAssignor,
-)
-from ottla.coordinators.groups.consumer.group import ConsumerGroup
-from ottla.coordinators.groups.consumer.leaving import leave
-from ottla.coordinators.groups.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    ConsumerMember,
-)
-from ottla.coordinators.groups.consumer.migration import open_group
-from ottla.coordinators.groups.consumer.subscription import (
-    drop_unused_expressions,
-    raise_epoch_if_changed,
-    resolve_expressions,
 )
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -136,13 +132,13 @@ def check_room(context: ConsumerContext, group: ConsumerGroup, member_id: str) -
 
 
 def _advance(
-    context: ConsumerContext, draft: Draft, member: ConsumerMember, beat: Beat, now: Millis
+    context: ConsumerContext, draft: ConsumerDraft, member: ConsumerMember, beat: Beat, now: Millis
 ) -> ConsumerMember:
     """Take what the member says, and move group, targets and member on."""
     told = _told(member, beat)
     is_new = member.member_id not in draft.group.members
     if told is not member or is_new:
-        draft.describe(told)
+        draft.write_member(told)
     is_changed = told.topic_names != member.topic_names
     if told.topic_regex != member.topic_regex:
         is_changed = True
@@ -183,7 +179,7 @@ def _told(member: ConsumerMember, beat: Beat) -> ConsumerMember:
 
 
 def _member(
-    draft: Draft,
+    draft: ConsumerDraft,
     member_id: str,
     request: ConsumerGroupHeartbeatRequest,
     owned: dict[Uuid, frozenset[int]] | None,
@@ -204,7 +200,7 @@ def _member(
 
 
 def _static(
-    draft: Draft, member_id: str, instance_id: str, *, is_joining: bool
+    draft: ConsumerDraft, member_id: str, instance_id: str, *, is_joining: bool
 ) -> ConsumerMember | None:
     """Return the member of an instance id, to whose place a newcomer may succeed."""
     present = draft.group.static_member(instance_id)
@@ -227,7 +223,7 @@ def _static(
     return succeed(draft, present, member_id)
 
 
-def succeed(draft: Draft, present: ConsumerMember, member_id: str) -> ConsumerMember:
+def succeed(draft: ConsumerDraft, present: ConsumerMember, member_id: str) -> ConsumerMember:
     """Let a new process take the place of a static member, with what it has."""
     successor = replace(present, member_id=member_id, epoch=0, previous_epoch=0)
     draft.substitute(present, successor)

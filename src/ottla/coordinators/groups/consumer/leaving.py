@@ -5,23 +5,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ottla.coordinators.decision import NOTHING, CancelTimer, Decision
+from ottla.coordinators.decision import CancelTimer, Decision
 from ottla.coordinators.groups.consumer.assignors.spec import NO_PARTITIONS
 from ottla.coordinators.groups.consumer.context import ConsumerContext
-from ottla.coordinators.groups.consumer.draft import REBALANCE, Draft
-from ottla.coordinators.groups.consumer.errors import (
+from ottla.coordinators.groups.consumer.draft import REBALANCE, ConsumerDraft
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.consumer.migration import downgrade, may_downgrade
+from ottla.coordinators.groups.consumer.subscription import drop_unused_expressions
+from ottla.coordinators.groups.epoch_group.member import LEAVE_STATIC_EPOCH
+from ottla.coordinators.groups.errors import (
     FencedInstanceId,
     GroupIdNotFound,
     UnknownMember,
 )
-from ottla.coordinators.groups.consumer.group import ConsumerGroup
-from ottla.coordinators.groups.consumer.member import (
-    LEAVE_STATIC_EPOCH,
-    ConsumerMember,
-    MemberState,
-)
-from ottla.coordinators.groups.consumer.migration import downgrade, may_downgrade
-from ottla.coordinators.groups.consumer.subscription import drop_unused_expressions
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -46,9 +43,11 @@ def leave(
     )
     if request.member_epoch != LEAVE_STATIC_EPOCH:
         return fence(context, machine, group, [member], now, reply)
-    draft = Draft(group)
-    draft.place(replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NO_PARTITIONS))
-    # Its session runs on: who does not come back within it is let go for good.
+    draft = ConsumerDraft(group)
+    draft.write_assignment(
+        replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NO_PARTITIONS)
+    )
+    # The session timeout keeps running: a member that does not return within it is removed.
     draft.timers.append(CancelTimer((REBALANCE, group.group_id, member.member_id)))
     return Decision(draft.records, reply, timers=draft.timers)
 
@@ -83,7 +82,7 @@ def fence(
 
     Where only members of the classic protocol are left the group becomes a classic one.
     """
-    draft = Draft(group)
+    draft = ConsumerDraft(group)
     is_downgrade = may_downgrade(context, machine, group, members)
     for member in members:
         draft.remove(member.member_id)
@@ -93,28 +92,3 @@ def fence(
     drop_unused_expressions(draft)
     draft.raise_epoch(context.metadata_hash(draft.group))
     return Decision(draft.records, reply, timers=draft.timers)
-
-
-# -- timers ------------------------------------------------------------------------------
-
-
-def on_silence(
-    context: ConsumerContext, machine: GroupMachine, group_id: str, member_id: str, now: Millis
-) -> Decision:
-    """Let go of a member that was not heard of, or did not do in time what it was asked to."""
-    context.awaiting_join.discard((group_id, member_id))
-    group = machine.groups.get(group_id)
-    if not isinstance(group, ConsumerGroup) or member_id not in group.members:
-        return NOTHING
-    return fence(context, machine, group, [group.members[member_id]], now)
-
-
-def on_unrevoked(
-    context: ConsumerContext, machine: GroupMachine, group_id: str, member_id: str, now: Millis
-) -> Decision:
-    """Let go of a member that has not given up what others wait for."""
-    group = machine.groups.get(group_id)
-    member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
-    if member is None or member.state is not MemberState.UNREVOKED_PARTITIONS:
-        return NOTHING
-    return on_silence(context, machine, group_id, member_id, now)

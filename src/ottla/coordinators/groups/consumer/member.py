@@ -8,14 +8,12 @@
 read: both count as held, so that nobody else is given them (one owner per partition, always).
 """
 
-import enum
-from typing import Final
-
 import msgspec
 from msgspec.structs import replace
 
 from ottla.coordinators.groups.classic.group import Protocols
 from ottla.coordinators.groups.consumer.assignors.spec import NO_PARTITIONS, Partitions
+from ottla.coordinators.groups.epoch_group.member import LEAVE_EPOCH, MemberState
 from ottla.protocol.internal.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -23,20 +21,6 @@ from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
     TopicPartitions,
 )
-
-LEAVE_EPOCH: Final = -1
-# A static member that will come back: its partitions wait for it.
-LEAVE_STATIC_EPOCH: Final = -2
-JOIN_EPOCH: Final = 0
-
-
-class MemberState(enum.IntEnum):
-    """How far a member is from its target, by the numbers of Kafka's records."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
 
 
 class ClassicMetadata(msgspec.Struct, frozen=True):
@@ -71,7 +55,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
 
     # -- records -------------------------------------------------------------
 
-    def described_by(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
         """Return the member with what a record says it said."""
         classic = value.classic_member_metadata
         return replace(
@@ -87,7 +71,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             classic=None if classic is None else _classic(classic),
         )
 
-    def description(self) -> ConsumerGroupMemberMetadataValue:
+    def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
         """Return what it said of itself as a record."""
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
@@ -101,23 +85,22 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             classic_member_metadata=None if self.classic is None else _to_record(self.classic),
         )
 
-    def placed_by(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
+    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
         """Return the member with the epoch and partitions of a record.
 
         A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must join
         again with nothing.
         """
-        is_known = value.state in MemberState.__members__.values()
         return replace(
             self,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            state=MemberState(value.state) if is_known else MemberState.UNKNOWN,
+            state=MemberState.of(value.state),
             assigned=from_topics(value.assigned_partitions),
             pending_revocation=from_topics(value.partitions_pending_revocation),
         )
 
-    def placement(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+    def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
         """Return its epoch and partitions as a record."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
@@ -127,7 +110,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             partitions_pending_revocation=to_topics(self.pending_revocation),
         )
 
-    def displaced(self) -> "ConsumerMember":
+    def without_assignment(self) -> "ConsumerMember":
         """Return the member without epoch and partitions: the tombstone of its placement."""
         return replace(
             self,

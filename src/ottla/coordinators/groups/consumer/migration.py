@@ -42,19 +42,12 @@ from ottla.coordinators.groups.consumer.classic_protocol import (
     write_assignment,
 )
 from ottla.coordinators.groups.consumer.context import ConsumerContext
-from ottla.coordinators.groups.consumer.draft import SESSION, TIMERS, Draft
-from ottla.coordinators.groups.consumer.errors import GroupIdNotFound
+from ottla.coordinators.groups.consumer.draft import SESSION, TIMERS, ConsumerDraft
 from ottla.coordinators.groups.consumer.group import ConsumerGroup, places
-from ottla.coordinators.groups.consumer.member import (
-    JOIN_EPOCH,
-    ClassicMetadata,
-    ConsumerMember,
-)
-from ottla.coordinators.groups.consumer.records import (
-    epoch_record,
-    target_epoch_record,
-    target_record,
-)
+from ottla.coordinators.groups.consumer.member import ClassicMetadata, ConsumerMember
+from ottla.coordinators.groups.consumer.records import RECORDS, epoch_record
+from ottla.coordinators.groups.epoch_group.member import JOIN_EPOCH
+from ottla.coordinators.groups.errors import GroupIdNotFound
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -68,7 +61,7 @@ def open_group(
     machine: GroupMachine,
     request: ConsumerGroupHeartbeatRequest,
     now: Millis,
-) -> Draft:
+) -> ConsumerDraft:
     """Return a draft of the group that a heartbeat is for.
 
     A member that joins begins the group, takes the place of an empty classic one, or makes one
@@ -77,15 +70,15 @@ def open_group(
     group_id = request.group_id
     group = machine.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
-        return Draft(group)
+        return ConsumerDraft(group)
     if request.member_epoch != JOIN_EPOCH:
         raise GroupIdNotFound(f"Consumer group {group_id} not found.")
     if group is None:
-        return Draft(ConsumerGroup(group_id))
+        return ConsumerDraft(ConsumerGroup(group_id))
     if not isinstance(group, ClassicGroup):
         raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
     if group.is_empty():
-        return Draft(ConsumerGroup(group_id), before=group.tombstones())
+        return ConsumerDraft(ConsumerGroup(group_id), before=group.tombstones())
     check_upgrade(context, group)
     return upgrade(group, context)
 
@@ -108,13 +101,13 @@ def check_upgrade(context: ConsumerContext, group: ClassicGroup) -> None:
         )
 
 
-def upgrade(group: ClassicGroup, context: ConsumerContext) -> Draft:
+def upgrade(group: ClassicGroup, context: ConsumerContext) -> ConsumerDraft:
     """Return the classic group as a consumer group at its generation.
 
     What its leader gave out is what everybody has and shall have. Who waits for a generation is
     told to join again, which it will do as a classic member of the consumer group.
     """
-    draft = Draft(ConsumerGroup(group.group_id), before=group.tombstones())
+    draft = ConsumerDraft(ConsumerGroup(group.group_id), before=group.tombstones())
     try:
         members = _disjoint(
             _as_consumer(group, each, context.image()) for each in group.members.values()
@@ -125,14 +118,14 @@ def upgrade(group: ClassicGroup, context: ConsumerContext) -> Draft:
             "embedded consumer protocol is malformed."
         ) from fault
     for member in members:
-        draft.describe(member)
+        draft.write_member(member)
     metadata_hash = context.metadata_hash(draft.group)
     draft.add(epoch_record(group.group_id, group.generation, metadata_hash))
     for member in members:
-        draft.add(target_record(group.group_id, member.member_id, member.assigned))
-    draft.add(target_epoch_record(group.group_id, group.generation))
+        draft.add(RECORDS.target_record(group.group_id, member.member_id, member.assigned))
+    draft.add(RECORDS.target_epoch_record(group.group_id, group.generation))
     for member in members:
-        draft.place(member)
+        draft.write_assignment(member)
     _release(group, draft)
     return draft
 
@@ -169,7 +162,7 @@ def _as_consumer(group: ClassicGroup, member: ClassicMember, image: Image) -> Co
     )
 
 
-def _release(group: ClassicGroup, draft: Draft) -> None:
+def _release(group: ClassicGroup, draft: ConsumerDraft) -> None:
     """Send on whoever waits in a classic group that is no more; its clocks stop."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
@@ -207,7 +200,7 @@ def may_downgrade(
 
 def downgrade(
     machine: GroupMachine,
-    draft: Draft,
+    draft: ConsumerDraft,
     image: Image,
     now: Millis,
     reply: Any,  # noqa: ANN401 - as `Decision`

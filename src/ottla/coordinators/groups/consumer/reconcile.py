@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.coordinators.groups.consumer.assignors.spec import NO_PARTITIONS, Partitions
-from ottla.coordinators.groups.consumer.errors import FencedMemberEpoch
-from ottla.coordinators.groups.consumer.member import ConsumerMember, MemberState
+from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.epoch_group.member import MemberState
+from ottla.coordinators.groups.errors import FencedMemberEpoch
 from ottla.protocol.types import Uuid
 
 
@@ -37,11 +38,11 @@ def reconcile(member: ConsumerMember, goal: Goal) -> ConsumerMember:
     match member.state:
         case MemberState.STABLE:
             return member if member.epoch == goal.epoch else _next(member, member.epoch, goal)
-        case MemberState.UNREVOKED_PARTITIONS:
+        case MemberState.UNREVOKED:
             if _reads_any(goal, member.pending_revocation):
                 return _unsubscribed(member, goal)
             return _next(member, member.epoch, goal)
-        case MemberState.UNRELEASED_PARTITIONS:
+        case MemberState.UNRELEASED:
             return _next(member, member.epoch, goal)
         case _:
             if goal.owned is None or goal.owned:
@@ -90,9 +91,9 @@ def _next(member: ConsumerMember, epoch: int, goal: Goal) -> ConsumerMember:
         _put(given, topic_id, (assigned & target) | free)
         _put(revoked, topic_id, assigned - target)
     if revoked and _reads_any(goal, revoked):
-        state = MemberState.UNREVOKED_PARTITIONS
+        state = MemberState.UNREVOKED
         return _moved(member, epoch, state, kept, revoked)
-    state = MemberState.UNRELEASED_PARTITIONS if must_wait else MemberState.STABLE
+    state = MemberState.UNRELEASED if must_wait else MemberState.STABLE
     return _moved(member, goal.epoch, state, given, NO_PARTITIONS)
 
 

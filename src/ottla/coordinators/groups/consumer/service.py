@@ -11,7 +11,7 @@ from ottla.coordinators.groups.consumer.heartbeat import (
     check_heartbeat,
     decide_consumer_heartbeat,
 )
-from ottla.coordinators.groups.consumer.kind import consumer_kind
+from ottla.coordinators.groups.consumer.kind import ConsumerKind
 from ottla.coordinators.groups.consumer.settings import ConsumerSettings
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.service import Answered, Client, GroupCoordinator
@@ -50,7 +50,7 @@ class ConsumerGroups(msgspec.Struct, frozen=True):
         beat = Beat(request, client.client_id, client.host, fresh_id, may_see)
 
         def decide(machine: GroupMachine, now: Any, ticket: Any) -> Any:  # noqa: ANN401
-            return decide_consumer_heartbeat(consumer_kind(machine).context, machine, beat, now)
+            return decide_consumer_heartbeat(machine.kind(ConsumerKind).context, machine, beat, now)
 
         return self.groups.runtime.submit(self.groups.index_of(request.group_id), decide)
 

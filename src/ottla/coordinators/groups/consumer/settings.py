@@ -1,13 +1,10 @@
-"""The settings of consumer groups, and what the image says about one group."""
+"""The settings of consumer groups."""
 
 import enum
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
-from ottla.coordinators.groups.group_configs import ANY, Bounds, number_of_group
-from ottla.metadata.image import Image
+from ottla.coordinators.groups.epoch_group.context import EpochSettings
 
 
 class MigrationPolicy(enum.Enum):
@@ -27,22 +24,17 @@ class MigrationPolicy(enum.Enum):
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
-class ConsumerSettings(msgspec.Struct, frozen=True):
-    """Times are milliseconds. Field by field the broker's ``group.consumer.*`` keys.
+class ConsumerSettings(EpochSettings, frozen=True):
+    """The ``group.consumer.*`` keys of the broker.
 
     The first assignor is the one for members that ask for none. ``is_served`` says whether
     ``group.coordinator.rebalance.protocols`` has the consumer protocol.
     """
 
     assignors: tuple[str, ...] = ("uniform", "range")
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5000
-    max_size: int = 2**31 - 1
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     regex_refresh_interval_ms: int = 600_000
     is_served: bool = True
-    session_bounds: Bounds = ANY
-    heartbeat_bounds: Bounds = ANY
 
 
 # By these names clients ask for them; a configuration may name Kafka's classes instead.
@@ -60,15 +52,3 @@ def assignor_names(configured: Iterable[str]) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"group.consumer.assignors: unknown {', '.join(unknown)}")
     return tuple(dict.fromkeys(_ASSIGNOR_NAMES[each] for each in configured))
-
-
-def session_timeout_ms(settings: ConsumerSettings, image: Image, group_id: str) -> int:
-    """Return after which silence a member of a group is let go."""
-    default, key = settings.session_timeout_ms, "consumer.session.timeout.ms"
-    return number_of_group(image, group_id, key, default, settings.session_bounds)
-
-
-def heartbeat_interval_ms(settings: ConsumerSettings, image: Image, group_id: str) -> int:
-    """Return how often members of a group are told to send heartbeats."""
-    default, key = settings.heartbeat_interval_ms, "consumer.heartbeat.interval.ms"
-    return number_of_group(image, group_id, key, default, settings.heartbeat_bounds)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.coordinators.groups.consumer.context import ConsumerContext
-from ottla.coordinators.groups.consumer.draft import Draft
+from ottla.coordinators.groups.consumer.draft import ConsumerDraft
 from ottla.coordinators.groups.consumer.group import ResolvedRegex
 from ottla.coordinators.groups.consumer.records import regex_record
 from ottla.coordinators.groups.consumer.regex import check_expression, matching
@@ -16,7 +16,9 @@ from ottla.protocol.types import Millis
 REGEX_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 
 
-def raise_epoch_if_changed(context: ConsumerContext, draft: Draft, *, is_changed: bool) -> None:
+def raise_epoch_if_changed(
+    context: ConsumerContext, draft: ConsumerDraft, *, is_changed: bool
+) -> None:
     """Begin another epoch if the members' wishes changed, or the topics they read did."""
     group = draft.group
     must_rise = is_changed or group.epoch == 0
@@ -29,7 +31,7 @@ def raise_epoch_if_changed(context: ConsumerContext, draft: Draft, *, is_changed
         context.note_compared(group.group_id)
 
 
-def drop_unused_expressions(draft: Draft) -> None:
+def drop_unused_expressions(draft: ConsumerDraft) -> None:
     """Forget what expressions matched that nobody subscribes by any more."""
     group = draft.group
     for expression in sorted(group.regexes):
@@ -39,7 +41,7 @@ def drop_unused_expressions(draft: Draft) -> None:
 
 
 def resolve_expressions(
-    context: ConsumerContext, draft: Draft, may_see: Callable[[str], bool], now: Millis
+    context: ConsumerContext, draft: ConsumerDraft, may_see: Callable[[str], bool], now: Millis
 ) -> bool:
     """Find the topics of expressions that are new, or of all if there are other topics by now.
 
@@ -66,7 +68,7 @@ def resolve_expressions(
     return is_changed
 
 
-def _stale(context: ConsumerContext, draft: Draft, now: Millis) -> list[str]:
+def _stale(context: ConsumerContext, draft: ConsumerDraft, now: Millis) -> list[str]:
     """Return the expressions to search again: topics came or went, or it was long ago."""
     group = draft.group
     known = [each for each in sorted(group.expressions) if each in group.regexes]

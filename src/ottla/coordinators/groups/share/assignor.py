@@ -8,17 +8,17 @@ as can be.
 
 from collections.abc import Mapping, Sequence
 
-from ottla.protocol.types import Uuid
+from ottla.protocol.types import TopicIdPartition, Uuid
 
 
 def assign_shared(
     subscriptions: Mapping[str, frozenset[Uuid]], partitions: Mapping[Uuid, Sequence[int]]
-) -> dict[str, frozenset[tuple[Uuid, int]]]:
+) -> dict[str, frozenset[TopicIdPartition]]:
     """Return the target of every member: the same for the same arguments, whatever was before.
 
     ``subscriptions`` are topics by member; ``partitions`` those that may be read.
     """
-    targets: dict[str, set[tuple[Uuid, int]]] = {member: set() for member in sorted(subscriptions)}
+    targets: dict[str, set[TopicIdPartition]] = {member: set() for member in sorted(subscriptions)}
     turn = 0
     for topic_id in sorted(partitions):
         members = [member for member in targets if topic_id in subscriptions[member]]
@@ -27,6 +27,6 @@ def assign_shared(
             continue
         for step in range(max(len(members), len(indexes))):
             member = members[(turn + step) % len(members)]
-            targets[member].add((topic_id, indexes[step % len(indexes)]))
+            targets[member].add(TopicIdPartition(topic_id, indexes[step % len(indexes)]))
         turn += len(indexes)  # the next topic goes on where this one ended
-    return {member: frozenset(places) for member, places in targets.items()}
+    return {member: frozenset(partitions) for member, partitions in targets.items()}

@@ -1,9 +1,9 @@
 """ShareGroupDescribe: share groups as they are committed."""
 
+from ottla.coordinators.groups.epoch_group.describe import describe_not_found
 from ottla.coordinators.groups.machine import GroupsView
-from ottla.coordinators.groups.share.group import Places, ShareGroup, ShareMember, by_topic
+from ottla.coordinators.groups.share.group import Partitions, ShareGroup, ShareMember, by_topic
 from ottla.metadata.image import Image
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -18,12 +18,7 @@ def describe_share_group(view: GroupsView, group_id: str, image: Image) -> Descr
     """Describe a share group; one of another kind is not found."""
     group = view.groups.get(group_id)
     if not isinstance(group, ShareGroup):
-        why = "not found" if group is None else "is not a share group"
-        return DescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {why}.",
-            group_id=group_id,
-        )
+        return describe_not_found(DescribedGroup, "share", group_id, group)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name(),
@@ -46,13 +41,13 @@ def _member(member: ShareMember, image: Image) -> Member:
     )
 
 
-def _assignment(places: Places, image: Image) -> Assignment:
+def _assignment(partitions: Partitions, image: Image) -> Assignment:
     """Name the partitions; those of topics that are gone have no name and are left out."""
     topics = image.topics.by_id
     return Assignment(
         [
-            TopicPartitions(topic_id, topics[topic_id].name, partitions)
-            for topic_id, partitions in by_topic(places)
+            TopicPartitions(topic_id, topics[topic_id].name, numbers)
+            for topic_id, numbers in by_topic(partitions)
             if topic_id in topics
         ]
     )

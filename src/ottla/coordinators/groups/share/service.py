@@ -8,13 +8,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision
-from ottla.coordinators.groups.consumer.errors import GroupIdNotFound
+from ottla.coordinators.groups.errors import GroupIdNotFound, GroupNotEmpty, InvalidGroupId
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
 from ottla.coordinators.groups.service import Client, GroupCoordinator
 from ottla.coordinators.groups.share.describe import describe_share_group
@@ -28,7 +28,7 @@ from ottla.coordinators.groups.share.heartbeat import (
     decide_share_heartbeat,
     decide_uninitialized,
 )
-from ottla.coordinators.groups.share.kind import share_kind
+from ottla.coordinators.groups.share.kind import ShareKind
 from ottla.coordinators.share_state.rules import Found
 from ottla.coordinators.share_state.state import UNINITIALIZED, ShareKey
 from ottla.metadata.image import Image
@@ -39,28 +39,13 @@ from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.types import Millis, TopicIdPartition, Uuid
 
 log = logging.getLogger(__name__)
 
 
 INITIALIZE_MS: Final = 5000
 """How long a heartbeat waits for state to be set up; the next one tries again what took longer."""
-
-Place: TypeAlias = tuple[Uuid, int]
-"""A partition by the id of its topic."""
-
-
-class GroupNotEmpty(Fault):
-    """A group that has members, which would not notice the change."""
-
-    code = ErrorCode.NON_EMPTY_GROUP
-
-
-class InvalidGroupId(Fault):
-    """A group id that no group can have."""
-
-    code = ErrorCode.INVALID_GROUP_ID
 
 
 class StateKeeper(Protocol):
@@ -119,7 +104,9 @@ class ShareGroups(msgspec.Struct, frozen=True):
     async def _beat(self, beat: Beat) -> Beaten:
         beaten: Beaten = await self._decided(
             beat.request.group_id,
-            lambda machine, now: decide_share_heartbeat(share_kind(machine).context, machine, beat),
+            lambda machine, now: decide_share_heartbeat(
+                machine.kind(ShareKind).context, machine, beat
+            ),
         )
         return beaten
 
@@ -139,7 +126,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
             await self._decided(
                 group_id,
                 lambda machine, now: decide_initialized(
-                    share_kind(machine).context, machine, group_id, done
+                    machine.kind(ShareKind).context, machine, group_id, done
                 ),
             )
         return bool(done)
@@ -212,7 +199,9 @@ class ShareGroups(msgspec.Struct, frozen=True):
             raise GroupNotEmpty(f"Group {group_id} has members.")
         return group
 
-    async def alter(self, group_id: str, starts: Mapping[Place, int]) -> dict[Place, ErrorCode]:
+    async def alter(
+        self, group_id: str, starts: Mapping[TopicIdPartition, int]
+    ) -> dict[TopicIdPartition, ErrorCode]:
         """Let share partitions begin anew at other offsets. Raises as `check_reset`.
 
         A group that does not exist is created, if any partition could be initialized.
@@ -228,7 +217,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
             await self._decided(
                 group_id,
                 lambda machine, now: decide_reset(
-                    share_kind(machine).context, machine, group_id, done
+                    machine.kind(ShareKind).context, machine, group_id, done
                 ),
             )
         return codes
@@ -259,7 +248,9 @@ class ShareGroups(msgspec.Struct, frozen=True):
         codes = await self._end(group_id, sorted(group.initialized))
         return next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
 
-    async def _end(self, group_id: str, places: Sequence[Place]) -> dict[Place, ErrorCode]:
+    async def _end(
+        self, group_id: str, places: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, ErrorCode]:
         """End share partitions, and note which of them have no state now."""
         codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
         gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
@@ -267,7 +258,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
             await self._decided(
                 group_id,
                 lambda machine, now: decide_uninitialized(
-                    share_kind(machine).context, machine, group_id, gone
+                    machine.kind(ShareKind).context, machine, group_id, gone
                 ),
             )
         return codes
@@ -275,12 +266,12 @@ class ShareGroups(msgspec.Struct, frozen=True):
     async def _for_each(
         self,
         group_id: str,
-        places: Iterable[Place],
-        ask: Callable[[ShareKey, Place], Awaitable[ErrorCode]],
-    ) -> dict[Place, ErrorCode]:
+        places: Iterable[TopicIdPartition],
+        ask: Callable[[ShareKey, TopicIdPartition], Awaitable[ErrorCode]],
+    ) -> dict[TopicIdPartition, ErrorCode]:
         """Ask about each share partition, all at once; a fault is the code of its own."""
 
-        async def one(place: Place) -> ErrorCode:
+        async def one(place: TopicIdPartition) -> ErrorCode:
             try:
                 return await ask(ShareKey(group_id, *place), place)
             except Fault as fault:

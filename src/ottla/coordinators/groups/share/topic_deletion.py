@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.groups.machine import GroupMachine
-from ottla.coordinators.groups.share.group import ShareGroup, initialized_record
+from ottla.coordinators.groups.share.group import ShareGroup
+from ottla.coordinators.groups.share.records import initialized_record
 from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.types import Uuid
 

@@ -5,18 +5,15 @@ lost: how the topology fits the topics there are, that a shutdown was asked for,
 still being formed, and how often endpoints have changed.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from ottla.coordinators.groups.consumer.topics import TopicHashes
-from ottla.coordinators.groups.group_configs import number_of_group
+from ottla.coordinators.groups.epoch_group.context import EpochContext
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.settings import NUM_STANDBY_REPLICAS, StreamsSettings
 from ottla.coordinators.groups.streams.topics import Configured, configure
 from ottla.coordinators.groups.streams.topology import Topology
-from ottla.metadata.image import Image
 
 # Endpoints change seldom more often than this within an epoch of their group.
 _APART: Final = 1000
@@ -33,15 +30,14 @@ class Seen(NamedTuple):
     metadata_hash: int
 
 
-class StreamsContext(msgspec.Struct):
+class StreamsContext(EpochContext[StreamsSettings]):
     """``forming`` are groups whose first members wait for others; a timer ends that.
 
     ``shutdowns`` has the member that asked for the end of its application.
     """
 
-    settings: StreamsSettings
-    image: Callable[[], Image]
-    hashes: TopicHashes = msgspec.field(default_factory=TopicHashes)
+    config_prefix: ClassVar[str] = "streams"
+
     forming: set[str] = msgspec.field(default_factory=set)
     shutdowns: dict[str, str] = msgspec.field(default_factory=dict)
     endpoint_epochs: dict[str, int] = msgspec.field(default_factory=dict)
@@ -105,27 +101,13 @@ class StreamsContext(msgspec.Struct):
 
     # -- settings --------------------------------------------------------------
 
-    def session_timeout_ms(self, group_id: str) -> int:
-        """Return after which silence a member is let go."""
-        default, bounds = self.settings.session_timeout_ms, self.settings.session_bounds
-        key = "streams.session.timeout.ms"
-        return number_of_group(self.image(), group_id, key, default, bounds)
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Return how often members are told to send heartbeats."""
-        default, bounds = self.settings.heartbeat_interval_ms, self.settings.heartbeat_bounds
-        key = "streams.heartbeat.interval.ms"
-        return number_of_group(self.image(), group_id, key, default, bounds)
-
     def initial_delay_ms(self, group_id: str) -> int:
         """Return how long the first members of a group wait for others."""
         default = self.settings.initial_rebalance_delay_ms
-        key = "streams.initial.rebalance.delay.ms"
-        return number_of_group(self.image(), group_id, key, default)
+        return self.group_number(group_id, "initial.rebalance.delay.ms", default)
 
     def assignment_configs(self, group_id: str) -> tuple[tuple[str, str], ...]:
         """Return the settings that targets depend on, as a record keeps them."""
         default, bounds = self.settings.num_standby_replicas, self.settings.standby_bounds
-        key = f"streams.{NUM_STANDBY_REPLICAS}"
-        count = number_of_group(self.image(), group_id, key, default, bounds)
+        count = self.group_number(group_id, NUM_STANDBY_REPLICAS, default, bounds)
         return ((NUM_STANDBY_REPLICAS, str(count)),)

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
+from ottla.coordinators.groups.epoch_group.describe import describe_not_found
+from ottla.coordinators.groups.errors import InvalidTopology
 from ottla.coordinators.groups.machine import GroupsView
-from ottla.coordinators.groups.streams.errors import InvalidTopology
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.tasks import TaskRoles, Tasks, by_subtopology
 from ottla.coordinators.groups.streams.topics import configure
 from ottla.coordinators.groups.streams.topology import InternalTopic
 from ottla.coordinators.groups.streams.topology import Topology as GroupTopology
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -30,12 +30,7 @@ def describe_streams_group(
     """Describe a streams group; one of another kind is not found."""
     group = view.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
-        why = "not found" if group is None else "is not a streams group"
-        return DescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {why}.",
-            group_id=group_id,
-        )
+        return describe_not_found(DescribedGroup, "streams", group_id, group)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name(),

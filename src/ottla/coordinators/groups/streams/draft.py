@@ -1,14 +1,10 @@
-"""A streams group under change: the records of a decision, and the group they make.
-
-Each record is applied to the draft at once, by the code that will replay it, so that what is
-decided next sees what was decided before, and the state afterwards is the draft.
-"""
+"""A streams group while a decision is made: epochs, targets, and reconciliation of members."""
 
 from typing import Final
 
 from msgspec.structs import replace
 
-from ottla.coordinators.decision import CancelTimer, SetTimer, TimerChange
+from ottla.coordinators.groups.epoch_group.draft import EpochDraft
 from ottla.coordinators.groups.streams.assignor import (
     StreamsMemberSpec,
     StreamsSpec,
@@ -16,23 +12,13 @@ from ottla.coordinators.groups.streams.assignor import (
 )
 from ottla.coordinators.groups.streams.context import Seen
 from ottla.coordinators.groups.streams.group import NOT_VALIDATED, StreamsGroup
-from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.reconcile import TaskGoal, reconcile_tasks
-from ottla.coordinators.groups.streams.records import (
-    epoch_record,
-    member_record,
-    placement_record,
-    removal,
-    replayed,
-    target_epoch_record,
-    target_record,
-    topology_record,
-)
+from ottla.coordinators.groups.streams.records import RECORDS, epoch_record, topology_record
 from ottla.coordinators.groups.streams.settings import NUM_STANDBY_REPLICAS
 from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles
 from ottla.coordinators.groups.streams.topics import Configured
 from ottla.coordinators.groups.streams.topology import Topology
-from ottla.protocol.internal.framing import CoordinatorRecord
 
 SESSION: Final = "streams-session"
 REBALANCE: Final = "streams-rebalance"
@@ -43,25 +29,11 @@ FORMING: Final = "streams-forming"
 FIRST_EPOCH: Final = 2
 
 
-class StreamsDraft:
-    """``before`` are records that make way for the group, as tombstones of another kind."""
+class StreamsDraft(EpochDraft[StreamsGroup, StreamsMember, TaskRoles]):
+    """A streams group while a decision is made."""
 
-    def __init__(self, group: StreamsGroup, before: list[CoordinatorRecord] | None = None) -> None:
-        self.group = group
-        self.records: list[CoordinatorRecord] = list(before or ())
-        self.timers: list[TimerChange] = []
-
-    def add(self, record: CoordinatorRecord) -> None:
-        """Write a record."""
-        self.records.append(record)
-        value = None if record.value is None else record.value.message
-        group = replayed(self.group, record.key, value)
-        assert group is not None, "a draft does not delete its group"
-        self.group = group
-
-    def describe(self, member: StreamsMember) -> None:
-        """Write what a member says of itself."""
-        self.add(member_record(self.group.group_id, member))
+    format = RECORDS
+    member_timers = (SESSION, REBALANCE)
 
     def run(self, topology: Topology) -> None:
         """Write what the group runs."""
@@ -77,13 +49,6 @@ class StreamsDraft:
             changed = replace(changed, metadata_hash=seen.metadata_hash, validated_epoch=validated)
         self.add(epoch_record(changed))
 
-    def remove(self, member_id: str) -> None:
-        """Let go of a member and of whatever it is waited for."""
-        for record in removal(self.group.group_id, member_id):
-            self.add(record)
-        for kind in (SESSION, REBALANCE):
-            self.timers.append(CancelTimer((kind, self.group.group_id, member_id)))
-
     # -- targets -----------------------------------------------------------------
 
     def assign(self, configured: Configured) -> None:
@@ -93,11 +58,7 @@ class StreamsDraft:
         """
         group = self.group
         targets = assign_sticky(_spec(group, configured)) if configured.is_ready() else {}
-        for member_id in sorted(group.members):
-            target = targets.get(member_id, NO_ROLES)
-            if group.targets.get(member_id) != target:
-                self.add(target_record(group.group_id, member_id, target))
-        self.add(target_epoch_record(group.group_id, group.epoch))
+        self.write_targets(targets, NO_ROLES)
 
     # -- reconciliation ------------------------------------------------------------
 
@@ -115,17 +76,9 @@ class StreamsDraft:
         moved = reconcile_tasks(member, goal)
         if moved == member:
             return member
-        self.add(placement_record(group.group_id, moved))
-        self._expect_revocation(moved)
+        self.write_assignment(moved)
+        self.expect_revocation(REBALANCE, moved)
         return moved
-
-    def _expect_revocation(self, member: StreamsMember) -> None:
-        """Wait no longer for a member to give up than it asked to be waited for."""
-        key = (REBALANCE, self.group.group_id, member.member_id)
-        if member.state is TaskState.UNREVOKED_TASKS:
-            self.timers.append(SetTimer(key, member.rebalance_timeout_ms))
-        else:
-            self.timers.append(CancelTimer(key))
 
 
 def validated_epoch(configured: Configured) -> int:

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision, SetTimer
 from ottla.coordinators.groups.classic.group import ClassicGroup
-from ottla.coordinators.groups.consumer.errors import (
+from ottla.coordinators.groups.epoch_group.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from ottla.coordinators.groups.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -33,12 +34,7 @@ from ottla.coordinators.groups.streams.draft import (
 from ottla.coordinators.groups.streams.endpoints import endpoints_of
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.leaving import leave
-from ottla.coordinators.groups.streams.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    StreamsMember,
-)
+from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.reply import StreamsBeaten, task_ids
 from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles, gathered
 from ottla.coordinators.groups.streams.topics import Configured, Status
@@ -146,7 +142,7 @@ def decide_streams_heartbeat(
     told = _told(member, beat)
     is_changed = told is not member or member.member_id not in draft.group.members
     if is_changed:
-        draft.describe(told)
+        draft.write_member(told)
     seen = context.look(request.group_id, _topology(draft, request))
     _check_tasks(seen.configured, owned)
     _raise_epoch_if_changed(context, draft, seen, is_changed=is_changed)

@@ -3,12 +3,12 @@
 from typing import Any
 
 from ottla.coordinators.decision import NOTHING, Decision
-from ottla.coordinators.groups.consumer.errors import GroupIdNotFound, UnknownMember
+from ottla.coordinators.groups.errors import GroupIdNotFound, UnknownMember
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.streams.context import StreamsContext
 from ottla.coordinators.groups.streams.draft import StreamsDraft
 from ottla.coordinators.groups.streams.group import StreamsGroup
-from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.reply import StreamsBeaten
 from ottla.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -53,27 +53,6 @@ def fence(
 
 
 # -- timers ------------------------------------------------------------------------------
-
-
-def on_silence(
-    context: StreamsContext, machine: GroupMachine, group_id: str, member_id: str
-) -> Decision:
-    """Let go of a member that was not heard of."""
-    group = machine.groups.get(group_id)
-    if not isinstance(group, StreamsGroup) or member_id not in group.members:
-        return NOTHING
-    return fence(context, group, group.members[member_id])
-
-
-def on_unrevoked(
-    context: StreamsContext, machine: GroupMachine, group_id: str, member_id: str
-) -> Decision:
-    """Let go of a member that has not given up what others wait for."""
-    group = machine.groups.get(group_id)
-    member = group.members.get(member_id) if isinstance(group, StreamsGroup) else None
-    if member is None or member.state is not TaskState.UNREVOKED_TASKS:
-        return NOTHING
-    return on_silence(context, machine, group_id, member_id)
 
 
 def on_formed(context: StreamsContext, machine: GroupMachine, group_id: str) -> Decision:

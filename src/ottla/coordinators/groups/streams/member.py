@@ -9,13 +9,13 @@ run: both count as held. ``task_epochs`` says for each active task of either sin
 has it: offsets that it commits for the task are taken from that epoch on.
 """
 
-import enum
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from ottla.coordinators.groups.epoch_group.member import LEAVE_EPOCH, MemberState
 from ottla.coordinators.groups.streams.tasks import (
     NO_ROLES,
     TaskId,
@@ -32,23 +32,9 @@ from ottla.protocol.internal.streams_group_records import (
     StreamsGroupMemberMetadataValue,
 )
 
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
-# A static member that will come back; Kafka 4.2 has none in streams groups, nor have we.
-LEAVE_STATIC_EPOCH: Final = -2
-
 NO_EPOCHS: Final[Mapping[TaskId, int]] = {}
 
 _TaskIds: TypeAlias = StreamsGroupCurrentMemberAssignmentTaskIds
-
-
-class TaskState(enum.IntEnum):
-    """How far a member is from its target, by the numbers of Kafka's records."""
-
-    STABLE = 0
-    UNREVOKED_TASKS = 1
-    UNRELEASED_TASKS = 2
-    UNKNOWN = 127
 
 
 class StreamsMember(msgspec.Struct, frozen=True):
@@ -66,14 +52,14 @@ class StreamsMember(msgspec.Struct, frozen=True):
     tags: tuple[tuple[str, str], ...] = ()
     epoch: int = 0
     previous_epoch: int = 0
-    state: TaskState = TaskState.STABLE
+    state: MemberState = MemberState.STABLE
     assigned: TaskRoles = NO_ROLES
     pending_revocation: TaskRoles = NO_ROLES
     task_epochs: Mapping[TaskId, int] = NO_EPOCHS
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """Whether it has exactly what it shall have."""
-        return self.state is TaskState.STABLE and self.epoch == assignment_epoch
+        return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     def held(self) -> TaskRoles:
         """Return all that it may be running."""
@@ -81,7 +67,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
 
     # -- records -------------------------------------------------------------
 
-    def described_by(self, value: StreamsGroupMemberMetadataValue) -> "StreamsMember":
+    def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> "StreamsMember":
         """Return the member with what a record says it said."""
         endpoint = value.user_endpoint
         return replace(
@@ -97,7 +83,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
             tags=tuple(sorted((each.key, each.value) for each in value.client_tags)),
         )
 
-    def description(self) -> StreamsGroupMemberMetadataValue:
+    def metadata_value(self) -> StreamsGroupMemberMetadataValue:
         """Return what it said of itself as a record."""
         return StreamsGroupMemberMetadataValue(
             instance_id=self.instance_id,
@@ -111,13 +97,12 @@ class StreamsMember(msgspec.Struct, frozen=True):
             client_tags=[KeyValue(key, value) for key, value in self.tags],
         )
 
-    def placed_by(self, value: StreamsGroupCurrentMemberAssignmentValue) -> "StreamsMember":
+    def with_assignment(self, value: StreamsGroupCurrentMemberAssignmentValue) -> "StreamsMember":
         """Return the member with the epoch and tasks of a record.
 
-        A state that a newer version wrote is `TaskState.UNKNOWN`: such a member must join
+        A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must join
         again with nothing. A task without an epoch of its own has that of the member.
         """
-        is_known = value.state in TaskState.__members__.values()
         epochs: dict[TaskId, int] = {}
         for listed in (value.active_tasks, value.active_tasks_pending_revocation):
             epochs.update(_read_epochs(listed, value.member_epoch))
@@ -125,7 +110,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
             self,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            state=TaskState(value.state) if is_known else TaskState.UNKNOWN,
+            state=MemberState.of(value.state),
             assigned=TaskRoles(
                 gathered(value.active_tasks),
                 gathered(value.standby_tasks),
@@ -139,7 +124,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
             task_epochs=epochs,
         )
 
-    def placement(self) -> StreamsGroupCurrentMemberAssignmentValue:
+    def assignment_value(self) -> StreamsGroupCurrentMemberAssignmentValue:
         """Return its epoch and tasks as a record."""
         assigned, pending = self.assigned, self.pending_revocation
         return StreamsGroupCurrentMemberAssignmentValue(
@@ -160,13 +145,13 @@ class StreamsMember(msgspec.Struct, frozen=True):
             for name, parts in by_subtopology(tasks)
         ]
 
-    def displaced(self) -> "StreamsMember":
+    def without_assignment(self) -> "StreamsMember":
         """Return the member without epoch and tasks: the tombstone of its placement."""
         return replace(
             self,
             epoch=LEAVE_EPOCH,
             previous_epoch=LEAVE_EPOCH,
-            state=TaskState.STABLE,
+            state=MemberState.STABLE,
             assigned=NO_ROLES,
             pending_revocation=NO_ROLES,
             task_epochs=NO_EPOCHS,

@@ -9,8 +9,9 @@ in another role: they share a directory for its state.
 import msgspec
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.consumer.errors import FencedMemberEpoch
-from ottla.coordinators.groups.streams.member import StreamsMember, TaskState
+from ottla.coordinators.groups.epoch_group.member import MemberState
+from ottla.coordinators.groups.errors import FencedMemberEpoch
+from ottla.coordinators.groups.streams.member import StreamsMember
 from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles, Tasks
 
 
@@ -35,13 +36,13 @@ def reconcile_tasks(member: StreamsMember, goal: TaskGoal) -> StreamsMember:
     Raises `FencedMemberEpoch` for a member whose state is not known, until it holds nothing.
     """
     match member.state:
-        case TaskState.STABLE:
+        case MemberState.STABLE:
             return member if member.epoch == goal.epoch else _next(member, member.epoch, goal)
-        case TaskState.UNREVOKED_TASKS:
+        case MemberState.UNREVOKED:
             if _runs_any(goal, member.pending_revocation):
                 return member
             return _next(member, member.epoch + 1, goal)
-        case TaskState.UNRELEASED_TASKS:
+        case MemberState.UNRELEASED:
             return _next(member, member.epoch, goal)
         case _:
             if goal.owned is None or goal.owned:
@@ -60,10 +61,10 @@ def _runs_any(goal: TaskGoal, tasks: TaskRoles) -> bool:
 def _next(member: StreamsMember, epoch: int, goal: TaskGoal) -> StreamsMember:
     kept, revoked = member.assigned & goal.target, member.assigned - goal.target
     if _runs_any(goal, revoked):
-        return _moved(member, goal, TaskState.UNREVOKED_TASKS, epoch, (kept, revoked))
+        return _moved(member, goal, MemberState.UNREVOKED, epoch, (kept, revoked))
     wanted = goal.target - member.assigned
     free = _free(wanted, goal)
-    state = TaskState.STABLE if free == wanted else TaskState.UNRELEASED_TASKS
+    state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED
     return _moved(member, goal, state, goal.epoch, (kept | free, NO_ROLES))
 
 
@@ -80,7 +81,7 @@ def _free(wanted: TaskRoles, goal: TaskGoal) -> TaskRoles:
 def _moved(
     member: StreamsMember,
     goal: TaskGoal,
-    state: TaskState,
+    state: MemberState,
     epoch: int,
     tasks: tuple[TaskRoles, TaskRoles],
 ) -> StreamsMember:

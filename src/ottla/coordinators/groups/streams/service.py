@@ -13,7 +13,7 @@ from ottla.coordinators.groups.streams.heartbeat import (
     check_streams_heartbeat,
     decide_streams_heartbeat,
 )
-from ottla.coordinators.groups.streams.kind import streams_kind
+from ottla.coordinators.groups.streams.kind import StreamsKind
 from ottla.coordinators.groups.streams.reply import StreamsBeaten
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.metadata.features import STREAMS_VERSION
@@ -42,7 +42,7 @@ class StreamsGroups(msgspec.Struct, frozen=True):
         beat = StreamsBeat(request, client.client_id, client.host)
 
         def decide(machine: GroupMachine, now: Any, ticket: Any) -> Any:  # noqa: ANN401
-            return decide_streams_heartbeat(streams_kind(machine).context, machine, beat)
+            return decide_streams_heartbeat(machine.kind(StreamsKind).context, machine, beat)
 
         return self.groups.runtime.submit(self.groups.index_of(request.group_id), decide)
 

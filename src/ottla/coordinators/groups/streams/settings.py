@@ -1,27 +1,21 @@
-"""The settings of streams groups; what a group has set for itself goes before them."""
+"""The settings of streams groups."""
 
 from typing import Final
 
-import msgspec
-
+from ottla.coordinators.groups.epoch_group.context import EpochSettings
 from ottla.coordinators.groups.group_configs import ANY, Bounds
 
-# By this name the record of a group keeps the setting that its targets were made with.
+# The name under which a group's record keeps the setting that its targets are based on.
 NUM_STANDBY_REPLICAS: Final = "num.standby.replicas"
 
 
-class StreamsSettings(msgspec.Struct, frozen=True):
-    """Times are milliseconds. Field by field the broker's ``group.streams.*`` keys.
+class StreamsSettings(EpochSettings, frozen=True):
+    """The ``group.streams.*`` keys of the broker.
 
     ``is_served`` says whether ``group.coordinator.rebalance.protocols`` has streams groups.
     """
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5000
-    max_size: int = 2**31 - 1
     num_standby_replicas: int = 0
     initial_rebalance_delay_ms: int = 3000
     is_served: bool = True
-    session_bounds: Bounds = ANY
-    heartbeat_bounds: Bounds = ANY
     standby_bounds: Bounds = ANY

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ottla.coordinators.groups.streams.errors import InvalidTopology
+from ottla.coordinators.groups.errors import InvalidTopology
 from ottla.coordinators.groups.streams.topology import (
     InternalTopic,
     Subtopology,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.coordinators.groups.streams.errors import InvalidTopology
+from ottla.coordinators.groups.errors import InvalidTopology
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.protocol.internal import streams_group_records as records
 from ottla.protocol.messages import streams_group_heartbeat as messages
