@@ -125,7 +125,7 @@ def test_an_unformatted_directory_is_refused() -> None:
 
 def test_formatting_twice_is_refused() -> None:
     machine = Machine()
-    with pytest.raises(MetaPropertiesRefused, match="formatted already"):
+    with pytest.raises(MetaPropertiesRefused, match="already formatted"):
         format_directory(machine.ports, "/d1", node_id=NODE, cluster_id=CLUSTER)
 
 
@@ -161,7 +161,7 @@ def test_a_copied_directory_is_refused() -> None:
     machine.disk.make_dirs("/d2")
     copy = machine.disk.read("/d1/meta.properties")
     replace_file(machine.disk, "/d2/meta.properties", copy)
-    with pytest.raises(MetaPropertiesRefused, match=r"another directory's directory\.id"):
+    with pytest.raises(MetaPropertiesRefused, match=r"directory\.id of another directory"):
         open_directories(machine.ports, ["/d1", "/d2"], node_id=NODE)
 
 
@@ -303,7 +303,7 @@ def test_what_is_not_a_log_is_left_alone_and_reported() -> None:
     for name in ("lost+found", "__cluster_metadata-0", "a-0.00ff-stray", "notes"):
         machine.disk.make_dirs(f"/d1/{name}")
     directory = machine.start()
-    assert machine.report.strangers == ["__cluster_metadata-0", "lost+found", "notes"]
+    assert machine.report.unrecognized == ["__cluster_metadata-0", "lost+found", "notes"]
     assert machine.report.strays == ["a-0.00ff-stray"]
     assert directory.logs == {}
 
@@ -334,7 +334,7 @@ def test_a_stray_log_is_set_aside_with_its_data() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
-    directory.set_aside(ORDERS)
+    directory.mark_stray(ORDERS)
     again = machine.reboot()
     (stray,) = machine.report.strays
     assert "00000000000000000000.log" in machine.disk.list(f"/d1/{stray}")

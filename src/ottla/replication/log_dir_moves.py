@@ -300,7 +300,7 @@ class LogDirMoves:
             StorageFailed: one of the directories is offline.
         """
         if not has_room_for_future(name):  # checked first, as in Kafka
-            raise InvalidTopic(f"{name.topic[:300]}: too long a name to be moved")
+            raise InvalidTopic(f"{name.topic[:300]}: the name is too long to be moved")
         target = self._directory(path)
         try:
             partition = self._host.partitions.find(*name)

@@ -273,7 +273,7 @@ class ReplicaRepair:
         try:
             kept = await self._fetch_if_fit(line, partition, damage)
             if kept is not None and self._is_same(segment, damage, kept):
-                partition.log.damaged_ranges.excuse(segment, damage)
+                partition.log.damaged_ranges.dismiss(segment, damage)
                 log.warning("no damage: another replica has the same bytes partition=%s file=%s "
                             "position=%d", partition, segment.path, damage.position)  # fmt: skip
                 return True

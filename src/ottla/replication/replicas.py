@@ -142,7 +142,7 @@ class Replicas:
                     continue
                 log.warning("stray log set aside path=%s", hosted.log.directory)
                 with DirectoryWork(self._host, directory):
-                    directory.set_aside(name)
+                    directory.mark_stray(name)
 
     def _registration(
         self, image: Image, name: TopicPartition, hosted: HostedLog
@@ -264,7 +264,7 @@ class Replicas:
                 return directory, directory.claim_log(name, topic_id)
             except InconsistentTopicId:
                 with DirectoryWork(self._host, directory):
-                    directory.set_aside(name)
+                    directory.mark_stray(name)
             except StorageFailed as fault:
                 self._host.storage_failed(directory, fault.reason)
         return None

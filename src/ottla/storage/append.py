@@ -1,8 +1,8 @@
-"""What a batch must be before a log takes it: the checks that need no decoding of records.
+"""Checks that a batch must pass before a log appends it; none of them decodes records.
 
-Pure. A leader's batches come from clients or coordinators and get their offsets here; a
-follower's come with offsets from a leader that has checked them. Both have their CRC checked:
-a broker writes nothing that it could not read again.
+Pure. A leader's batches come from clients or coordinators and are given their offsets here. A
+follower's batches already have offsets from a leader that has checked them. Both have their CRC
+checked: a broker writes nothing that it could not read again.
 """
 
 from typing import NamedTuple
@@ -27,9 +27,10 @@ from ottla.storage.producer_state import Duplicate, ProducerState
 
 
 class Appended(NamedTuple):
-    """What became of an append. ``log_append_time`` is -1 unless the topic goes by it.
+    """The result of an append.
 
-    A duplicate was in the log before: the offsets are where, and nothing was written.
+    ``log_append_time`` is -1 unless ``message.timestamp.type`` is LogAppendTime. A duplicate was
+    in the log before: the offsets say where, and nothing was written.
     """
 
     first_offset: Offset
@@ -40,12 +41,12 @@ class Appended(NamedTuple):
 
 
 def answer_duplicate(duplicate: Duplicate) -> Appended:
-    """Answer a batch that is in the log already as if it had just been written."""
+    """Return the result for a batch that is already in the log, as if it had just been written."""
     first, last, timestamp = duplicate
     return Appended(first, last, timestamp, timestamp, is_duplicate=True)
 
 
-# Last offset, largest timestamp and size of a batch: what its segment needs to know of it.
+# Last offset, largest timestamp and size of a batch: what its segment records about it.
 Note = tuple[Offset, Millis, int]
 
 
@@ -62,17 +63,17 @@ class BufferedBatch(NamedTuple):
 
     @property
     def note(self) -> Note:
-        """What the segment it goes to needs to know."""
+        """What the segment records about this batch."""
         return self.header.last_offset, self.header.max_timestamp, self.header.size
 
 
 def marker_of(buffer: Buffer, start: int, header: BatchHeader) -> EndTxnMarker | None:
     """Return the transaction marker of a producer's control batch; None for any other batch.
 
-    One that the cleaner has emptied says nothing any more.
+    None also for a control batch that the cleaner has emptied.
 
     Raises:
-        InvalidRecord: a control batch that is no marker.
+        InvalidRecord: a control batch that holds no marker.
     """
     if header.producer_id < 0 or not header.is_control or not header.records_count:
         return None
@@ -82,7 +83,7 @@ def marker_of(buffer: Buffer, start: int, header: BatchHeader) -> EndTxnMarker |
 def check_leader_batch(
     buffer: Buffer, start: int, header: BatchHeader, config: LogConfig, from_client: bool
 ) -> None:
-    """Refuse a batch that a leader must not append. The batch is whole.
+    """Reject a batch that a leader must not append. The batch must be complete.
 
     Raises:
         RecordTooLarge, BatchTooLargeForSegment, CorruptBatch, InvalidRecord
@@ -100,7 +101,7 @@ def check_leader_batch(
 
 
 def check_produced_header(header: BatchHeader) -> None:
-    """Refuse a header that no producer writes, whatever its records are.
+    """Reject a header that no producer writes, whatever its records are.
 
     Raises:
         InvalidRecord
@@ -118,19 +119,19 @@ def _check_count(header: BatchHeader) -> None:
 
 def _check_from_client(header: BatchHeader) -> None:
     if header.base_offset != 0:
-        raise InvalidRecord(f"a producer's batch starts at 0, not {header.base_offset}")
+        raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
     if header.is_control:
         raise InvalidRecord("a client may not write control batches")
     if header.producer_id >= 0 and header.base_sequence < 0:
-        raise InvalidRecord(f"producer {header.producer_id} sent no sequence")
+        raise InvalidRecord(f"producer {header.producer_id} sent no sequence number")
     if header.is_transactional and header.producer_id < 0:
         raise InvalidRecord("a transactional batch without a producer id")
 
 
 class Origin(NamedTuple):
-    """Who appends as a leader, and for whom.
+    """Where a leader's batch comes from.
 
-    ``transaction_version`` is what the coordinator that sends a marker goes by (KIP-890).
+    ``transaction_version`` is the version that the coordinator that sent a marker uses (KIP-890).
     """
 
     leader_epoch: LeaderEpoch
@@ -142,7 +143,7 @@ class Origin(NamedTuple):
 def check_producer(
     producers: ProducerState, header: BatchHeader, marker: EndTxnMarker | None, origin: Origin
 ) -> Duplicate | None:
-    """Ask a batch's producer, if it has one; return where the batch already is, if it is.
+    """Check a batch against its producer's state; return where it already is if a duplicate.
 
     Raises:
         OutOfOrderSequence, InvalidProducerEpoch, InvalidTransactionState,
@@ -157,7 +158,7 @@ def check_producer(
 
 
 def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[BufferedBatch]:
-    """Return the batches of a buffer that must hold nothing else.
+    """Return the batches of a buffer that must hold complete batches and nothing else.
 
     Raises:
         CorruptBatch: bytes are missing or left over. InvalidRecord: a client sent several.
@@ -165,20 +166,20 @@ def split_leader_batches(buffer: Buffer, *, from_client: bool) -> list[BufferedB
     found = [BufferedBatch(*each) for each in batches(buffer)]
     end = found[-1].end if found else 0
     if end != len(buffer) or not found:
-        raise CorruptBatch(f"{len(buffer) - end} of {len(buffer)} bytes are no whole batch")
+        raise CorruptBatch(f"{len(buffer) - end} of {len(buffer)} bytes are not a complete batch")
     if from_client and len(found) > 1:
-        raise InvalidRecord(f"{len(found)} batches for one partition, one is allowed")
+        raise InvalidRecord(f"{len(found)} batches for one partition, only one is allowed")
     return found
 
 
 def check_replicated(buffer: Buffer, log_end: Offset) -> list[BufferedBatch]:
-    """Return the whole batches that a leader sent; what is cut off at the end is left out.
+    """Return the complete batches that a leader sent; an incomplete one at the end is left out.
 
-    Offsets may leave gaps, as compaction does, and never go back.
+    Offsets may have gaps, as compaction leaves them, but never go back.
 
     Raises:
         CorruptBatch: a CRC or an offset delta is wrong.
-        UnexpectedAppendOffset: a batch begins before the one before it, or the log, ends.
+        UnexpectedAppendOffset: a batch begins before the end of the previous one, or of the log.
     """
     found = [BufferedBatch(*each) for each in batches(buffer)]
     expected = log_end

@@ -1,8 +1,8 @@
-"""Cleaning one batch: which bytes take its place, if any.
+"""Clean one batch: compute the bytes that replace it, if any.
 
-A batch that loses nothing is copied as it stands. One that loses records is written anew with
-its codec; its offsets, producer, sequence and leader epoch stay. A batch whose CRC is wrong
-stops the cleaning: rewritten it would get a right one, and the damage would pass for data.
+A batch that loses no record is copied unchanged. One that loses records is rewritten with its
+codec; its offsets, producer, sequence and leader epoch stay. A batch with a wrong CRC stops the
+cleaning: rewriting it would give it a valid CRC and hide the damage.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ from ottla.storage.scan import StoredBatch
 
 
 class CleanStats(msgspec.Struct):
-    """What a round has done so far; bytes are of batches, packed."""
+    """What a round has done so far; bytes are those of compressed batches."""
 
     map_bytes_read: int = 0
     bytes_read: int = 0
@@ -39,15 +39,15 @@ class CleanStats(msgspec.Struct):
     records_read: int = 0
     records_written: int = 0
     records_without_key: int = 0
-    batches_copied: int = 0  # as they stood
+    batches_copied: int = 0  # unchanged
     batches_rewritten: int = 0
     batches_removed: int = 0
 
 
 def check_batch(whole: StoredBatch, expected: Offset, end: Offset) -> None:
-    """Refuse a batch that is not what was written, or not where it belongs.
+    """Reject a batch that is not what was written, or not where it belongs.
 
-    ``expected`` is where the batch before it ended, ``end`` where its segment's offsets do.
+    ``expected`` is the end of the previous batch, ``end`` the end of the segment's offsets.
 
     Raises:
         CorruptBatch: its CRC is wrong, or its offsets are.
@@ -58,15 +58,15 @@ def check_batch(whole: StoredBatch, expected: Offset, end: Offset) -> None:
     if not expected <= header.base_offset <= header.last_offset < end:
         raise CorruptBatch(
             f"offsets {header.base_offset}..{header.last_offset} at byte {whole.position}, "
-            f"where {expected}..{end - 1} may be"
+            f"expected a range within {expected}..{end - 1}"
         )
 
 
 def marker_kind(whole: StoredBatch) -> MarkerKind:
-    """Say what a control batch is to a transaction.
+    """Return what a control batch means for its transaction.
 
     Raises:
-        InvalidRecord: its record is none.
+        InvalidRecord: the control record cannot be read.
     """
     if whole.header.records_count == 0:
         return MarkerKind.EMPTY
@@ -80,10 +80,10 @@ def marker_kind(whole: StoredBatch) -> MarkerKind:
 
 
 def unpack(whole: StoredBatch) -> tuple[Buffer, Spans]:
-    """Return the bytes of a batch's records, unpacked, and where their fields lie.
+    """Return the uncompressed bytes of a batch's records, and where their fields are.
 
     Raises:
-        InvalidRecord: they are not what the header says.
+        InvalidRecord: the records do not match the header.
     """
     region = unpack_region(whole.buffer, whole.start, whole.header)
     return region, walk_spans(region, whole.header.records_count)
@@ -100,10 +100,10 @@ class BatchCleaner:
     def clean(
         self, whole: StoredBatch, decision: RetentionDecision
     ) -> tuple[BatchHeader, Buffer] | None:
-        """Return the batch that takes this one's place; None when nothing does.
+        """Return the batch that replaces this one; None when it is removed.
 
         Raises:
-            InvalidRecord: the records are not what the header says.
+            InvalidRecord: the records do not match the header.
         """
         header = whole.header
         self._stats.bytes_read += header.size
@@ -131,7 +131,7 @@ class BatchCleaner:
     def _mark(
         self, header: BatchHeader, region: Buffer, spans: Spans
     ) -> tuple[bytearray, int, int]:
-        """Return a byte for each record (1: it stays), how many stay, how many tombstones do."""
+        """Return a byte per record (1: keep), how many are kept, and how many tombstones are."""
         if header.is_control:
             return bytearray(b"\1" * spans.count), spans.count, 0
         keep = bytearray(spans.count)
@@ -190,7 +190,7 @@ class BatchCleaner:
         return header._replace(max_timestamp=newest, length=len(sealed) - 12), sealed
 
     def _empty(self, header: BatchHeader) -> tuple[BatchHeader, Buffer]:
-        """Keep the header alone: offsets, producer and sequence, but no codec and no horizon."""
+        """Keep only the header: offsets, producer and sequence, without codec and horizon."""
         bare = header._replace(
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
             base_timestamp=NO_TIMESTAMP,

@@ -1,12 +1,12 @@
-"""Checkpoint files: small tables in text, replaced as a whole, exactly as Kafka writes them.
+"""Checkpoint files: small text tables, replaced as a whole, in exactly Kafka's format.
 
     0                  version
-    2                  how many lines follow
+    2                  number of lines that follow
     orders 0 1500      topic, partition, offset     (offset checkpoints of a log directory)
     orders 1 20
 
-A log's ``leader-epoch-checkpoint`` has lines of ``epoch start_offset``. Lines end with ``\\n``,
-the last one too. An empty file counts as an empty table: Kafka makes one before it writes.
+A log's ``leader-epoch-checkpoint`` has lines of ``epoch start_offset``. Every line ends with
+``\\n``, including the last. An empty file is an empty table: Kafka creates one before it writes.
 """
 
 import re
@@ -32,14 +32,14 @@ _NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint file that cannot be believed. What it held is found again from the logs."""
+    """A checkpoint file that cannot be parsed. Its content is recovered from the logs."""
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
-    """Return an offset checkpoint's table, empty when there is no file.
+    """Return the table of an offset checkpoint; empty when there is no file.
 
     Raises:
-        CorruptCheckpoint: anything in it is not as it should be. OSError: it cannot be read.
+        CorruptCheckpoint: the file is malformed. OSError: it cannot be read.
     """
     data = read_file(disk, path)
     return {} if data is None else decode_offsets(data)
@@ -49,16 +49,16 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset
     """Replace an offset checkpoint, durably and as a whole.
 
     Raises:
-        OSError: the old table or the new one is there.
+        OSError: the file holds the old table or the new one.
     """
     replace_file(disk, path, encode_offsets(offsets))
 
 
 def read_epochs(disk: Disk, log_directory: str) -> list[EpochEntry]:
-    """Return the leader epochs a log has noted, empty when there is no file.
+    """Return the leader epochs of a log; empty when there is no file.
 
     Raises:
-        CorruptCheckpoint: anything in it is not as it should be. OSError: it cannot be read.
+        CorruptCheckpoint: the file is malformed. OSError: it cannot be read.
     """
     data = read_file(disk, f"{log_directory}/{LEADER_EPOCH}")
     return [] if data is None else decode_epochs(data)
@@ -68,22 +68,22 @@ def write_epochs(disk: Disk, log_directory: str, entries: Iterable[EpochEntry]) 
     """Replace a log's leader epochs, durably and as a whole.
 
     Raises:
-        OSError: the old table or the new one is there.
+        OSError: the file holds the old table or the new one.
     """
     replace_file(disk, f"{log_directory}/{LEADER_EPOCH}", encode_epochs(entries))
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
-    """Return the text of an offset checkpoint, by topic and partition."""
+    """Return the text of an offset checkpoint, sorted by topic and partition."""
     return _encode([f"{tp.topic} {tp.partition} {offsets[tp]}" for tp in sorted(offsets)])
 
 
 def decode_offsets(data: Buffer) -> dict[TopicPartition, Offset]:
-    """Return the table of an offset checkpoint's text; see `read_offsets`."""
+    """Parse the text of an offset checkpoint; see `read_offsets`."""
     table: dict[TopicPartition, Offset] = {}
     for topic, partition, offset in _decode(data, columns=3):
         if not is_topic_name(topic):
-            raise CorruptCheckpoint(f"no topic: {topic!r}")
+            raise CorruptCheckpoint(f"not a topic name: {topic!r}")
         key = TopicPartition(topic, _number(partition, PARTITION_MAX))
         table[key] = Offset(_number(offset, OFFSET_MAX))
     return table
@@ -95,7 +95,7 @@ def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
 
 
 def decode_epochs(data: Buffer) -> list[EpochEntry]:
-    """Return the entries of a leader-epoch checkpoint's text; see `read_epochs`."""
+    """Parse the text of a leader-epoch checkpoint; see `read_epochs`."""
     return [
         EpochEntry(LeaderEpoch(_number(epoch, EPOCH_MAX)), Offset(_number(start, OFFSET_MAX)))
         for epoch, start in _decode(data, columns=2)
@@ -107,7 +107,7 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def _decode(data: Buffer, columns: int) -> list[list[str]]:
-    """Return the lines as columns of text, once version and count are seen to be right."""
+    """Return the lines split into columns, after checking version and count."""
     try:
         lines = bytes(data).decode("utf-8").splitlines()
     except UnicodeDecodeError as error:

@@ -1,10 +1,10 @@
-"""``.kafka_cleanshutdown``: the last run closed every log of this directory. One line of JSON:
+"""``.kafka_cleanshutdown``: marks that the last run closed every log of this directory.
 
     {"version":0,"brokerEpoch":42}
 
-Written after everything else when a node stops, removed before anything else when it starts:
-while it is there nothing in the directory has been written since, so logs need no recovery.
-The broker's epoch goes into its next registration (KIP-966).
+One line of JSON. Written last when a node stops and removed first when it starts: while the file
+exists, nothing in the directory has been written since, so the logs need no recovery. The broker
+epoch is sent with the next registration (KIP-966).
 """
 
 import json
@@ -19,16 +19,16 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class CleanShutdown(NamedTuple):
-    """What the marker said; the epoch is -1 where it was not written or not readable."""
+    """The content of the marker; the epoch is -1 where it is missing or unreadable."""
 
     broker_epoch: int
 
 
 def take(disk: Disk, directory: str) -> CleanShutdown | None:
-    """Remove the marker, durably, and return it; None when the last run did not end well.
+    """Remove the marker durably and return it; None when the last shutdown was not clean.
 
     Raises:
-        OSError: it may still be there; nothing in the directory may be written.
+        OSError: the marker may still exist; nothing in the directory may be written.
     """
     path = f"{directory}/{FILE_NAME}"
     data = read_file(disk, path)
@@ -40,17 +40,17 @@ def take(disk: Disk, directory: str) -> CleanShutdown | None:
 
 
 def leave(disk: Disk, directory: str, broker_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:
-    """Write the marker, durably. Everything else in the directory must be durable before.
+    """Write the marker durably. Everything else in the directory must be durable already.
 
     Raises:
-        OSError: it may or may not be there, and is true either way.
+        OSError: the marker may or may not exist, and is true either way.
     """
     text = json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(disk, f"{directory}/{FILE_NAME}", text.encode())
 
 
 def _broker_epoch(data: bytes) -> int:
-    """Read the epoch; older brokers left the file empty, which counts all the same."""
+    """Return the epoch; -1 for the empty file that older brokers wrote, which is valid too."""
     try:
         content = json.loads(data)
     except ValueError:

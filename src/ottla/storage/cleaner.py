@@ -1,10 +1,10 @@
-"""Compaction of one log, carried out: note the newest offsets, write segments anew, swap them in.
+"""Compact one log: map keys to their newest offsets, rewrite the segments, swap them in.
 
-A round is a generator. Each step reads about a megabyte and yields how many bytes it moved, so
-that a loop can do other things between two steps, or wait where the disk is to be spared.
-Closing it between two steps leaves the log as it is.
+A round is a generator. Each step reads about a megabyte and yields how many bytes it processed,
+so that the caller can run other work between two steps, or throttle the disk. Closing it between
+two steps leaves the log as it is.
 
-Segments are written under ``.cleaned`` names and synced before they take the place of what they
+Segments are written under ``.cleaned`` names and synced before they replace the segments they
 were made from (`Log.replace_segments`): a crash at any moment leaves the old ones or the new.
 """
 
@@ -42,20 +42,20 @@ from ottla.storage.offset_map import OffsetMap
 from ottla.storage.scan import StoredBatch, whole_batches
 from ottla.storage.segment import Segment
 
-# What a step moves at least before it lets others have a turn, and what is written at once.
+# A step processes at least this many bytes before it yields, and writes this much at once.
 STEP_BYTES: Final = 1 << 20
 
 
 class CleaningAborted(Exception):
-    """The log was truncated, trimmed or closed under the cleaner. What was swapped in stays."""
+    """The log was truncated, trimmed or closed during cleaning. Finished swaps stay."""
 
 
 class OffsetMapTooSmall(Exception):
-    """Not one dirty batch fits into ``log.cleaner.dedupe.buffer.size``: no round gets anywhere."""
+    """Not one dirty batch fits into ``log.cleaner.dedupe.buffer.size``: no round can progress."""
 
 
 class Memory(NamedTuple):
-    """For the offset map: its bytes, 16 secret bytes for its hash, and how full it may get."""
+    """Memory of the offset map: its bytes, a 16-byte secret for its hash, and its load factor."""
 
     bytes_max: int
     secret: bytes
@@ -63,14 +63,14 @@ class Memory(NamedTuple):
 
 
 class CleanResult(NamedTuple):
-    """``end_offset`` is the log's new first dirty offset, for the cleaner checkpoint."""
+    """``end_offset`` is the log's new first dirty offset, written to the cleaner checkpoint."""
 
     end_offset: Offset
     stats: CleanStats
 
 
 class _Facts:
-    """A segment as the plans of `compaction.py` see it; asks the disk only where they ask."""
+    """A segment as `compaction.py` sees it; reads the disk only for the properties it needs."""
 
     __slots__ = ("segment",)
 
@@ -100,7 +100,7 @@ class _Facts:
 
 
 def dirty_part(log: Log, checkpoint: Offset | None, now: Millis) -> Dirty:
-    """Find what of a log may be cleaned; ``checkpoint`` is how far it was cleaned before."""
+    """Find the part of a log that may be cleaned; ``checkpoint`` is the end of the clean part."""
     return find_dirty(
         [_Facts(segment) for segment in log.segments],
         LogOffsets(checkpoint, log.log_start_offset, log.last_stable_offset, log.log_end_offset),
@@ -112,7 +112,7 @@ def dirty_part(log: Log, checkpoint: Offset | None, now: Millis) -> Dirty:
 class CleaningRound:
     """One round over one log. Iterate `run`, then read ``result``.
 
-    ``now`` decides which delete horizons have passed, ``stamp`` dates new ones: `TrustedClock`.
+    ``now`` decides which delete horizons have passed, ``stamp`` sets new ones: see `TrustedClock`.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class CleaningRound:
         self._memory = memory
         self._now = now
         self._stamp = now if stamp is None else stamp
-        # A sealed segment changes only by truncation: then what was noted of it is untrue.
+        # A sealed segment changes only by truncation, which makes the offset map stale.
         self._sizes = {segment.base_offset: segment.size for segment in log.segments[:-1]}
         self.result = CleanResult(dirty.first_dirty, CleanStats())
 
     def run(self) -> Iterator[int]:
-        """Do the work, yielding the bytes moved since the last yield.
+        """Run the round, yielding the bytes processed since the last yield.
 
         Raises:
             CleaningAborted: the log changed meanwhile. OffsetMapTooSmall: see there.
@@ -161,7 +161,7 @@ class CleaningRound:
     # -- first pass: the newest offset of each key ---------------------------
 
     def _build(self, offset_map: OffsetMap) -> Iterator[int]:
-        """Fill the map from the dirty part, as far as it holds."""
+        """Fill the map from the dirty part, as far as its capacity allows."""
         dirty, log = self._dirty, self._log
         transactions = CleanedTransactions()
         transactions.add_aborted(log.collect_aborted(dirty.first_dirty, dirty.first_uncleanable))
@@ -173,13 +173,13 @@ class CleaningRound:
             is_whole = yield from self._map_segment(segment, offset_map, transactions)
             if not is_whole:
                 return
-            # Offsets that an earlier round removed from the end are known to be gone.
+            # Offsets at the end that an earlier round removed are known to be absent.
             offset_map.latest_offset = Offset(end - 1)
 
     def _map_segment(
         self, segment: Segment, offset_map: OffsetMap, transactions: CleanedTransactions
     ) -> Generator[int, None, bool]:
-        """Note the keys of a segment; returns False when the map became full."""
+        """Add the keys of a segment to the map; return False when the map is full."""
         first = segment.find(self._dirty.first_dirty)
         position = segment.size if first is None else first.position
         moved = 0
@@ -202,7 +202,7 @@ class CleaningRound:
     def _note(
         self, whole: StoredBatch, offset_map: OffsetMap, transactions: CleanedTransactions
     ) -> bool:
-        """Note the keys of a batch; False when the map is full. Aborted records do not count."""
+        """Add the keys of a batch; False when the map is full. Aborted records are skipped."""
         if whole.header.is_control:
             transactions.on_marker(whole.header, marker_kind(whole))
             return True
@@ -211,10 +211,10 @@ class CleaningRound:
         region, spans = unpack(whole)
         return offset_map.put(region, spans, whole.header.base_offset, self._dirty.first_dirty)
 
-    # -- second pass: segments written anew ----------------------------------
+    # -- second pass: rewrite the segments -----------------------------------
 
     def _clean_upto(self, end: Offset, offset_map: OffsetMap) -> Iterator[int]:
-        """Clean every segment that begins below ``end``, neighbours together."""
+        """Clean every segment that begins below ``end``, grouping neighbours."""
         log = self._log
         round_ = Round(
             self._now,
@@ -237,7 +237,7 @@ class CleaningRound:
     def _clean_group(
         self, group: Sequence[Segment], cleaner: BatchCleaner, transactions: CleanedTransactions
     ) -> Iterator[int]:
-        """Write one segment in place of ``group`` and swap it in."""
+        """Write one segment that replaces ``group``, and swap it in."""
         for segment in group:
             self._check(segment)
         base = group[0].base_offset
@@ -291,7 +291,7 @@ class CleaningRound:
         self._check(segment)
 
     def _batches(self, segment: Segment, position: int) -> Iterator[StoredBatch]:
-        """Yield a segment's batches, each as it was written: the CRC does not cover offsets."""
+        """Yield a segment's batches once CRC and offsets are checked; the CRC covers no offsets."""
         expected, end = segment.base_offset, self._end_of(segment)
         for whole in whole_batches(segment.file, position, segment.size):
             check_batch(whole, expected, end)
@@ -299,26 +299,26 @@ class CleaningRound:
             yield whole
 
     def _end_of(self, segment: Segment) -> Offset:
-        """Return where the next segment begins; there is one, for this one is not active."""
+        """Return where the next segment begins; there is one, since this one is not active."""
         following = (s.base_offset for s in self._log.segments)
         return min(base for base in following if base > segment.base_offset)
 
     def _check(self, segment: Segment) -> None:
-        """Stop when the log has changed since the round began: what is known is untrue then."""
+        """Abort when the log has changed since the round began: the offset map is stale then."""
         is_there = not self._log.is_failed and any(each is segment for each in self._log.segments)
         if not is_there or segment.size != self._sizes[segment.base_offset]:
             raise CleaningAborted(self._log.directory)
 
     def _discard(self, fresh: Segment) -> None:
         fresh.close()
-        # Left behind they do no harm: opening the log removes them.
+        # Files left behind do no harm: opening the log removes them.
         with suppress(OSError):
             for kind in (Kind.LOG, *INDEXES):
                 self._files.remove_if_there(fresh.base_offset, kind, State.CLEANED)
 
 
 class _Output:
-    """Batches on their way into a segment, written together."""
+    """Collects batches and writes them to a segment together."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -342,7 +342,7 @@ class _Output:
 
 
 def _sync(files: LogFiles, segment: Segment) -> None:
-    """Make a segment's files durable; their names become so when they are renamed."""
+    """Sync a segment's files; their names become durable when they are renamed."""
     segment.file.sync()
     for kind in INDEXES:
         PathSync(files.disk, files.path(segment.base_offset, kind, segment.state)).sync()

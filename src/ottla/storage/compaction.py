@@ -1,18 +1,18 @@
-"""What compaction may remove from a log, and from which log first.
+"""Rules of log compaction: what may be removed from a log, and which log to clean first.
 
-Pure. Compaction keeps, for each key, its newest record. A log is clean up to its first dirty
-offset; a round notes the newest offset of every key in the dirty part (`offset_map.py`), then
-writes every segment below the round's end anew, without what that map makes obsolete:
+Pure. Compaction keeps the newest record of each key. A log is clean up to its first dirty offset.
+A round maps every key of the dirty part to its newest offset (`offset_map.py`), then rewrites
+every segment below the round's end without the records that the map makes obsolete:
 
     0 ......... first dirty ........ round's end ..... first uncleanable ....... log end
-    |---- rewritten ----------------------|  |-- not this time --|-- never yet --|
+    |---- rewritten ----------------------|  |-- next round ----|-- not yet -----|
 
-What must outlive a round, beside the newest value of each key:
+What survives a round, besides the newest value of each key:
 
-* offsets: no record's offset changes, and the last batch of a round stays, if only its header;
+* offsets: no record's offset changes, and the last batch of a round stays, at least its header;
 * a tombstone, until its delete horizon: readers must get the chance to see it (KIP-534);
-* the last batch of each producer, if only its header: else a retry would look like a gap;
-* a transaction's marker, until all its data is gone and then its horizon passed. Markers are
+* the last batch of each producer, at least its header: otherwise a retry would look like a gap;
+* a transaction marker, until all its data is gone and its delete horizon has passed. Markers are
   never compared by key: they all have the same one.
 """
 
@@ -25,25 +25,25 @@ from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.types import Millis, Offset
 from ottla.storage.transaction_index import AbortedTxn
 
-# A segment's indexes hold offsets relative to its base, in 31 bits.
+# A segment's indexes hold offsets relative to its base in 31 bits.
 OFFSETS_PER_SEGMENT_MAX = 2**31 - 1
 
 # -- one batch -----------------------------------------------------------------
 
 
 class BatchRetention(enum.Enum):
-    """What becomes of a batch."""
+    """How to treat a batch, in the terms of Kafka's ``BatchRetention``."""
 
-    DELETE = "delete"  # whole, without a look at its records
-    DELETE_EMPTY = "keep-records"  # those that stay; nothing when none does
-    RETAIN_EMPTY = "keep-header"  # those that stay; the bare header when none does
+    DELETE = "delete"  # remove the whole batch without reading its records
+    DELETE_EMPTY = "delete-empty"  # keep the retained records; remove the batch if there are none
+    RETAIN_EMPTY = "retain-empty"  # keep the retained records, or at least the bare header
 
 
 class RetentionDecision(NamedTuple):
-    """How to treat a batch.
+    """The decision for one batch.
 
-    ``drops_records``: none stays, whatever the map says. ``is_marker_of_empty_txn``: a marker whose
-    transaction has no data left, so that its delete horizon starts to run.
+    ``drops_records``: none is retained, whatever the map says. ``is_marker_of_empty_txn``: a
+    marker whose transaction has no data left, so that its delete horizon starts to run.
     """
 
     batch_retention: BatchRetention
@@ -52,14 +52,14 @@ class RetentionDecision(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """The last a producer wrote; ``data_offset`` is -1 when that was a marker."""
+    """The last batch of a producer; ``data_offset`` is -1 when that was a marker."""
 
     data_offset: Offset
     epoch: int
 
 
 class MarkerKind(enum.Enum):
-    """What a control batch says of its producer's transaction."""
+    """What a control batch means for its producer's transaction."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -68,26 +68,26 @@ class MarkerKind(enum.Enum):
 
 
 class CleanedTransactions:
-    """Which transactions the batches read so far belong to, in offset order.
+    """Tracks the transactions of the batches read so far, in offset order.
 
     Aborted transactions that had data left when their marker was read make up the new
-    transaction index: take them after each segment.
+    transaction index: call `take_retained` after each segment.
     """
 
     def __init__(self) -> None:
         self._retained: list[AbortedTxn] = []
         self._waiting: list[tuple[Offset, AbortedTxn]] = []  # a heap by first offset
-        self._aborted: dict[int, AbortedTxn] = {}  # by producer, begun and not yet ended
-        self._with_data: set[int] = set()  # producers whose open aborted one has data left
+        self._aborted: dict[int, AbortedTxn] = {}  # by producer: begun and not yet ended
+        self._with_data: set[int] = set()  # producers whose open aborted transaction has data left
         self._committed: set[int] = set()  # producers with data in a transaction not aborted
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Take in aborted transactions that begin behind what has been read."""
+        """Add aborted transactions that begin after what has been read."""
         for txn in transactions:
             heapq.heappush(self._waiting, (txn.first_offset, txn))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Note a data batch; True when its transaction was aborted, so its records go."""
+        """Record a data batch; True when its transaction aborted, so its records are removed."""
         self._begin_upto(header.last_offset)
         if not header.is_transactional:
             return False
@@ -98,7 +98,7 @@ class CleanedTransactions:
         return False
 
     def on_marker(self, header: BatchHeader, kind: MarkerKind) -> bool:
-        """Note a control batch; True when its transaction has no data left."""
+        """Record a control batch; True when its transaction has no data left."""
         self._begin_upto(header.last_offset)
         producer_id = header.producer_id
         match kind:
@@ -119,7 +119,7 @@ class CleanedTransactions:
                 return False
 
     def take_retained(self) -> list[AbortedTxn]:
-        """Return the aborted transactions that stay in the index, each once, by marker."""
+        """Return the aborted transactions that stay in the index, each once, by marker offset."""
         retained, self._retained = self._retained, []
         return retained
 
@@ -130,11 +130,11 @@ class CleanedTransactions:
 
 
 class Round(NamedTuple):
-    """What stays the same for all batches of a round.
+    """Values that are the same for all batches of a round.
 
-    ``now`` decides which delete horizons have passed, ``stamp`` dates new ones. ``upper_bound``
-    is the first offset that may not be cleaned yet; ``last_records`` has the producers that are
-    known to the log.
+    ``now`` decides which delete horizons have passed, ``stamp`` sets new ones. ``upper_bound``
+    is the first offset that may not be cleaned yet; ``last_records`` has an entry for every
+    producer that the log knows.
     """
 
     now: Millis
@@ -145,10 +145,10 @@ class Round(NamedTuple):
 
 
 def decide_batch(header: BatchHeader, round_: Round, may_discard: bool) -> RetentionDecision:
-    """Decide about a batch; ``may_discard`` is what `CleanedTransactions` said of it."""
+    """Decide about a batch; ``may_discard`` is what `CleanedTransactions` returned for it."""
     drops_records = may_discard
     if header.is_control:
-        # A marker without data still waits for readers that are in the middle of its data.
+        # A marker without data is kept for readers that are in the middle of its data.
         horizon = header.delete_horizon_ms
         drops_records = may_discard and horizon is not None and horizon <= round_.now
     if _is_last_of_producer(header, round_) or header.next_offset == round_.upper_bound:
@@ -175,7 +175,7 @@ def _is_last_of_producer(header: BatchHeader, round_: Round) -> bool:
 
 
 class Segment(Protocol):
-    """What has to be known of a segment to plan its cleaning; sizes are bytes."""
+    """The properties of a segment that plans use; sizes are bytes."""
 
     @property
     def base_offset(self) -> Offset:
@@ -184,22 +184,22 @@ class Segment(Protocol):
 
     @property
     def size(self) -> int:
-        """Of its batches."""
+        """Bytes of its batches."""
         ...
 
     @property
     def index_size(self) -> int:
-        """Of the larger of its two indexes."""
+        """Bytes of the larger of its two indexes."""
         ...
 
     @property
     def largest_timestamp(self) -> Millis:
-        """Of all its records."""
+        """The largest timestamp of its records."""
         ...
 
     @property
     def first_timestamp(self) -> Millis | None:
-        """Of its first batch; None when it is empty."""
+        """The timestamp of its first batch; None when it is empty."""
         ...
 
 
@@ -214,10 +214,10 @@ class Lags(NamedTuple):
 
 
 class Dirty(NamedTuple):
-    """The dirty part of a log: ``[first_dirty, first_uncleanable)``, and what it is worth.
+    """The dirty part of a log: ``[first_dirty, first_uncleanable)``.
 
-    ``first_uncleanable`` is a segment's base. ``is_checkpoint_wrong``: the checkpoint named an
-    offset that the log does not have, and ``first_dirty`` is to be written in its place.
+    ``first_uncleanable`` is a segment's base offset. ``is_checkpoint_wrong``: the checkpoint named
+    an offset that the log does not have, and ``first_dirty`` must replace it.
     """
 
     first_dirty: Offset
@@ -229,18 +229,18 @@ class Dirty(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what could be compacted."""
+        """The dirty share of the bytes that could be compacted."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def is_worth_cleaning(self, ratio_min: float) -> bool:
-        """Say whether ``min.cleanable.dirty.ratio`` or ``max.compaction.lag.ms`` asks for it."""
+        """Whether ``min.cleanable.dirty.ratio`` or ``max.compaction.lag.ms`` requires cleaning."""
         is_overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
         return is_overdue or self.ratio > ratio_min
 
 
 class LogOffsets(NamedTuple):
-    """Where a log stands; ``checkpoint`` is how far it was cleaned, None when never."""
+    """The offsets of a log; ``checkpoint`` is the end of its clean part, None if never cleaned."""
 
     checkpoint: Offset | None
     log_start: Offset
@@ -249,7 +249,7 @@ class LogOffsets(NamedTuple):
 
 
 def find_dirty(segments: Sequence[Segment], offsets: LogOffsets, lags: Lags, now: Millis) -> Dirty:
-    """Find what may be cleaned. ``segments`` are oldest first; the last one is active.
+    """Find the part that may be cleaned. ``segments`` are oldest first; the last one is active.
 
     Never cleaned: the active segment, anything at or above the last stable offset, and
     segments with a record younger than the minimum lag.
@@ -264,7 +264,7 @@ def find_dirty(segments: Sequence[Segment], offsets: LogOffsets, lags: Lags, now
         young = (s for s in dirty if s.largest_timestamp > now - lags.ms_min)
         limit = min([limit, *(segment.base_offset for segment in young)])
     limit = max(limit, first_dirty)
-    # Whole segments only: the one that holds the limit is the first that stays.
+    # Whole segments only: the one that holds the limit is the first that is not cleaned.
     uncleanable = _non_active_from(segments, limit)[:1] or segments[-1:]
     end = uncleanable[0].base_offset
     start = min(first_dirty, end)
@@ -279,7 +279,7 @@ def find_dirty(segments: Sequence[Segment], offsets: LogOffsets, lags: Lags, now
 
 
 def _from_floor(segments: Sequence[Segment], offset: Offset) -> list[Segment]:
-    """Return the segment that holds ``offset``, and those behind it."""
+    """Return the segment that holds ``offset``, and all later ones."""
     bases = [segment.base_offset for segment in segments]
     first = max((base for base in bases if base <= offset), default=bases[0])
     return [segment for segment in segments if segment.base_offset >= first]
@@ -293,7 +293,7 @@ def _non_active_from(segments: Sequence[Segment], offset: Offset) -> list[Segmen
 
 def _overdue_ms(dirty: Iterable[Segment], lags: Lags, now: Millis) -> int:
     """Return for how long the oldest dirty segment has been past the maximum lag."""
-    if now < lags.ms_max:  # no limit: the segments need not be looked at
+    if now < lags.ms_max:  # no limit: the segments need not be read
         return 0
     times = [s.first_timestamp for s in dirty]
     oldest = min((time for time in times if time is not None and time > 0), default=now)
@@ -301,7 +301,7 @@ def _overdue_ms(dirty: Iterable[Segment], lags: Lags, now: Millis) -> int:
 
 
 class Candidate(NamedTuple):
-    """A compacted log that may be cleaned. ``name`` breaks ties, for one order on every run."""
+    """A compacted log that may be cleaned. ``name`` breaks ties, so the order is deterministic."""
 
     name: str
     dirty: Dirty
@@ -319,7 +319,7 @@ def choose_filthiest(candidates: Iterable[Candidate]) -> Candidate | None:
 
 
 class Limits(NamedTuple):
-    """Of a segment: ``segment.bytes`` and ``segment.index.bytes``."""
+    """Limits of a segment: ``segment.bytes`` and ``segment.index.bytes``."""
 
     bytes_max: int
     index_bytes_max: int
@@ -328,7 +328,7 @@ class Limits(NamedTuple):
 def plan_groups(
     segments: Sequence[AnySegment], limits: Limits, first_uncleanable: Offset
 ) -> list[list[AnySegment]]:
-    """Put neighbours together that fit into one segment, lest segments become tiny."""
+    """Group neighbours that fit into one segment, so that segments do not become tiny."""
     groups: list[list[AnySegment]] = []
     log_bytes = index_bytes = 0
     for at, segment in enumerate(segments):

@@ -1,7 +1,7 @@
-"""The damaged ranges of one log that are known: no reader gets a byte of them.
+"""The known damaged ranges of one log; no reader is sent a byte of them.
 
-Kept in memory only. After a restart the scrubber has to find them again; a broker that was taken
-out of the ISR for them checks its log first (`replication.repair_loop`).
+Kept in memory only. After a restart the scrubber has to find them again; a broker that left the
+ISR because of them checks its log first (`replication.repair_loop`).
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from ottla.storage.segments import Segments
 
 
 class DamagedRanges:
-    """Damaged ranges by segment. False while none is known, which is all a healthy read asks."""
+    """Damaged ranges by segment. False while none is known: a healthy read checks only that."""
 
-    __slots__ = ("_excused", "_known")
+    __slots__ = ("_dismissed", "_known")
 
     def __init__(self) -> None:
         self._known: list[tuple[Segment, DamagedRange]] = []
-        self._excused: list[tuple[Segment, DamagedRange]] = []
+        self._dismissed: list[tuple[Segment, DamagedRange]] = []
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -30,8 +30,8 @@ class DamagedRanges:
         return iter(tuple(self._known))
 
     def add(self, segment: Segment, damage: DamagedRange) -> bool:
-        """Remember a damage; False if all of it is known already, or no damage after all."""
-        if any(at is segment and other[:2] == damage[:2] for at, other in self._excused):
+        """Add a range; False if all of it is known already, or was dismissed."""
+        if any(at is segment and other[:2] == damage[:2] for at, other in self._dismissed):
             return False
         for known, other in self._known:
             if known is segment and other.position <= damage.position and damage.end <= other.end:
@@ -45,21 +45,21 @@ class DamagedRanges:
         return True
 
     def remove(self, segment: Segment, damage: DamagedRange) -> None:
-        """Forget a damage that is repaired."""
+        """Forget a range that is repaired."""
         self._known = [each for each in self._known if each != (segment, damage)]
 
-    def excuse(self, segment: Segment, damage: DamagedRange) -> None:
-        """Forget a damage, for good: other replicas have the same bytes there."""
+    def dismiss(self, segment: Segment, damage: DamagedRange) -> None:
+        """Forget a range for good: other replicas have the same bytes there."""
         self.remove(segment, damage)
-        self._excused.append((segment, damage))
+        self._dismissed.append((segment, damage))
 
     def keep_current(self, segments: Segments, log_start: Offset, log_end: Offset) -> None:
-        """Forget damages in segments that are gone, and outside of the log's offsets.
+        """Forget ranges in removed segments, and outside of the log's offsets.
 
-        A damage that a truncation cut in two is forgotten, too: other bytes will follow there.
+        A range that a truncation cut in two is forgotten, too: other bytes will follow there.
         """
         live = set(segments)
-        self._excused = [each for each in self._excused if each[0] in live]
+        self._dismissed = [each for each in self._dismissed if each[0] in live]
         self._known = [
             (segment, damage)
             for segment, damage in self._known
@@ -67,10 +67,10 @@ class DamagedRanges:
         ]
 
     def clip(self, found: Slice) -> Slice:
-        """Shorten a slice so that it ends before the first damage.
+        """Shorten a slice so that it ends before the first damaged range.
 
         Raises:
-            CorruptBatch: it begins in one.
+            CorruptBatch: the slice begins in a damaged range.
         """
         end = found.position + found.length
         for segment, damage in self._known:

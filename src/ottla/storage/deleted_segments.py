@@ -1,7 +1,8 @@
-"""Segments that are no part of their log any more and whose files wait to be removed.
+"""Segments that are no longer part of their log and whose files wait to be removed.
 
-A reader may have found a slice in one just before: its file stays under ``.deleted`` for
-``file.delete.delay.ms``. After a crash nobody reads it, and opening the log removes it.
+A reader may have found a slice in such a segment just before it was deleted, so its file stays
+under ``.deleted`` for ``file.delete.delay.ms``. After a crash no reader is left, and opening the
+log removes the file.
 """
 
 from collections.abc import Iterable
@@ -26,13 +27,13 @@ class DeletedSegments:
         self._clock = clock
         self._segments: list[_DeletedSegment] = []
 
-    def bury(self, segments: Iterable[Segment], delay_ms: int) -> None:
-        """Take in segments that are marked deleted."""
+    def add(self, segments: Iterable[Segment], delay_ms: int) -> None:
+        """Schedule the removal of segments that are marked deleted."""
         due = Millis(self._clock.monotonic() + delay_ms)
         self._segments += [_DeletedSegment(due, segment) for segment in segments]
 
     def purge(self) -> int:
-        """Remove the files of those whose time has come; return how many segments."""
+        """Remove the files of the segments that are due; return how many segments."""
         now = self._clock.monotonic()
         count = 0
         while self._segments and self._segments[0].due <= now:
@@ -41,6 +42,6 @@ class DeletedSegments:
         return count
 
     def close(self) -> None:
-        """Close the files and leave them: the next start removes them."""
-        for grave in self._segments:
-            grave.segment.close()
+        """Close the files without removing them: the next start does."""
+        for deleted in self._segments:
+            deleted.segment.close()

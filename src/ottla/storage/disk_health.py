@@ -1,7 +1,7 @@
-"""Whether the disk under a log still works; once it failed, it has failed for good.
+"""Whether the disk under a log still works; after the first failure it never does again.
 
-An fsync that failed may have dropped what it was asked to write, and a write that failed may
-have left anything: so there is no trying again, only `StorageFailed` from then on.
+A failed fsync may have dropped what it was asked to write, and a failed write may have left
+anything: so nothing is retried, and every later call raises `StorageFailed`.
 """
 
 from types import TracebackType
@@ -10,7 +10,7 @@ from ottla.protocol.faults import StorageFailed
 
 
 class DiskHealth:
-    """A guard for work on the disk: ``with health:`` turns an ``OSError`` into the log's end."""
+    """A guard for disk work: ``with health:`` turns an ``OSError`` into the log's failure."""
 
     __slots__ = ("_directory", "failure")
 
@@ -19,16 +19,16 @@ class DiskHealth:
         self.failure: str | None = None
 
     def check(self) -> None:
-        """Refuse to go on after a failure.
+        """Raise after a failure.
 
         Raises:
-            StorageFailed: there was one.
+            StorageFailed: the disk has failed before.
         """
         if self.failure is not None:
             raise StorageFailed(self._directory, self.failure)
 
     def fail(self, error: OSError) -> StorageFailed:
-        """Note a failure; returns what to raise from it."""
+        """Record a failure; return the fault to raise from it."""
         self.failure = self.failure or str(error)
         return StorageFailed(self._directory, str(error))
 

@@ -1,13 +1,13 @@
-"""Names of the files of one log, exactly Kafka's.
+"""Names of the files of one log, exactly as in Kafka.
 
     00000000000000001500.log         record batches from offset 1500 on
     00000000000000001500.index       offset -> position
     00000000000000001500.timeindex   timestamp -> offset
-    00000000000000001500.txnindex    aborted transactions; absent where there are none
+    00000000000000001500.txnindex    aborted transactions; absent if there are none
     00000000000000001500.snapshot    producers as of offset 1500, exclusive
 
-A second suffix says that a file is on its way: ``.deleted`` waits to be removed, ``.cleaned``
-is being written by the cleaner, ``.swap`` is whole and replaces what it covers.
+A second suffix marks a temporary state: ``.deleted`` waits to be removed, ``.cleaned`` is being
+written by the cleaner, ``.swap`` is complete and replaces the segments it covers.
 """
 
 import enum
@@ -32,7 +32,7 @@ class Kind(enum.StrEnum):
 
 
 class State(enum.StrEnum):
-    """Whether a file counts: the second suffix."""
+    """The state of a file: the second suffix."""
 
     LIVE = ""
     DELETED = ".deleted"
@@ -51,7 +51,7 @@ _NAME: Final = re.compile(
 
 
 class FileName(NamedTuple):
-    """A name taken apart. ``offset`` is the first the file may hold; of a snapshot, the end."""
+    """A parsed name. ``offset`` is the first the file may hold; for a snapshot, the end."""
 
     offset: Offset
     kind: Kind
@@ -64,7 +64,7 @@ def file_name(offset: Offset, kind: Kind, state: State = State.LIVE) -> str:
 
 
 def parse_name(name: str) -> FileName | None:
-    """Take a name apart; None for one that is not a log's, which is then left alone."""
+    """Parse a name; None for a file that does not belong to a log, which is left alone."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""What must be synced before a log's records may be called durable.
+"""What must be synced before a log's records are durable.
 
-The log does not wait for the disk: it says which files hold what is not durable yet, the
-caller has them synced (by group commit, or on the spot), and tells the log that it is done.
+The log does not wait for the disk: it returns the files that are not durable yet, the caller
+syncs them (by group commit, or at once) and reports back to the log.
 """
 
 from contextlib import suppress
@@ -14,7 +14,7 @@ from ottla.storage.segment import Segment
 
 
 class PathSync:
-    """A file that is not kept open, to be synced. Gone meanwhile, there is nothing to do."""
+    """A file to be synced that is not kept open. If it was removed meanwhile, does nothing."""
 
     __slots__ = ("_disk", "path")
 
@@ -23,7 +23,7 @@ class PathSync:
         self.path = path
 
     def sync(self) -> None:
-        """Sync what was written to the file by whatever descriptor."""
+        """Sync what was written to the file through any descriptor."""
         try:
             file = self._disk.open(self.path, OpenMode.READ_WRITE)
         except FileNotFoundError:
@@ -35,7 +35,7 @@ class PathSync:
 
 
 class DirectorySync:
-    """A directory whose new names are to be made durable. Gone meanwhile, it has none."""
+    """A directory whose entries are to be made durable. If it was removed, does nothing."""
 
     __slots__ = ("_disk", "path")
 
@@ -52,7 +52,7 @@ class DirectorySync:
 class FlushPlan(NamedTuple):
     """Once all ``files`` are synced, everything below ``upto`` is durable.
 
-    ``generation`` tells a plan from before a truncation from one made after it.
+    ``generation`` tells plans made before a truncation from those made after it.
     """
 
     files: tuple[Syncable, ...]
@@ -61,10 +61,10 @@ class FlushPlan(NamedTuple):
 
 
 def by_path(plan: FlushPlan, disk: Disk) -> list[Syncable]:
-    """Return what to sync, each file once and opened anew.
+    """Return what to sync, each file once and reopened by path.
 
-    For a sync that takes its time: a log that is closed or deleted meanwhile closes its files,
-    and then owes nothing.
+    For a sync that runs later: a log that is closed or deleted meanwhile closes its files, and
+    then there is nothing left to sync.
     """
     found: dict[str, Syncable] = {}
     for file in plan.files:
@@ -74,19 +74,19 @@ def by_path(plan: FlushPlan, disk: Disk) -> list[Syncable]:
 
 
 class Unsynced:
-    """What of a log was written and not synced yet, the active segment's file left out."""
+    """The files of a log that were written and not synced, except the active segment's."""
 
     __slots__ = ("_directory", "_disk", "_files", "_generation")
 
     def __init__(self, files: LogFiles) -> None:
         self._disk = files.disk
         self._directory = files.directory
-        # With the segment each belongs to, if it does to one.
+        # With the segment each belongs to, if any.
         self._files: list[tuple[Segment | None, Syncable]] = []
         self._generation = 0
 
     def add_segment(self, segment: Segment) -> None:
-        """Note that a sealed segment's files are to be synced."""
+        """Add the files of a sealed segment."""
         paths = [segment.offset_index.path, segment.time_index.path]
         if not segment.txn_index.is_empty:
             paths.append(segment.txn_index.path)
@@ -94,31 +94,31 @@ class Unsynced:
         self._files += [(segment, PathSync(self._disk, path)) for path in paths]
 
     def add_names(self, *paths: str) -> None:
-        """Note that files were made, these among them."""
+        """Add newly created files, and the directory that has their names."""
         self._files += [(None, PathSync(self._disk, path)) for path in paths]
         self._files.append((None, DirectorySync(self._disk, self._directory)))
 
     def forget(self, segment: Segment) -> None:
-        """Leave a deleted segment alone: its file will be closed."""
+        """Drop a deleted segment: its file will be closed."""
         self._files = [each for each in self._files if each[0] is not segment]
 
     def plan(self, active: Segment, upto: Offset) -> FlushPlan:
-        """Return what to sync, sealed segments before the active one: no hole at any time."""
+        """Return what to sync, sealed segments first, so that there is never a hole."""
         files = tuple(file for _, file in self._files)
         return FlushPlan((*files, active.file), upto, self._generation)
 
     def is_current(self, plan: FlushPlan) -> bool:
-        """Say whether the log was not truncated since the plan was made.
+        """Whether the log was not truncated since the plan was made.
 
-        If it was, offsets below the plan's may be other records by now.
+        After a truncation, offsets below the plan's end may hold other records.
         """
         return plan.generation == self._generation
 
     def done(self, plan: FlushPlan) -> None:
-        """Forget what a plan has synced; what was added since stays."""
+        """Drop what a plan has synced; later additions stay."""
         synced = {id(file) for file in plan.files}
         self._files = [each for each in self._files if id(each[1]) not in synced]
 
     def truncated(self) -> None:
-        """Make plans from before now worthless."""
+        """Invalidate all plans made before now."""
         self._generation += 1

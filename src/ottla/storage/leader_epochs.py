@@ -1,11 +1,11 @@
 """Which leader epoch wrote which part of one log (KIP-101, KIP-279).
 
-Pure. Entries are ``(epoch, start_offset)``: the epoch's first record stands at the offset, and
-the epoch ends where the next entry starts. A follower that finds its own history to differ
-from the leader's cuts back to the end of the last epoch they share.
+Pure. Entries are ``(epoch, start_offset)``: the offset of the epoch's first record; the epoch ends
+where the next entry starts. A follower whose history differs from the leader's truncates its log
+to the end of the last epoch they share.
 
-Invariant: both epochs and start offsets strictly grow. Whoever changes the entries writes the
-checkpoint file anew before it counts on them; a stale file is cut to the log when it is opened.
+Invariant: both epochs and start offsets strictly grow. The checkpoint file must be rewritten after
+a change before the entries are relied on; a stale file is cut to the log when it is opened.
 """
 
 from bisect import bisect_right
@@ -25,11 +25,11 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epochs of one log. Changing methods say whether the checkpoint is out of date."""
+    """The epochs of one log. Methods that change it return whether the checkpoint is stale."""
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         self._entries: list[EpochEntry] = []
-        self.latest: LeaderEpoch = NO_EPOCH  # the epoch that wrote last; every append looks
+        self.latest: LeaderEpoch = NO_EPOCH  # the epoch that wrote last; every append compares it
         for entry in entries:
             self.assign(*entry)
 
@@ -40,7 +40,7 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
-        """The epoch that wrote last; None when the log knows of none."""
+        """The epoch that wrote last; None when there is no entry."""
         return self.latest if self._entries else None
 
     @property
@@ -49,11 +49,11 @@ class LeaderEpochs:
         return self._entries[0] if self._entries else None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Note that ``epoch`` writes from ``start_offset`` on; True when that is news.
+        """Record that ``epoch`` writes from ``start_offset`` on; True when the entries changed.
 
-        An entry that no longer fits before the new one (same or later epoch, or starting at
-        or behind it) is gone: the log was written over. A batch in the current epoch is
-        the common case and costs one comparison.
+        Entries that no longer fit before the new one (same or later epoch, or starting at or
+        after it) are dropped: that part of the log was overwritten. A batch in the current epoch
+        is the common case and costs one comparison.
         """
         assert min(epoch, start_offset) >= 0, (epoch, start_offset)
         if self._entries:
@@ -71,9 +71,9 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
         """Return the largest known epoch at or below ``epoch``, and where it ends.
 
-        The newest epoch ends at ``log_end``. For one older than all entries the answer is the
-        epoch itself and the oldest entry's start: what it wrote has been deleted. ``(-1, -1)``
-        when ``epoch`` is -1 or newer than any known, so that the asker falls back.
+        The newest epoch ends at ``log_end``. For an epoch older than all entries the result is
+        the epoch itself and the oldest entry's start: its records have been deleted. ``(-1, -1)``
+        when ``epoch`` is -1 or newer than any known, so that the requester falls back.
         """
         if epoch == NO_EPOCH or not self._entries or epoch > self._entries[-1].epoch:
             return NO_EPOCH, UNDEFINED_OFFSET
@@ -84,7 +84,7 @@ class LeaderEpochs:
         return floor, self._entries[above].start_offset
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
-        """Return the epoch that wrote ``offset``; None when that is older than all entries."""
+        """Return the epoch that wrote ``offset``; None when it is older than all entries."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[index - 1].epoch if index else None
 
@@ -94,7 +94,7 @@ class LeaderEpochs:
         return self._entries[index - 1] if index else None
 
     def truncate_from_end(self, offset: Offset) -> bool:
-        """Forget epochs that start at or behind ``offset``, the log's new end."""
+        """Drop epochs that start at or after ``offset``, the log's new end."""
         kept = bisect_right(self._entries, offset - 1, key=lambda entry: entry.start_offset)
         is_changed = kept < len(self._entries)
         del self._entries[kept:]
@@ -102,9 +102,9 @@ class LeaderEpochs:
         return is_changed
 
     def truncate_from_start(self, offset: Offset) -> bool:
-        """Forget what lies before ``offset``, the log's new start.
+        """Drop what lies before ``offset``, the log's new start.
 
-        The epoch that holds it stays, and starts there now.
+        The epoch that holds it stays, and now starts there.
         """
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         if index == 0:
@@ -115,7 +115,7 @@ class LeaderEpochs:
         return is_changed
 
     def clear(self) -> bool:
-        """Forget everything."""
+        """Drop all entries."""
         is_changed = bool(self._entries)
         self._entries.clear()
         self.latest = NO_EPOCH

@@ -1,16 +1,16 @@
 """One partition's log: append, read, truncate, roll, flush.
 
-Synchronous and without locks: one writer calls it, and no call waits for anything but the
-disk. What a call promises is in memory and in the page cache; durable it is once the caller
-has had `flush_plan` synced. A failure of the disk is final: the log then refuses to write,
-says `StorageFailed`, and goes on serving what it has.
+Synchronous and without locks: it has one caller, and no call waits for anything but the disk. A
+call that returned has its effect in memory and in the page cache; it is durable once the caller
+has synced a `flush_plan`. A disk failure is final: from then on every write raises
+`StorageFailed`, and reads are still served.
 
     log_start <= recovery_point <= log_end          high_watermark, last_stable <= log_end
         |              |              |
         |    synced    |  page cache  |             the next record gets log_end
 
 Invariant: every offset in [log_start, log_end) that was not compacted away is in exactly one
-segment, and what `append_*` returned for it was true.
+segment, at the place that `append_*` returned for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,7 +99,7 @@ class Log(LogTail):
         self.epochs = loaded.epochs
         self.report = loaded.report
         self.damaged_ranges = DamagedRanges()
-        self._bury(loaded.dropped)
+        self._schedule_removal(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
             for segment in loaded.unsynced():
                 self._unsynced.add_segment(segment)
@@ -117,9 +117,9 @@ class Log(LogTail):
         checkpoint: LogCheckpoint = NEW,
         random: Random | None = None,
     ) -> "Log":
-        """Open the log in ``directory``, or begin one; see `log_recovery.py` for what that takes.
+        """Open or create the log in ``directory``; see `log_recovery.py` for the steps.
 
-        ``random`` spreads rolling over ``segment.jitter.ms``. A disk that fails is StorageFailed.
+        ``random`` spreads rolling over ``segment.jitter.ms``. A failing disk raises StorageFailed.
         """
         clock = TrustedClock.of(clock)
         loader = LogLoader(files := LogFiles(disk, directory), config, checkpoint, clock.expiry())
@@ -133,11 +133,11 @@ class Log(LogTail):
             segment.jitter_ms = log._jitter_ms()
         return log
 
-    # -- where it stands -----------------------------------------------------
+    # -- state ---------------------------------------------------------------
 
     @property
     def directory(self) -> str:
-        """Where its files are."""
+        """The directory of its files."""
         return self._files.directory
 
     @property
@@ -147,7 +147,7 @@ class Log(LogTail):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Where a read_committed reader stops: nothing below it is undecided."""
+        """The end of what a read_committed reader sees: no open transaction begins below it."""
         return self.producers.last_stable_offset(self._high_watermark)
 
     @property
@@ -157,16 +157,16 @@ class Log(LogTail):
 
     @property
     def size(self) -> int:
-        """Bytes of batches, of all segments."""
+        """Bytes of the batches of all segments."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def is_failed(self) -> bool:
-        """Nothing can be written any more."""
+        """Whether the disk failed; nothing can be written any more."""
         return self._health.failure is not None
 
     def configure(self, config: LogConfig) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings."""
         self._config = config
         self.producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self._segments:
@@ -183,14 +183,14 @@ class Log(LogTail):
         from_client: bool = True,
         transaction_version: int = 0,
     ) -> Appended:
-        """Give a batch its offsets, in place, and append it.
+        """Assign offsets to a batch in place, and append it.
 
-        A client's buffer holds one batch; a coordinator's may hold several, which are then
-        checked together and appended one by one. Refusals change nothing.
+        A client's buffer holds one batch; a coordinator's may hold several, which are all checked
+        before the first is appended. A rejected batch changes nothing.
 
         Raises:
-            Fault: as `check_leader_batch` and `check_producer` say.
-            StorageFailed: it is not in the log and never acknowledged.
+            Fault: from `check_leader_batch` and `check_producer`.
+            StorageFailed: the batch is not in the log and was not acknowledged.
         """
         self._health.check()
         header = read_header(batch)
@@ -207,7 +207,7 @@ class Log(LogTail):
     def _append_one(
         self, batch: bytearray | memoryview, header: BatchHeader, origin: Origin
     ) -> Appended:
-        """Append a batch that was checked. No object is made here that need not be."""
+        """Append a checked batch. On the hot path: creates no object that it can avoid."""
         epoch, now, *_ = origin
         first = self.log_end_offset
         timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
@@ -222,7 +222,7 @@ class Log(LogTail):
         return Appended(first, last, timestamp, append_time)
 
     def _append_several(self, batch: bytearray | memoryview, origin: Origin) -> Appended:
-        """Check all of a coordinator's batches, then append one after the other."""
+        """Check all of a coordinator's batches, then append them in order."""
         placed = split_leader_batches(batch, from_client=origin.from_client)
         for start, header in placed:
             check_leader_batch(batch, start, header, self._config, origin.from_client)
@@ -238,20 +238,20 @@ class Log(LogTail):
     def _take_in(
         self, segment: Segment, header: BatchHeader, marker: EndTxnMarker | None, now: Millis
     ) -> None:
-        """Let the producers know of a batch, and readers of a transaction that it aborts."""
+        """Update the producer state with a batch, and the index if it aborts a transaction."""
         completed = apply_batch(self.producers, header, marker, now)
         if completed is not None:
             with self._health:
                 note_aborted(segment.txn_index, completed)
 
     def append_at(self, data: Buffer, *, now: Millis) -> Appended | None:
-        """Append what a leader sent, as it is; None when there is no whole batch in it.
+        """Append batches from a leader unchanged; None when ``data`` holds no complete batch.
 
-        Offsets and epochs stay; gaps are taken, as compaction leaves them.
+        Offsets and epochs are kept; gaps are allowed, since compaction leaves them.
 
         Raises:
-            CorruptBatch, UnsupportedMagic: damaged on the way; nothing was written.
-            UnexpectedAppendOffset: goes back behind the end; nothing was written.
+            CorruptBatch, UnsupportedMagic: damaged in transit; nothing was written.
+            UnexpectedAppendOffset: begins before the log's end; nothing was written.
             StorageFailed: the disk failed; a prefix of the batches may be in the log.
         """
         self._health.check()
@@ -268,7 +268,7 @@ class Log(LogTail):
         return Appended(first.header.base_offset, last, largest)
 
     def _append_rolling(self, view: memoryview, placed: list[BufferedBatch], now: Millis) -> None:
-        """Write a leader's batches to as many segments as they need."""
+        """Write a leader's batches, rolling to new segments as needed."""
         run: list[BufferedBatch] = []
         for each in placed:
             length = each.end - run[0].start if run else 0
@@ -279,7 +279,7 @@ class Log(LogTail):
         self._append_run(view, run, now)
 
     def _append_run(self, view: memoryview, run: list[BufferedBatch], now: Millis) -> None:
-        """Write a leader's batches that belong in one segment, and take each of them in."""
+        """Write a leader's batches that fit into one segment, and update all derived state."""
         markers = [marker_of(view, *each) for each in run]
         for _, header in run:
             if header.leader_epoch != self.epochs.latest:
@@ -304,7 +304,7 @@ class Log(LogTail):
         self.producers.skip_to(Offset(last + 1))
 
     def start_epoch(self, epoch: LeaderEpoch) -> None:
-        """Note that a leader of ``epoch`` takes over at the log's end, before it writes."""
+        """Record that the leader of ``epoch`` takes over at the log's end, before it writes."""
         self._health.check()
         self._note_epoch(epoch, self.log_end_offset)
 
@@ -315,16 +315,16 @@ class Log(LogTail):
     # -- roll ----------------------------------------------------------------
 
     def roll(self, base: Offset = FIRST) -> None:
-        """Begin a new segment, unless the active one is empty; at ``base`` if that is ahead."""
+        """Start a new segment, unless the active one is empty; at ``base`` if that is ahead."""
         self._health.check()
         self._roll(max(base, self.log_end_offset), self._clock.now())
         self.log_end_offset = max(base, self.log_end_offset)
 
     def _roll(self, base: Offset, now: Millis) -> Segment:
-        """Seal the active segment and begin one at ``base``.
+        """Seal the active segment and start one at ``base``.
 
-        That is the log's end also where the next batch leaves a gap, unless it is too far:
-        a segment that begins where the one before it ends shows that nothing was lost.
+        ``base`` is the log's end even where the next batch leaves a gap, unless the gap is too
+        large: a segment that begins at the end of the previous one shows that nothing was lost.
         """
         active = self._segments.active
         if active.size == 0 and active.base_offset == base:
@@ -347,21 +347,21 @@ class Log(LogTail):
     # -- durability ----------------------------------------------------------
 
     def flush_plan(self) -> FlushPlan:
-        """Say what to sync so that all that is in the log now is durable.
+        """Return what to sync so that everything in the log now is durable.
 
-        Give the plan to `flushed` after.
+        Pass the plan to `flushed` afterwards.
         """
         self._health.check()
         return self._unsynced.plan(self._segments.active, self.log_end_offset)
 
     def flushed(self, plan: FlushPlan) -> None:
-        """Note that all files of ``plan`` were synced."""
+        """Record that all files of ``plan`` were synced."""
         if self._unsynced.is_current(plan):
             self._unsynced.done(plan)
             self._recovery_point = max(self._recovery_point, plan.upto)
 
     def flush(self) -> None:
-        """Sync on the spot. Blocks: for shutdown. Failed once, it will never succeed."""
+        """Sync now, blocking; for shutdown. After one failure it never succeeds."""
         plan = self.flush_plan()
         with self._health:
             for file in plan.files:
@@ -373,12 +373,12 @@ class Log(LogTail):
     def read(
         self, offset: Offset, bytes_max: int, *, upto: Offset, minimum_one: bool = True
     ) -> Slice:
-        """Say where the batches from ``offset`` on are; empty at or behind ``upto``.
+        """Locate the batches from ``offset`` on; empty at or after ``upto``.
 
-        The slice begins with the whole batch that holds ``offset``, or with the next there
-        is where compaction has removed it. It ends before the first batch that is not all
-        below ``upto``, with the segment, or anywhere at ``bytes_max``. A first batch larger
-        than that comes whole (``minimum_one``), else nothing does.
+        The slice begins with the batch that holds ``offset``, or with the next one where
+        compaction has removed it. It ends before the first batch that is not entirely below
+        ``upto``, with the segment, or anywhere at ``bytes_max``. A first batch larger than that is
+        returned whole (``minimum_one``), otherwise nothing is.
 
         Raises:
             OffsetOutOfRange: below the log's start or above its end.
@@ -396,29 +396,33 @@ class Log(LogTail):
             return self.damaged_ranges.clip(found) if self.damaged_ranges else found
 
     def offset_for_timestamp(self, timestamp: Millis) -> TimestampedOffset | None:
-        """Return the first record that is not older than ``timestamp``, by offset."""
+        """Return the first record by offset that is not older than ``timestamp``."""
         with self._health:
             return find_timestamp(self._segments, timestamp, self._log_start)
 
     def max_timestamp(self) -> TimestampedOffset | None:
-        """Return the record with the largest timestamp; None where none has one."""
+        """Return the record with the largest timestamp; None when no record has one."""
         with self._health:
             return find_max_timestamp(self._segments)
 
     def collect_aborted(self, start: Offset, upto: Offset) -> list[AbortedTxn]:
-        """Return the aborted transactions that touch ``[start, upto)``, for read_committed."""
+        """Return the aborted transactions that overlap ``[start, upto)``, for read_committed."""
         with self._health:
             return collect_aborted(self._segments, self._snapshots, start, upto)
 
     # -- damage --------------------------------------------------------------
 
     def forget_removed_damage(self) -> None:
-        """Forget damages in what is no part of the log any more."""
+        """Forget damaged ranges that are no longer part of the log."""
         if self.damaged_ranges:
             self.damaged_ranges.keep_current(self._segments, self._log_start, self.log_end_offset)
 
     def patch(self, segment: Segment, position: int, data: Buffer) -> None:
-        """Write ``data``, checked by the caller, over damaged bytes. StorageFailed: not written."""
+        """Overwrite damaged bytes with ``data``, which the caller has checked.
+
+        Raises:
+            StorageFailed: not written.
+        """
         self._health.check()
         with self._health:
             segment.file.pwrite(data, position)
@@ -428,11 +432,11 @@ class Log(LogTail):
     def truncate_to(self, offset: Offset) -> bool:
         """Remove every batch that holds or follows ``offset``; False when there is none.
 
-        The log then ends where its last batch does, at ``offset`` or before. The recovery
-        point falls with it: see there what the caller owes.
+        The log then ends where its last batch does, at ``offset`` or before. The recovery point
+        falls with it: see `recovery_point` for what the caller must do.
 
         Raises:
-            StorageFailed: a shorter or the old log is left.
+            StorageFailed: the log is shorter, or as it was.
         """
         self._health.check()
         assert offset >= 0, offset
@@ -453,7 +457,7 @@ class Log(LogTail):
         return True
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Remove everything and begin anew: what a follower does that lags too far behind."""
+        """Remove everything and start at ``offset``, for a follower that lags too far behind."""
         self._health.check()
         self._unsynced.truncated()
         gone = list(self._segments)
@@ -467,7 +471,7 @@ class Log(LogTail):
             for old in gone:
                 self._segments.remove(old)
             self._segments.add(segment)
-            self._bury(gone)
+            self._schedule_removal(gone)
             self._snapshots.remove(self._snapshots.offsets)
         self.forget_removed_damage()
         self.epochs.clear()
@@ -477,7 +481,7 @@ class Log(LogTail):
         self.producers.clear(offset)
 
     def _cut_to(self, offset: Offset, gone: Sequence[Offset]) -> None:
-        """Bring all that follows from the batches in step with a log that ends at ``offset``."""
+        """Bring all derived state in step with a log that now ends at ``offset``."""
         self.log_end_offset = offset
         self.forget_removed_damage()
         self._log_start = min(self._log_start, offset)
@@ -496,7 +500,7 @@ class Log(LogTail):
     # -- the front of the log ------------------------------------------------
 
     def advance_log_start(self, offset: Offset) -> bool:
-        """Make ``offset`` the first that may be read; deletes nothing. False if it is not news.
+        """Make ``offset`` the first readable one; deletes nothing. False if it is not larger.
 
         Raises:
             OffsetOutOfRange: above the high watermark.
@@ -516,9 +520,9 @@ class Log(LogTail):
             raise OffsetOutOfRange(f"{offset} is above the high watermark {self._high_watermark}")
 
     def delete_segments(self, base_offsets: Iterable[Offset]) -> int:
-        """Delete the oldest segments, these and no others; the log starts behind them.
+        """Delete exactly these segments, which must be the oldest; the log starts after them.
 
-        Where the active segment is among them a new one is begun first: a log has one.
+        If the active segment is among them, a new one is started first: a log always has one.
 
         Raises:
             OffsetOutOfRange: they reach above the high watermark.
@@ -539,13 +543,13 @@ class Log(LogTail):
         return len(gone)
 
     def replace_segments(self, fresh: Sequence[Segment], base_offsets: Sequence[Offset]) -> None:
-        """Put cleaned segments in the place of those they were made from.
+        """Replace segments by the cleaned ones made from them.
 
         ``fresh`` are ``.cleaned``, sealed and synced; see `Segments.replace`.
         """
         self._health.check()
         with self._health:
-            self._bury(self._segments.replace(fresh, set(base_offsets)))
+            self._schedule_removal(self._segments.replace(fresh, set(base_offsets)))
             kept = {segment.base_offset for segment in fresh}
             self._snapshots.remove_at(base for base in base_offsets if base not in kept)
 
@@ -553,28 +557,28 @@ class Log(LogTail):
         for segment in list(segments):
             segment.mark_deleted()
             self._segments.remove(segment)
-            self._bury([segment])
+            self._schedule_removal([segment])
 
-    def _bury(self, segments: Sequence[Segment]) -> None:
+    def _schedule_removal(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             self._unsynced.forget(segment)
-        self._deleted_segments.bury(segments, self._config.file_delete_delay_ms)
+        self._deleted_segments.add(segments, self._config.file_delete_delay_ms)
 
     def purge_deleted(self) -> int:
         """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments."""
         with self._health:
             return self._deleted_segments.purge()
 
-    # -- the end and failure --------------------------------------------------
+    # -- close and failure ---------------------------------------------------
 
     def close(self, *, is_given_up: bool = False) -> None:
-        """Leave the files so that the next start need not look at them, durably.
+        """Seal and sync the log, so that the next start need not check it.
 
-        The directory is marked clean by whoever closes all its logs, after the last. A log
-        that failed or ``is_given_up`` is only let go of.
+        The caller that closes all logs of a directory marks it clean after the last one. A log
+        that failed or ``is_given_up`` is closed without syncing.
 
         Raises:
-            StorageFailed: the log must not be called clean.
+            StorageFailed: the log must not be marked clean.
         """
         try:
             if self._health.failure is None and not is_given_up:
@@ -590,7 +594,7 @@ class Log(LogTail):
             self._health.failure = self._health.failure or "closed"
 
     def _undo(self, segment: Segment, before: int, error: OSError) -> StorageFailed:
-        """Fail after a write that may have left part of a batch, and take that away."""
+        """Fail after a write that may have left part of a batch, and remove that part."""
         segment.size = before
         with suppress(OSError):
             segment.drop_unnoted()

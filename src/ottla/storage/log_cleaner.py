@@ -1,7 +1,8 @@
-"""The compacted logs of one directory: which is cleaned next, and how far each has got.
+"""Chooses which compacted log of a directory to clean next, and tracks how far each is clean.
 
-How far is in ``cleaner-offset-checkpoint``. The file is a memory, not a promise: lost or wrong,
-logs are cleaned again from their start, which changes nothing that was clean.
+The first dirty offset of each log is in ``cleaner-offset-checkpoint``. The file is only an
+optimization: when it is lost or wrong, logs are cleaned again from their start, which changes
+nothing that was clean.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ class CleanerSettings(NamedTuple):
 
 
 class LogToClean(msgspec.Struct, frozen=True):
-    """A log to clean, and what of it."""
+    """A log to clean, and its dirty part."""
 
     partition: TopicPartition
     log: Log
@@ -35,7 +36,7 @@ class LogToClean(msgspec.Struct, frozen=True):
 
 
 class LogCleaner:
-    """Of one directory. One round at a time: `choose`, then iterate `run`."""
+    """The cleaner of one directory. One round at a time: `choose`, then iterate `run`."""
 
     def __init__(
         self, disk: Disk, directory: str, random: Random, settings: CleanerSettings
@@ -45,17 +46,16 @@ class LogCleaner:
         self._random = random
         self._settings = settings
         self._checkpoint: dict[TopicPartition, Offset] = {}
-        self.uncleanable: dict[
-            TopicPartition, str
-        ] = {}  # and why; until the next start, other settings, or a repair
+        # The reason why a log is skipped, until a restart, other settings, or a repair.
+        self.uncleanable: dict[TopicPartition, str] = {}
 
     @property
     def settings(self) -> CleanerSettings:
-        """What the next log is cleaned with."""
+        """The settings for the next log."""
         return self._settings
 
     def configure(self, settings: CleanerSettings) -> None:
-        """Clean with other settings from the next log on; more memory may do for any log."""
+        """Change the settings from the next log on; more memory may suffice for any log."""
         if settings != self._settings:
             self._settings = settings
             self.uncleanable.clear()
@@ -66,7 +66,7 @@ class LogCleaner:
         return self._checkpoint
 
     def load(self) -> bool:
-        """Read the checkpoint; False when it was garbled, and all logs count as dirty.
+        """Read the checkpoint; False when it is corrupt, and all logs count as dirty.
 
         Raises:
             StorageFailed: it cannot be read.
@@ -81,7 +81,7 @@ class LogCleaner:
         return True
 
     def choose(self, logs: Mapping[TopicPartition, Log], now: Millis) -> LogToClean | None:
-        """Choose the log that needs cleaning most; None when none does.
+        """Choose the log that needs cleaning most; None when none needs it.
 
         Raises:
             StorageFailed: the disk failed.
@@ -106,9 +106,9 @@ class LogCleaner:
             raise StorageFailed(log.directory, str(error)) from error
 
     def run(self, choice: LogToClean, now: Millis, stamp: Millis | None = None) -> Iterator[int]:
-        """Clean a chosen log, yielding the bytes moved; then write the checkpoint.
+        """Clean a chosen log, yielding the bytes processed; then write the checkpoint.
 
-        A log that is damaged, or too much for the memory there is, is not chosen again.
+        A log that is damaged, or needs more memory than allowed, is not chosen again.
 
         Raises:
             CleaningAborted: the log changed meanwhile; choose again. StorageFailed: the disk
@@ -134,27 +134,27 @@ class LogCleaner:
         self._write()
 
     def truncated(self, partition: TopicPartition, offset: Offset) -> None:
-        """Learn that a log was cut: what comes behind ``offset`` is dirty.
+        """Mark a truncated log dirty from ``offset`` on.
 
-        Call it before anything is appended, lest new records pass for clean.
+        Call it before anything is appended, otherwise new records would count as clean.
         """
         if self._checkpoint.get(partition, Offset(0)) > offset:
             self._checkpoint[partition] = offset
             self._write()
 
     def adopt(self, partition: TopicPartition, offset: Offset | None) -> None:
-        """Learn that a log has come here, and up to where it is clean; None if it never was."""
+        """Add a log that was moved here; ``offset`` is the end of its clean part, None if never."""
         self.forget(partition)
         if offset is not None:
             self._checkpoint[partition] = offset
             self._write()
 
     def repaired(self, partition: TopicPartition) -> None:
-        """Learn that a log has no known damage any more: it may be cleaned again."""
+        """Allow a log to be cleaned again: it has no known damage any more."""
         self.uncleanable.pop(partition, None)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Learn that a log is no longer here."""
+        """Drop a log that is no longer in this directory."""
         self.uncleanable.pop(partition, None)
         if self._checkpoint.pop(partition, None) is not None:
             self._write()

@@ -1,7 +1,7 @@
-"""The settings of one log: what the topic's configuration comes to.
+"""The settings of one log, as resolved from the topic's configuration.
 
-Names are Kafka's topic keys with ``_`` for ``.``; sizes are bytes, times milliseconds, and
-``-1`` means without limit where Kafka says so. Changing a log's settings replaces the whole.
+Names are Kafka's topic keys with ``_`` for ``.``; sizes are bytes, times milliseconds, and ``-1``
+means unlimited where Kafka defines it so. A change of settings replaces the whole object.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class LogConfig(msgspec.Struct, frozen=True):
-    """Defaults are Kafka's."""
+    """Settings of one log; the defaults are Kafka's."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
@@ -35,7 +35,7 @@ class LogConfig(msgspec.Struct, frozen=True):
 
     @property
     def segment_ms_max(self) -> int:
-        """How long a segment may stay active: compaction must get at it in time (KIP-354)."""
+        """How long a segment may stay active: compaction must reach it in time (KIP-354)."""
         if self.is_compacted and self.max_compaction_lag_ms > 0:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms

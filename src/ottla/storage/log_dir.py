@@ -1,16 +1,16 @@
-"""One directory of ``log.dirs``: its lock, its owner, its checkpoints and the logs in it.
+"""One directory of ``log.dirs``: its lock, owner, checkpoints and logs.
 
-    .lock                              held while a process works here
-    meta.properties                    whose directory this is
-    .kafka_cleanshutdown               only while nobody works here; see `clean_shutdown.py`
-    recovery-point-offset-checkpoint   up to where each log is known to be durable
-    log-start-offset-checkpoint        where logs start that start inside a segment
+    .lock                              held while a process uses the directory
+    meta.properties                    the owner of the directory
+    .kafka_cleanshutdown               present only after a clean stop; see `clean_shutdown.py`
+    recovery-point-offset-checkpoint   end of the part of each log known to be durable
+    log-start-offset-checkpoint        start of logs that begin inside a segment
     replication-offset-checkpoint      high watermarks
-    cleaner-offset-checkpoint          up to where compacted logs are clean
+    cleaner-offset-checkpoint          end of the clean part of compacted logs
     <topic>-<partition>/               a log; see `partition_names.py`
 
-A directory fails as a whole: after one error of its disk nothing in it can be trusted to
-become durable. Other directories go on.
+A directory fails as a whole: after one disk error nothing in it can be trusted to become durable.
+Other directories are not affected.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,18 +50,18 @@ from ottla.storage.partition_names import (
 
 LOCK_NAME = ".lock"
 PROBE_NAME = ".probe"
-# Kafka keeps these beside the logs; they are not logs of clients' topics.
+# Kafka keeps these directories beside the logs; they are not logs of clients' topics.
 NOT_LOGS = ("__cluster_metadata-0",)
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
 
 
 class DirectoryInUse(Exception):
-    """Another process works in this directory; two would destroy it."""
+    """Another process uses this directory; two would destroy it."""
 
 
 class LogDirPorts(NamedTuple):
-    """The ports that a directory and its logs need."""
+    """The ports that a log directory and its logs need."""
 
     disk: Disk
     clock: Clock
@@ -69,7 +69,7 @@ class LogDirPorts(NamedTuple):
 
 
 class HostedLog(msgspec.Struct):
-    """An open log, the name of its directory, and its topic's id where one was noted."""
+    """An open log, the name of its directory, and its topic id if one was recorded."""
 
     log: Log
     name: str
@@ -77,10 +77,10 @@ class HostedLog(msgspec.Struct):
 
 
 class OpenReport(msgspec.Struct):
-    """What opening a directory's logs came to, for the operator's log."""
+    """What was found while opening the logs of a directory, for the operator's log."""
 
     failed: dict[str, str] = msgspec.field(default_factory=dict)  # directory name -> why
-    strangers: list[str] = msgspec.field(default_factory=list)  # directories that are not ours
+    unrecognized: list[str] = msgspec.field(default_factory=list)  # not directories of logs
     strays: list[str] = msgspec.field(default_factory=list)
     corrupt_checkpoints: list[str] = msgspec.field(default_factory=list)
 
@@ -101,7 +101,7 @@ class LogDirectory:
         self.last_shutdown: clean_shutdown.CleanShutdown | None = None
         self.failure: str | None = None
         self._is_loaded = False
-        # Not opened, or not yet, and what the checkpoints held of them: to be kept.
+        # Logs not opened (yet), and their checkpointed values, which must be kept.
         self._unopened: set[TopicPartition] = set()
         self._checkpoints_read = Checkpoints({}, {}, {})
         self._files = CheckpointFiles(ports.disk, path)
@@ -115,8 +115,8 @@ class LogDirectory:
         """Lock, claim and probe a directory, and take its clean-shutdown marker.
 
         Raises:
-            DirectoryInUse: another process has it.
-            MetaPropertiesRefused: it is not formatted, or not ours.
+            DirectoryInUse: another process holds the lock.
+            MetaPropertiesRefused: it is not formatted, or belongs to another node.
             StorageFailed: it cannot be read or written.
         """
         disk = ports.disk
@@ -148,17 +148,17 @@ class LogDirectory:
         return self.failure is not None
 
     def fail(self, reason: str) -> bool:
-        """Take the directory offline; True the first time, so that one failure is told once."""
+        """Take the directory offline; True the first time, so that it is reported once."""
         if self.failure is not None:
             return False
         self.failure = reason
         return True
 
     def check_online(self) -> None:
-        """Refuse to go on in a failed directory.
+        """Raise if the directory is offline.
 
         Raises:
-            StorageFailed: it is.
+            StorageFailed: it has failed before.
         """
         if self.failure is not None:
             raise StorageFailed(self.path, self.failure)
@@ -174,18 +174,17 @@ class LogDirectory:
     # -- opening -------------------------------------------------------------
 
     def open_all(self, config_of: ConfigOf) -> OpenReport:
-        """Open every log here at once; see `opening`."""
+        """Open every log at once; see `opening`."""
         report = OpenReport()
         for _ in self.opening(config_of, report):
             pass
         return report
 
     def opening(self, config_of: ConfigOf, report: OpenReport) -> Iterator[str]:
-        """Open every log here, yielding the name of each, so that others get a turn between.
+        """Open every log, yielding the name of each, so that the event loop can run in between.
 
-        One that fails is reported, and the others are opened. A log that the disk keeps from
-        opening takes the directory offline. Until the last is opened the directory counts as
-        not clean, whatever becomes of it.
+        A log that cannot be opened is reported, and the others are opened. A disk error takes the
+        directory offline. Until the last log is opened the directory counts as not clean.
 
         Raises:
             StorageFailed: the directory itself cannot be read.
@@ -255,13 +254,13 @@ class LogDirectory:
         config: LogConfig,
         kind: DirectoryKind = DirectoryKind.CURRENT,
     ) -> HostedLog:
-        """Begin a log, durably, its topic noted before its first segment.
+        """Create a log durably, recording its topic id before its first segment.
 
-        Under a name that was used before it waits for a checkpoint without the log that was.
+        If a log of this name was deleted, writes a checkpoint without its lines first.
 
         Raises:
-            StorageFailed: the disk failed, and the directory with it.
-            ValueError: no topic name or partition number.
+            StorageFailed: the disk failed, and the directory is offline.
+            ValueError: an invalid topic name or partition number.
         """
         self.check_online()
         logs = self._logs_of(kind)
@@ -283,10 +282,10 @@ class LogDirectory:
         return hosted
 
     def claim_log(self, partition: TopicPartition, topic_id: Uuid) -> HostedLog:
-        """Return a log once it is seen to be of this topic; a log without an id gets it.
+        """Return a log after checking its topic id; a log without one is given it.
 
         Raises:
-            InconsistentTopicId: it is of an older topic with the same name.
+            InconsistentTopicId: the log belongs to an older topic with the same name.
         """
         hosted = self.logs[partition]
         if hosted.topic_id is None:
@@ -298,11 +297,11 @@ class LogDirectory:
         return hosted
 
     def delete_log(self, partition: TopicPartition) -> str:
-        """Give a log up, durably; return by which name `purge` removes its files."""
+        """Rename a log for deletion, durably; return the name to pass to `purge`."""
         return self._rename(partition, DirectoryKind.DELETE)
 
-    def set_aside(self, partition: TopicPartition) -> None:
-        """Rename a log that the metadata does not know; an operator decides about it."""
+    def mark_stray(self, partition: TopicPartition) -> None:
+        """Rename a log that the metadata does not know to ``-stray``, for the operator."""
         self._rename(partition, DirectoryKind.STRAY)
 
     def _rename(
@@ -314,7 +313,7 @@ class LogDirectory:
         self.check_online()
         logs = self._logs_of(before)
         hosted = logs[partition]
-        # What is to be removed need not become durable first.
+        # A log that is to be removed need not become durable first.
         hosted.log.close(is_given_up=kind is DirectoryKind.DELETE)
         target = format_name(partition, kind, self._ports.random.uuid())
         with self._disk_work():
@@ -325,43 +324,43 @@ class LogDirectory:
             self.write_checkpoints()
         return target
 
-    # -- a log that moves here ----------------------------------------------
+    # -- moving a log here -------------------------------------------------------
 
     def create_future(
         self, partition: TopicPartition, topic_id: Uuid, config: LogConfig
     ) -> HostedLog:
-        """Begin a log that is to take over from one in another directory; see `log_move_steps.py`.
+        """Create a log that will replace one in another directory; see `log_move_steps.py`.
 
         Raises:
-            StorageFailed: something that is no log of ours has its name here, or the disk failed.
-            InvalidTopic: the topic's name is too long for what has to go behind it.
+            StorageFailed: an unknown directory of this name exists here, or the disk failed.
+            InvalidTopic: the topic's name is too long for the suffix of a future log.
         """
         self.check_online()
         if not has_room_for_future(partition):
-            raise InvalidTopic(f"{partition.topic}: too long a name to be moved")
+            raise InvalidTopic(f"{partition.topic}: the name is too long to be moved")
         with self._disk_work():
             is_taken = self._ports.disk.exists(f"{self.path}/{format_name(partition)}")
         if is_taken:
-            raise StorageFailed(self.path, f"{partition} is there and could not be opened")
+            raise StorageFailed(self.path, f"{partition} exists and could not be opened")
         return self.create_log(partition, topic_id, config, DirectoryKind.FUTURE)
 
     def delete_future(self, partition: TopicPartition) -> str:
-        """Give a future log up, durably; return by which name `purge` removes its files."""
+        """Rename a future log for deletion, durably; return the name to pass to `purge`."""
         return self._rename(partition, DirectoryKind.DELETE, DirectoryKind.FUTURE)
 
     def discard_future(self, partition: TopicPartition) -> None:
-        """Forget a future log whose files can be touched no more."""
+        """Drop a future log whose files can no longer be used."""
         self.future_logs.pop(partition).log.close(is_given_up=True)
 
     def promote(self, partition: TopicPartition, source: Log) -> HostedLog:
-        """Make a future log a current one, durably, now that it holds all of ``source``.
+        """Make a future log the current one, durably, now that it holds all of ``source``.
 
-        It takes over what batches do not tell: reigns without a record, producers whose records
-        were trimmed, the high watermark. Blocks while what was copied last is synced. Until it
-        returns ``source`` is the log; then its owner deletes it.
+        It takes over what batches do not record: leader epochs without a record, producers whose
+        records were trimmed, the high watermark. Blocks while the last copied bytes are synced.
+        Until it returns, ``source`` is the log; afterwards the caller deletes it.
 
         Raises:
-            StorageFailed: the disk failed, and this directory with it. ``source`` is as it was.
+            StorageFailed: the disk failed, and this directory is offline. ``source`` is unchanged.
         """
         self.check_online()
         future = self.future_logs[partition].log
@@ -388,13 +387,13 @@ class LogDirectory:
         return hosted
 
     def purge(self, name: str) -> None:
-        """Remove the files of a log that was given up."""
+        """Remove the files of a deleted log."""
         self.check_online()
         with self._disk_work():
             self._ports.disk.remove_tree(f"{self.path}/{name}")
 
     def purge_deleted(self) -> int:
-        """Remove the logs that were given up, also by an earlier run; return how many."""
+        """Remove all deleted logs, including those of an earlier run; return how many."""
         self.check_online()
         disk = self._ports.disk
         with self._disk_work():
@@ -407,18 +406,18 @@ class LogDirectory:
                 disk.remove_tree(f"{self.path}/{name}")
         return len(names)
 
-    # -- checkpoints and the end ---------------------------------------------
+    # -- checkpoints and closing ---------------------------------------------
 
     @property
     def gone(self) -> frozenset[TopicPartition]:
-        """Logs that are here no more and may still be named in the checkpoints."""
+        """Logs that were removed and may still have lines in the checkpoints."""
         return frozenset(self._files.gone)
 
     def write_checkpoints(self) -> None:
-        """Write what the next start has to know of each log, on the spot.
+        """Write the checkpoints now, blocking.
 
         Raises:
-            StorageFailed: the disk failed, and the directory with it.
+            StorageFailed: the disk failed, and the directory is offline.
         """
         writes = self.checkpoint_writes()
         with self._disk_work():
@@ -427,7 +426,7 @@ class LogDirectory:
         self._files.gone.clear()
 
     def checkpoint_writes(self) -> tuple[CheckpointWrite, CheckpointWrite, CheckpointWrite]:
-        """Return what is to be written for the next start, for a `Committer`, in this order.
+        """Return the checkpoint writes for a `Committer`, to be carried out in this order.
 
         Raises:
             StorageFailed: the directory is offline.
@@ -448,14 +447,14 @@ class LogDirectory:
         return self._files.writes(tables)
 
     def close(self, broker_epoch: int = clean_shutdown.UNKNOWN_BROKER_EPOCH) -> None:
-        """Close every log, write the checkpoints, leave the marker last, let the lock go.
+        """Close every log, write the checkpoints, then the marker, then release the lock.
 
-        The marker is a promise about every log here. So there is none after a failure, none
-        when a log could not be opened, and where the logs were not opened at all the
-        directory is left as it was found.
+        The marker is a promise about every log here. So it is not written after a failure or when
+        a log could not be opened; where the logs were not opened at all, the directory is left as
+        it was found.
 
         Raises:
-            StorageFailed: something failed, now or before; all is closed nevertheless.
+            StorageFailed: something failed, now or before; everything is closed nevertheless.
         """
         try:
             if self._is_loaded:
@@ -480,12 +479,12 @@ class LogDirectory:
 
 
 def _sort_out(names: Sequence[str], report: OpenReport) -> dict[str, PartitionDirectory]:
-    """Return the directories that hold a log, by name; what else there is goes to the report."""
+    """Return the directories that hold a log, by name; the rest goes to the report."""
     found: dict[str, PartitionDirectory] = {}
     for name in names:
         parsed = parse_name(name)
         if parsed is None or name in NOT_LOGS:
-            report.strangers.append(name)
+            report.unrecognized.append(name)
         elif parsed.kind is DirectoryKind.STRAY:
             report.strays.append(name)
         elif parsed.kind is not DirectoryKind.DELETE:
@@ -494,34 +493,34 @@ def _sort_out(names: Sequence[str], report: OpenReport) -> dict[str, PartitionDi
 
 
 def format_directory(ports: LogDirPorts, path: str, *, node_id: NodeId, cluster_id: str) -> None:
-    """Make a directory this node's: once, before its first start.
+    """Assign a directory to this node, once before its first start.
 
     Raises:
         MetaPropertiesRefused: it has an owner. OSError: the disk failed.
     """
     ports.disk.make_dirs(path)
     if meta_properties.read_meta_properties(ports.disk, path) is not None:
-        raise MetaPropertiesRefused(f"{path}: is formatted already")
+        raise MetaPropertiesRefused(f"{path}: is already formatted")
     meta = MetaProperties(node_id, cluster_id, ports.random.uuid())
     meta_properties.write_meta_properties(ports.disk, path, meta)
 
 
 def _probe(disk: Disk, path: str) -> None:
-    """Find out now whether the directory can be written and synced."""
+    """Check that the directory can be written and synced."""
     probe = f"{path}/{PROBE_NAME}"
     file = disk.open(probe, OpenMode.CREATE)
     try:
         file.pwrite(b"ok", 0)
         file.sync()
         if file.pread(2, 0) != b"ok":
-            raise OSError(f"{probe} does not hold what was written")
+            raise OSError(f"{probe} does not contain what was written to it")
     finally:
         file.close()
     disk.remove(probe)
 
 
 class OpenedDirectories(NamedTuple):
-    """The directories a node may work in, and why it may not in the others."""
+    """The usable directories, and the reasons why the others are not usable."""
 
     online: list[LogDirectory]
     offline: dict[str, str]
@@ -530,10 +529,10 @@ class OpenedDirectories(NamedTuple):
 def open_directories(
     ports: LogDirPorts, paths: Sequence[str], *, node_id: NodeId, cluster_id: str | None = None
 ) -> OpenedDirectories:
-    """Open all of ``log.dirs``. One whose disk fails is left out; the others go on.
+    """Open all of ``log.dirs``. One whose disk fails is left out; the others are opened.
 
     Raises:
-        DirectoryInUse, MetaPropertiesRefused: of any of them. The node must not start, and
+        DirectoryInUse, MetaPropertiesRefused: for any of them. The node must not start, and
             every directory is as it was.
     """
     online: list[LogDirectory] = []
@@ -546,10 +545,10 @@ def open_directories(
                 offline[path] = error.reason
                 continue
             online.append(directory)
-            # The first one says which cluster this is, if nobody else did.
+            # Without a given cluster id, the first directory determines it.
             cluster_id = cluster_id or directory.meta.cluster_id
             if sum(each.directory_id == directory.directory_id for each in online) > 1:
-                raise MetaPropertiesRefused(f"{path}: has another directory's directory.id")
+                raise MetaPropertiesRefused(f"{path}: has the directory.id of another directory")
     except (DirectoryInUse, MetaPropertiesRefused):
         for directory in online:
             directory.close()

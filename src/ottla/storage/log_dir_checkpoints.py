@@ -1,16 +1,16 @@
-"""The checkpoint files of one log directory: what the next start has to know of each log.
+"""The checkpoint files of one log directory: what the next start needs to know of each log.
 
-    log-start-offset-checkpoint        where logs start that start inside a segment
-    recovery-point-offset-checkpoint   up to where each log is known to be durable
+    log-start-offset-checkpoint        start of logs that begin inside a segment
+    recovery-point-offset-checkpoint   end of the part of each log known to be durable
     replication-offset-checkpoint      high watermarks
 
-Lines name a log by topic and partition, not by the topic's id. A log that is made under the name of
-one that was deleted must not be opened by its predecessor's lines: records that were never synced
-would be taken for durable, and those below an old log start would be gone. So the lines of a log
-that went are durably gone before a log of its name is made.
+Lines identify a log by topic and partition, not by topic id. A log that is created under the name
+of a deleted one must not be opened with its predecessor's lines: records that were never synced
+would count as durable, and those below an old log start would be lost. So the lines of a removed
+log are durably gone before a log of its name is created.
 
-Writes are made on the event loop and carried out by a committer's thread, some time later. What is
-newer counts: a write that comes after a newer one of the same file changes nothing.
+Writes are created on the event loop and carried out later on a committer's thread. The newest one
+wins: a write that runs after a newer one of the same file changes nothing.
 """
 
 import itertools
@@ -30,15 +30,15 @@ from ottla.storage.checkpoints import (
 )
 
 REMOVED_MAX: Final = 256
-"""Names of logs that went, remembered until a checkpoint without them is written."""
+"""Names of removed logs, kept until a checkpoint without them is written."""
 
 Offsets = dict[TopicPartition, Offset]
 
 
 class Checkpoints(NamedTuple):
-    """What a directory's checkpoint files hold, in the order in which they are written.
+    """The content of a directory's checkpoint files, in the order in which they are written.
 
-    A recovery point means nothing to a log that is cut below it, so log starts come first.
+    A recovery point is useless to a log that is cut below it, so log starts come first.
     """
 
     log_starts: Offsets
@@ -47,7 +47,7 @@ class Checkpoints(NamedTuple):
 
 
 class CheckpointWrite:
-    """`Syncable`: replaces a checkpoint file, unless it holds that already, or something newer."""
+    """`Syncable`: replaces a checkpoint file, unless it already holds this content or newer."""
 
     __slots__ = ("_data", "_files", "_number", "path")
 
@@ -58,24 +58,24 @@ class CheckpointWrite:
         self._number = number
 
     def sync(self) -> None:
-        """Write it, durably. Raises OSError: the old file or the new one is there."""
+        """Write it durably. Raises OSError: the old file or the new one is there."""
         self._files.replace(self.path, self._data, self._number)
 
 
 class CheckpointFiles:
-    """The files of one directory. ``gone`` are logs that went and may still have lines in them."""
+    """The files of one directory. ``gone`` are removed logs that may still have lines in them."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
         self._numbers = itertools.count()
-        # The loop and a committer's thread may write the same file, under one temporary name.
+        # The event loop and a committer's thread may write the same file, under one temporary name.
         self._turn = threading.Lock()
         self._written: dict[str, tuple[int, bytes]] = {}  # by path: the newest; guarded by _turn
         self.gone: set[TopicPartition] = set()
 
     def read(self, corrupt: list[str]) -> Checkpoints:
-        """Read all of them; a garbled one counts as absent, which is always safe.
+        """Read all of them; a corrupt one counts as absent, which is always safe.
 
         Raises:
             OSError: a file cannot be read.
@@ -92,7 +92,7 @@ class CheckpointFiles:
     def writes(
         self, tables: Checkpoints
     ) -> tuple[CheckpointWrite, CheckpointWrite, CheckpointWrite]:
-        """Return what makes the files hold these tables, to be carried out in this order."""
+        """Return the writes that store these tables, to be carried out in this order."""
         number = next(self._numbers)
         log_starts, recovery_points, high_watermarks = (
             CheckpointWrite(self, f"{self._directory}/{name}", encode_offsets(table), number)
@@ -101,7 +101,7 @@ class CheckpointFiles:
         return log_starts, recovery_points, high_watermarks
 
     def replace(self, path: str, data: bytes, number: int) -> None:
-        """Replace a file unless something newer did. Raises OSError, as `replace_file`."""
+        """Replace a file unless a newer write did. Raises OSError, as `replace_file`."""
         with self._turn:
             newest, held = self._written.get(path, (-1, None))
             if number < newest:

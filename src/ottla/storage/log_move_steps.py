@@ -1,13 +1,13 @@
-"""Moving a log to another directory of its broker: what is to be done next (KIP-113).
+"""The next step of moving a log to another directory of its broker (KIP-113).
 
-Pure. The log stays where it is, and in use, while a *future* log in the other directory takes
-over its batches. Once both end at the same offset, and only then, the future one takes its place:
+Pure. The log stays in use in its directory while a *future* log in the other directory copies its
+batches. Once both end at the same offset, and only then, the future log replaces it:
 
     source    log_start .................... log_end        in use all the time
     future    log_start ........ log_end -->                Restart | Cut | Copy ... | Swap
 
-The source may be trimmed past the future log's end (retention, DeleteRecords) and cut below it
-(a follower's leader has another history). Both are seen here, whatever the order of events.
+The source may be trimmed past the future log's end (retention, DeleteRecords) and truncated below
+it (its leader has another history). Both are handled here, in whatever order they happen.
 """
 
 from typing import NamedTuple
@@ -18,20 +18,20 @@ from ottla.protocol.types import Offset
 
 
 class Span(NamedTuple):
-    """What a log holds: ``[log_start, log_end)``, a batch beginning at ``log_start``."""
+    """The offsets of a log: ``[log_start, log_end)``; a batch begins at ``log_start``."""
 
     log_start: Offset
     log_end: Offset
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Throw away what the future log has: it begins at ``offset``."""
+    """Discard what the future log has, and start it at ``offset``."""
 
     offset: Offset
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Cut the future log back to ``offset``."""
+    """Truncate the future log to ``offset``."""
 
     offset: Offset
 
@@ -43,17 +43,17 @@ class Copy(msgspec.Struct, frozen=True):
 
 
 class Swap(msgspec.Struct, frozen=True):
-    """The future log has everything: it takes the source's place, before anything is appended."""
+    """Replace the source by the future log, which is complete, before anything is appended."""
 
 
 Step = Restart | Cut | Copy | Swap
 
 
 def decide_step(source: Span, future: Span) -> Step:
-    """Return what brings a future log nearer to its source.
+    """Return the next step that brings a future log closer to its source.
 
-    A future log that would miss records is never swapped in: neither behind its end, nor before
-    its start where the source begins earlier than it did.
+    A future log that would miss records is never swapped in: neither at its end, nor at its
+    start where the source begins earlier.
     """
     if future.log_end < source.log_start or future.log_start > source.log_start:
         return Restart(source.log_start)

@@ -1,8 +1,8 @@
-"""The growing end of a log: one batch about which nothing is left to ask is given its place.
+"""The growing end of a log: assigns offsets to a checked batch and writes it.
 
-Every produced batch comes through here, so this is compiled where that is possible, and makes
-no object that need not be (a `NewType` is a call, too). What decides about a batch, and all else
-of a log, is in `log.py`.
+Every produced batch passes through here, so this module is compiled where possible, and creates no
+object that it can avoid (calling a `NewType` costs, too). The checks, and everything else of a
+log, are in `log.py`.
 """
 
 from struct import Struct
@@ -26,7 +26,7 @@ _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: how a batch
 
 @cython.cclass
 class LogTail:
-    """What a log knows of its end. `Log` gives all of it a value."""
+    """The state of a log's end. `Log` initializes every field."""
 
     log_end_offset = cython.declare(cython.longlong, visibility="public")
     producers = cython.declare(object, visibility="public")
@@ -39,7 +39,7 @@ class LogTail:
 
     @property
     def log_start_offset(self) -> Offset:
-        """The first offset a reader may ask for."""
+        """The first offset that may be read."""
         offset: Offset = self._log_start
         return offset
 
@@ -48,19 +48,19 @@ class LogTail:
         """Everything below is durable. To be written to the directory's checkpoint.
 
         A truncation lowers it: the checkpoint must be written again before anything that
-        is appended after it is acknowledged, else a crash trusts what it should check.
+        is appended afterwards is acknowledged, otherwise recovery trusts what it should check.
         """
         offset: Offset = self._recovery_point
         return offset
 
     @property
     def high_watermark(self) -> Offset:
-        """Below it everything is replicated, as far as the log was told."""
+        """Everything below is replicated, as far as the log knows."""
         offset: Offset = self._high_watermark
         return offset
 
     def set_high_watermark(self, offset: Offset) -> Offset:
-        """Learn what is replicated; kept within the log. Returns what it now is."""
+        """Set the high watermark, limited to the log's range; return the new value."""
         reached: Offset = max(self._log_start, min(offset, self.log_end_offset))
         self._high_watermark = reached
         self.producers.on_high_watermark(reached)
@@ -74,13 +74,13 @@ class LogTail:
         epoch: LeaderEpoch,
         now: Millis,
     ) -> "Segment":
-        """Append one batch that was checked, to end at offset ``last``; return its segment.
+        """Append one checked batch that ends at offset ``last``; return its segment.
 
-        It gets its offset and epoch in place; ``timestamp`` is its largest. What its producer
-        may send next is not taken note of.
+        Its offset and epoch are set in place; ``timestamp`` is its largest. The producer state is
+        not updated.
 
         Raises:
-            StorageFailed: it is not in the log and never acknowledged.
+            StorageFailed: the batch is not in the log and was not acknowledged.
         """
         if self._health.failure is not None:
             self._health.check()
@@ -103,7 +103,7 @@ class LogTail:
         return segment
 
     def _note_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """Write down a new leader epoch before the first batch that has it."""
+        """Write a new leader epoch to disk before the first batch that has it."""
         if epoch >= 0 and self.epochs.assign(epoch, offset):
             self._write_epochs()
 

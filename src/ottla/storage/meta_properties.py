@@ -1,13 +1,13 @@
-"""``meta.properties``: whose log directory this is. Java properties text, version 1.
+"""``meta.properties``: the owner of a log directory. Java properties text, version 1.
 
     version=1
     node.id=1
     cluster.id=MkU3OEVBNTcwNTJENDM2Qg
     directory.id=AAAAAAAAAAEAAAAAAAAAAg
 
-It keeps a node from taking another's data for its own, so every doubt is a refusal with a
-text that tells the operator what was found where. Only the directory id may be missing: it
-is minted and written at the next start (KIP-858).
+The file keeps a node from using another node's data, so any doubt stops the start with a message
+that says what was found where. Only the directory id may be missing: it is generated and written
+at the next start (KIP-858).
 """
 
 import re
@@ -24,20 +24,20 @@ from ottla.runtime.ports import Disk, Random
 FILE_NAME = "meta.properties"
 VERSION = "1"
 RESTORE = (
-    "It says whose directory this is, so the node does not start: restore it from a backup, or "
-    "write it again with the cluster.id, node.id and directory.id that the cluster has for it."
+    "The file says which node owns the directory, so the node does not start: restore it from a "
+    "backup, or write it again with the cluster.id, node.id and directory.id that it had."
 )
-BYTES_MAX = 64 * 1024  # a handful of short lines; more is something else
+BYTES_MAX = 64 * 1024  # the file has a handful of short lines
 
 _NODE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class MetaPropertiesRefused(Exception):
-    """This log directory is not, or not provably, ours. The node must not start on it."""
+    """This log directory is not, or not provably, this node's. The node must not start on it."""
 
 
 class MetaProperties(msgspec.Struct, frozen=True):
-    """Who owns a log directory. ``directory_id`` is None until one is minted."""
+    """The owner of a log directory. ``directory_id`` is None until it is generated."""
 
     node_id: NodeId
     cluster_id: str
@@ -48,7 +48,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
     """Return a directory's owner; None when it has never been formatted.
 
     Raises:
-        MetaPropertiesRefused: there is a file, and it makes no sense. OSError: unreadable.
+        MetaPropertiesRefused: the file is malformed. OSError: it cannot be read.
     """
     path = f"{directory}/{FILE_NAME}"
     data = read_file(disk, path)
@@ -70,12 +70,12 @@ def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> N
 
 
 def claim(disk: Disk, directory: str, *, node_id: NodeId, cluster_id: str | None) -> MetaProperties:
-    """Return the owner of a formatted directory once it is seen to be this node.
+    """Return the owner of a formatted directory after checking that it is this node.
 
-    ``cluster_id`` is what the node's other directories say; None for the first.
+    ``cluster_id`` is the one in the node's other directories; None for the first.
 
     Raises:
-        MetaPropertiesRefused: not formatted, garbage, another node's, another cluster's.
+        MetaPropertiesRefused: not formatted, malformed, another node's or another cluster's.
     """
     meta = read_meta_properties(disk, directory)
     if meta is None:
@@ -96,7 +96,7 @@ def claim(disk: Disk, directory: str, *, node_id: NodeId, cluster_id: str | None
 def with_directory_id(
     disk: Disk, directory: str, meta: MetaProperties, random: Random
 ) -> MetaProperties:
-    """Return ``meta`` with its directory id, minted and written first where there is none."""
+    """Return ``meta`` with a directory id, generating and writing one if it has none."""
     if meta.directory_id is not None:
         return meta
     minted = replace(meta, directory_id=random.uuid())
@@ -113,24 +113,24 @@ def encode(meta: MetaProperties) -> bytes:
 
 
 def decode(data: Buffer) -> MetaProperties:
-    """Read the file's text.
+    """Parse the file's text.
 
     Raises:
-        ValueError: not version 1, or a property missing or malformed.
+        ValueError: not version 1, or a property is missing or malformed.
     """
     properties = _properties(data)
     version = properties.get("version", "0")
     if version != VERSION:
-        raise ValueError(f"version {version!r}, only version {VERSION} is known")
+        raise ValueError(f"version {version!r}, only version {VERSION} is supported")
     for name in ("node.id", "cluster.id"):
         if not properties.get(name):
             raise ValueError(f"{name} is missing")
     node_id = properties["node.id"]
     if _NODE_ID.fullmatch(node_id) is None:
-        raise ValueError(f"node.id is no number: {node_id!r}")
+        raise ValueError(f"node.id is not a number: {node_id!r}")
     directory_id = None
     if "directory.id" not in properties and not bytes(data).endswith((b"\n", b"\r")):
-        raise ValueError("the file is cut off")
+        raise ValueError("the file is truncated")
     if "directory.id" in properties:
         directory_id = parse_uuid(properties["directory.id"])
         if is_reserved(directory_id):
@@ -139,11 +139,11 @@ def decode(data: Buffer) -> MetaProperties:
 
 
 def _properties(data: Buffer) -> dict[str, str]:
-    """Read Java properties; a key that comes twice has the later value."""
+    """Parse Java properties; the last value of a repeated key wins."""
     if len(data) > BYTES_MAX:
-        raise ValueError(f"{len(data)} bytes are too many")
+        raise ValueError(f"{len(data)} bytes, at most {BYTES_MAX} are expected")
     try:
         settings = from_text(bytes(data).decode("utf-8"))
     except (UnicodeDecodeError, BadProperties) as error:
-        raise ValueError(f"no properties: {error}") from error
+        raise ValueError(f"not a properties file: {error}") from error
     return {setting.key: setting.value for setting in settings}
