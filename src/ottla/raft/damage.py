@@ -1,12 +1,12 @@
-"""Damage in a metadata log, told from what a power loss may leave.
+"""Distinguishes damage in a metadata log from what a power loss may leave.
 
-Every batch is checked, from the first segment on. Where one is wrong, two things can have happened:
+Every batch is checked, from the first segment on. An invalid batch can have two causes:
 
-    torn write   it was never durable: cut it off and go on, as after any crash
+    torn write   it was never durable: truncate it and continue, as after any crash
     damage       it was durable, so it may have counted for a majority: the node must not start
 
-It is damage where the log was closed cleanly, where the offset lies below the recovery point, or
-where valid batches follow and the bytes in between were written: a lost write leaves zeros.
+It is damage if the log was closed cleanly, if the offset is below the recovery point, or if valid
+batches follow and the bytes in between were written: a lost write leaves zeros.
 """
 
 from collections.abc import Iterator
@@ -20,21 +20,21 @@ from ottla.runtime.ports import Disk, File, OpenMode
 from ottla.storage.files import Kind, State, file_name, parse_name
 from ottla.storage.scan import cause, whole_batches
 
-# Behind a wrong batch, as much is searched for a valid one; a batch has at most 8 MiB.
+# How far behind an invalid batch to search for a valid one; a batch has at most 8 MiB.
 SEARCH_BYTES_MAX: Final = 64 << 20
-# A header of a batch has fewer zeros in a row, and a lost sector has more.
+# A batch header has fewer zeros in a row, and a lost sector has more.
 ZEROS_MIN: Final = 16
 
 
 class LastRun(NamedTuple):
-    """What the last run left: whether it closed the log, and what it knew to be durable."""
+    """What the last run left: whether it closed the log, and how much it knew to be durable."""
 
     is_clean: bool = False
     recovery_point: Offset | None = None
 
 
 class InvalidBatch(NamedTuple):
-    """The first batch that is wrong: where it is, and what valid batch follows, if any does."""
+    """The first invalid batch: where it is, and the offset of the next valid batch, if any."""
 
     path: str
     position: int
@@ -42,17 +42,17 @@ class InvalidBatch(NamedTuple):
     reason: str
     following: Offset | None
     is_unwritten: bool
-    """Bytes between it and what follows were never written, as far as one can see."""
+    """Whether bytes between it and the next valid batch appear never to have been written."""
 
     def is_damage(self, known: LastRun) -> bool:
-        """Say whether no crash explains it."""
+        """Return whether a crash cannot have caused it."""
         if known.is_clean or self.offset < (known.recovery_point or 0):
             return True
         return self.following is not None and not self.is_unwritten
 
     def __str__(self) -> str:
         follows = (
-            "nothing follows, and it was known to be durable"
+            "no valid batch follows, and it was known to be durable"
             if self.following is None
             else f"valid records follow from offset {self.following} on, so it is no torn write"
         )
@@ -61,7 +61,7 @@ class InvalidBatch(NamedTuple):
 
 
 def segment_bases(disk: Disk, directory: str) -> list[Offset]:
-    """Return where the segments of a log begin, oldest first. Raises OSError."""
+    """Return the base offsets of a log's segments, oldest first. Raises OSError."""
     return [
         name.offset
         for name in map(parse_name, disk.list(directory))
@@ -70,7 +70,7 @@ def segment_bases(disk: Disk, directory: str) -> list[Offset]:
 
 
 def find_invalid_batch(disk: Disk, directory: str) -> tuple[Offset, InvalidBatch | None]:
-    """Return where the right batches of a metadata log end, and the first wrong one, if any.
+    """Return the end of the valid batches of a metadata log, and the first invalid one, if any.
 
     Raises:
         OSError: a segment cannot be read.
@@ -82,7 +82,7 @@ def find_invalid_batch(disk: Disk, directory: str) -> tuple[Offset, InvalidBatch
         if at and base != expected:
             before = f"{directory}/{file_name(segments[at - 1], Kind.LOG)}"
             reason = f"the next segment begins at offset {base}"
-            is_short = base > expected  # its end may have been lost before it was durable
+            is_short = base > expected  # its end may never have been durable
             return expected, InvalidBatch(
                 before, disk.size(before), expected, reason, base, is_short
             )
@@ -105,15 +105,15 @@ def _check_segment(file: File, base: Offset) -> tuple[Offset, InvalidBatch | Non
             if not is_crc_valid(whole.buffer, whole.start, header):
                 raise CorruptBatch("CRC does not match")
             if header.base_offset != expected or header.last_offset_delta < 0:
-                raise CorruptBatch(f"offset {header.base_offset} where {expected} is next")
+                raise CorruptBatch(f"offset {header.base_offset}, expected {expected}")
             if header.leader_epoch < epoch:  # not covered by the CRC
-                raise CorruptBatch(f"epoch {header.leader_epoch} behind epoch {epoch}")
+                raise CorruptBatch(f"epoch {header.leader_epoch} after epoch {epoch}")
             expected, position = header.next_offset, position + header.size
             epoch = header.leader_epoch
     except Fault as error:
         rest = file.pread(min(size - position, SEARCH_BYTES_MAX), position)
         if not any(rest):
-            return expected, None  # space that was reserved and never written
+            return expected, None  # preallocated space, never written
         found = next(_valid_batches(rest, expected), None)
         between = rest if found is None else rest[: found[0]]
         following = None if found is None else found[1]
@@ -123,7 +123,7 @@ def _check_segment(file: File, base: Offset) -> tuple[Offset, InvalidBatch | Non
 
 
 def _valid_batches(data: bytes, expected: Offset) -> Iterator[tuple[int, Offset]]:
-    """Yield where valid batches begin behind the first byte, and their offsets."""
+    """Yield the positions of valid batches behind the first byte, and their offsets."""
     at = data.find(MAGIC, MAGIC_AT + 1)
     while at >= 0:
         start = at - MAGIC_AT

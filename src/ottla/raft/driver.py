@@ -1,18 +1,18 @@
-"""Drives the core: events in, effects carried out in order, nothing in between.
+"""Drives the core: passes it events and performs its effects in order.
 
-An event is taken in where it happens, on the event loop, and all its effects are done before the
-call returns, or, where an effect causes another event at once, before the next is taken in:
+An event is handled where it occurs, on the event loop, and all its effects are performed before the
+call returns, or, if an effect causes another event at once, before that event is handled:
 
     timer, request, reply, flush done --> step --> effect, effect, effect
 
-No effect waits. The quorum state is written and synced on the spot: it is one small file and
-changes with an epoch. Appending is a write to the page cache. What takes time goes on in the
-background and comes back as an event: flushing, sending, putting a snapshot in place. So nothing
-ever meets a core between two steps, and no queue can grow: what is under way is bounded by who
-asks (`REQUESTS_MAX`).
+No effect waits. The quorum state is written and synced synchronously: it is one small file and
+changes only with an epoch. Appending is a write to the page cache. Anything slow runs in the
+background and returns as an event: flushing, sending, installing a snapshot. So the core is never
+used in the middle of a step, and no queue can grow: the work in progress is bounded by the number
+of requests (`REQUESTS_MAX`).
 
-A failure of any effect is final: the service ends with it, and the node with the service. A
-stopped driver takes no event in: it neither votes nor answers (`Stopped`).
+A failed effect is final: the service ends with it, and the node with the service. A stopped driver
+handles no events: it neither votes nor answers (`Stopped`).
 """
 
 import asyncio
@@ -63,22 +63,22 @@ log = logging.getLogger(__name__)
 
 NO_VOTERS: Final = VoterSet()
 KAFKA_RETENTION: Final = Retention()
-# Requests of others that may wait at once; each has a connection or a share of one.
+# Requests of other nodes that may wait at once; each has a connection or a share of one.
 REQUESTS_MAX: Final = 20_000
-# What a record costs beside its value, at most: length, attributes, deltas, key, headers.
+# The largest size of a record beside its value: length, attributes, deltas, key, headers.
 RECORD_OVERHEAD_BYTES: Final = 32
 
 
 class Stopped(NotController):
-    """This replica takes no part any more."""
+    """This replica no longer takes part in the quorum."""
 
 
 class QuorumBusy(NotController):
-    """Too many requests wait; ask again later."""
+    """Too many requests are waiting; retry later."""
 
 
 class RaftParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver is made of. ``static`` are the configured voters, for a log without any."""
+    """The parts of a driver. ``static`` are the configured voters, for a log without any."""
 
     settings: RaftSettings
     log: MetadataLog
@@ -95,7 +95,7 @@ class RaftParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Proposal(msgspec.Struct, frozen=True):
-    """Encoded records on their way into the log, and who waits for their offset."""
+    """Encoded records to append, and the future for their offset."""
 
     values: tuple[bytes, ...]
     done: "asyncio.Future[Offset]"
@@ -107,10 +107,10 @@ class RaftDriver:
     name = "raft"
 
     def __init__(self, parts: RaftParts) -> None:
-        """Take the disk's word for the past.
+        """Load the state on disk.
 
         Raises:
-            UnreadableQuorumState, CorruptSnapshot: this node cannot take part as it is.
+            UnreadableQuorumState, CorruptSnapshot: this node cannot take part.
         """
         self._parts = parts
         self._log = parts.log
@@ -136,13 +136,13 @@ class RaftDriver:
         self._is_snapshotting = False
         self._applier = Applier(parts.log, parts.listener)
 
-    # -- life ----------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Take part until cancelled, then leave in an orderly way, in bounded time.
+        """Take part until cancelled, then resign and stop, in bounded time.
 
         Raises:
-            Whatever made an effect fail: the node must go down.
+            Exception: an effect failed with it; the node must stop.
         """
         loop = asyncio.get_running_loop()
         self._end, self._ready_to_stop = loop.create_future(), loop.create_future()
@@ -153,7 +153,7 @@ class RaftDriver:
                 tasks.create_task(self._applier.run(), name="raft apply")
                 await self._take_part(ready)
         except BaseExceptionGroup as group:
-            # What a group of one says is what went wrong: the supervisor wants that.
+            # The supervisor expects the one error itself, not a group of one.
             if len(group.exceptions) > 1:
                 raise
             raise group.exceptions[0] from None
@@ -171,7 +171,7 @@ class RaftDriver:
             raise
 
     async def _leave(self) -> None:
-        """Resign, give the others time to hear it, and be gone."""
+        """Resign, give the other voters time to learn of it, and stop."""
         self._feed(into.Shutdown(self._now()))
         await asyncio.wait(
             [self._ready_to_stop, self._end],
@@ -182,7 +182,7 @@ class RaftDriver:
         await self._parts.peers.close()
 
     def _stop(self) -> None:
-        """Take no event in from here on; whoever waits is told."""
+        """Handle no more events; waiting requests fail with `Stopped`."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -193,7 +193,7 @@ class RaftDriver:
         if not self._end.done():
             self._end.cancel()
         elif not self._end.cancelled():
-            self._end.exception()  # it was logged; whoever awaited it has it too
+            self._end.exception()  # logged already, and raised to any task that awaited it
 
     def _fail(self, error: Exception) -> None:
         log.error("metadata quorum replica failed", exc_info=error)
@@ -207,7 +207,7 @@ class RaftDriver:
         return self._parts.clock.monotonic()
 
     def _feed(self, event: into.Event) -> None:
-        """Take an event in, and all that follow from it at once."""
+        """Handle an event, and all events that follow from it at once."""
         if self._is_stopped:
             return
         self._events.append(event)
@@ -218,7 +218,7 @@ class RaftDriver:
             while self._events and not self._is_stopped:
                 for effect in self._core.step(self._events.popleft()):
                     self._carry_out(effect)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the node goes down with it
+        except Exception as error:  # noqa: BLE001 - any error stops the node
             self._fail(error)
         self._is_busy = False
 
@@ -261,7 +261,7 @@ class RaftDriver:
             case out.Rejoined():
                 assert self._parts.rejoining is not None
                 self._parts.rejoining.clear()
-                log.info("quorum: caught up after rejoining, votes again")
+                log.info("quorum: caught up after rejoining, voting again")
             case out.ShutdownReady():
                 if not self._ready_to_stop.done():
                     self._ready_to_stop.set_result(None)
@@ -284,20 +284,20 @@ class RaftDriver:
             self._timer = loop.call_later(delay_s, self._tick, at)
 
     def _tick(self, at: Millis) -> None:
-        """A timer may be early by a fraction of a millisecond; the core set it only once."""
+        """Handle the timer; if it fired a fraction of a millisecond early, set it again."""
         self._timer = None
         if self._now() < at:
             self._set_timer(at)
         else:
             self._feed(into.Tick(self._now()))
 
-    # -- others ask ----------------------------------------------------------
+    # -- incoming requests ---------------------------------------------------
 
     async def request(self, request: Request) -> Reply:
-        """Ask this replica; the reply may come much later.
+        """Handle a request; the reply may take long.
 
         Raises:
-            Stopped: it takes no part any more. QuorumBusy: too many wait.
+            Stopped: it no longer takes part. QuorumBusy: too many requests are waiting.
         """
         self._check_open()
         self._tokens += 1
@@ -308,9 +308,9 @@ class RaftDriver:
 
     def _check_open(self) -> None:
         if self._is_stopped:
-            raise Stopped("this node takes no part in the quorum")
+            raise Stopped("this node has left the quorum")
         if len(self._waiting) >= REQUESTS_MAX:
-            raise QuorumBusy(f"{REQUESTS_MAX} requests wait already")
+            raise QuorumBusy(f"{REQUESTS_MAX} requests are already waiting")
 
     def _answer(self, effect: out.Answer) -> None:
         request, done = self._waiting.pop(effect.token)
@@ -318,11 +318,11 @@ class RaftDriver:
             done.set_result(self._filled(effect.reply, request))
 
     def _filled(self, reply: Reply, request: Request | None) -> Reply:
-        """Put the bytes in that a reply refers to."""
+        """Fill in the bytes that a reply refers to."""
         if isinstance(reply, FetchReply) and isinstance(reply.records, ReadLog):
             upto = None
             if isinstance(request, FetchRequest) and request.replica.node_id < 0:
-                # No replica: whoever reads along sees only what is committed.
+                # Not a replica: a reading client sees only what is committed.
                 upto = reply.high_watermark or Offset(0)
             wanted = reply.records
             try:
@@ -338,7 +338,7 @@ class RaftDriver:
             return replace(reply, chunk=Chunk(len(data), data))
         return reply
 
-    # -- asking others -------------------------------------------------------
+    # -- outgoing requests ---------------------------------------------------
 
     async def _send(self, effect: out.Send) -> None:
         reply = await self._parts.peers.ask(effect.endpoint, effect.request)
@@ -352,12 +352,12 @@ class RaftDriver:
     async def propose(self, records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
         """Append records as one batch in ``epoch``; return the offset of the first.
 
-        They are in the log then, and committed once the listener is told so; with leadership
-        lost before that, their fate is open.
+        They are then in the log, and committed once the listener receives them; if leadership is
+        lost before that, they may be committed or lost.
 
         Raises:
             NotController: this node does not lead that epoch.
-            RecordTooLarge: they are more than one batch may hold; nothing was appended.
+            RecordTooLarge: they exceed the size of one batch; nothing was appended.
         """
         self._check_open()
         assert records, "an empty batch has no offset"
@@ -369,7 +369,7 @@ class RaftDriver:
         proposal = _Proposal(values, done)
         self._feed(into.Propose(self._now(), epoch, len(values), proposal))
         if self._is_stopped and not done.done():
-            raise Stopped("this node takes no part in the quorum")
+            raise Stopped("this node has left the quorum")
         return await done
 
     def _append_proposal(self, effect: out.AppendRecords) -> None:
@@ -386,13 +386,13 @@ class RaftDriver:
             proposal.done.set_exception(NotController(effect.error.name))
 
     def resign(self, epoch: LeaderEpoch) -> None:
-        """Give leadership of ``epoch`` up; ignored where this node does not lead it."""
+        """Resign leadership of ``epoch``; ignored if this node does not lead it."""
         self._feed(into.Resign(self._now(), epoch))
 
     async def upgrade_kraft_version(
         self, level: int, *, is_validate_only: bool = False
     ) -> VoterChangeReply:
-        """Raise the finalised ``kraft.version``, or say why not. Raises as `request`."""
+        """Raise the finalized ``kraft.version``, or return why not. Raises as `request`."""
         self._check_open()
         self._tokens += 1
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -407,27 +407,27 @@ class RaftDriver:
         return self._core.describe(self._now())
 
     def committed_voters(self) -> VoterSet | None:
-        """Return the newest voters known to be committed; None before anything is."""
+        """Return the newest voters known to be committed; None before there are any."""
         known = self.describe().high_watermark
         return None if known is None else self._core.membership_at(known)[1]
 
     def wall_clock(self) -> Millis:
-        """Return the time to which the ages in a view refer."""
+        """Return the wall-clock time that the ages in a view refer to."""
         return self._parts.clock.now()
 
     @property
     def applied(self) -> Offset:
-        """Everything below was given to the listener."""
+        """The offset below which everything was passed to the listener."""
         return self._applier.applied
 
     # -- the disk ------------------------------------------------------------
 
     async def _flush_for_ever(self) -> None:
-        """Sync whatever was asked for since the last round, round after round."""
+        """Sync what was requested since the last round, round after round."""
         while True:
             await self._flush_wake.wait()
             self._flush_wake.clear()
-            # Taken before the round begins: what comes during it is not covered by it.
+            # Read before the round begins: later appends are not covered by it.
             ticket = self._flush_wanted
             try:
                 await self._log.flush(self._parts.committer)
@@ -446,9 +446,9 @@ class RaftDriver:
         self._download.write(effect.position, effect.payload)
 
     async def _install(self, snapshot: LogPosition) -> None:
-        """Check a download, make it durable, and replace the log by it.
+        """Verify a download, make it durable, and replace the log with it.
 
-        Nothing else is done with the log meanwhile: the core neither fetches nor leads.
+        The log is not used meanwhile: the core neither fetches nor leads.
         """
         download, self._download = self._download, None
         assert download is not None
@@ -457,7 +457,7 @@ class RaftDriver:
                 await asyncio.sleep(0)
             head = download.reader().head()
         except CorruptSnapshot as error:
-            log.warning("snapshot from the leader thrown away: %s", error)
+            log.warning("snapshot from the leader rejected: %s", error)
             download.abandon()
             self._feed(into.SnapshotRejected(self._now(), snapshot))
             return
@@ -472,11 +472,11 @@ class RaftDriver:
     async def take_snapshot(
         self, end: Offset, batches: Iterator[Sequence[bytes]]
     ) -> LogPosition | None:
-        """Write a snapshot of everything before ``end``, then delete what it makes unneeded.
+        """Write a snapshot of everything before ``end``, then delete what it makes unnecessary.
 
-        ``batches`` gives the encoded records that stand for the state at ``end``, piece by piece;
-        the event loop gets its turn between two pieces, so a piece should be small. Returns None
-        where there is nothing to do: a snapshot reaches there already, or another is written.
+        ``batches`` yields the encoded records of the state at ``end``, chunk by chunk; the event
+        loop runs other tasks between chunks, so a chunk should be small. Returns None if there is
+        nothing to do: a snapshot already reaches ``end``, or another is being written.
         """
         position = self._snapshot_position(end)
         if position is None or self._is_snapshotting:
@@ -490,7 +490,7 @@ class RaftDriver:
                 writer.append(piece)
                 await asyncio.sleep(0)
             writer.finish()
-            # The leader's own disk may be behind what is committed elsewhere.
+            # The leader's own disk may lag behind what is committed on a majority.
             await self._log.flush(self._parts.committer)
             await self._parts.committer.commit([writer.file])
             if self._is_stopped or self._snapshot_position(end) != position:
@@ -507,11 +507,11 @@ class RaftDriver:
         return position
 
     def _snapshot_position(self, end: Offset) -> LogPosition | None:
-        """Return the id of a snapshot at ``end``, if it would be news."""
-        assert end <= self._applier.applied, "only what is committed and applied"
+        """Return the id of a snapshot at ``end``, if it would be a new one."""
+        assert end <= self._applier.applied, "a snapshot must not be ahead of the applied offset"
         latest = self._log.latest_snapshot()
         known = Offset(0) if latest is None else latest.offset
         if end <= max(known, self._log.start_offset()):
             return None
-        assert self._log.is_batch_end(end), "records that belong together stay together"
+        assert self._log.is_batch_end(end), "a snapshot must end at the end of a batch"
         return LogPosition(self._log.epoch_before(end), end)

@@ -1,23 +1,23 @@
 """``__cluster_metadata-0``: the replicated log of the quorum on disk, and its snapshots.
 
-A log of `ottla.storage` in KIP-631 framing: batches of one leader epoch each, control batches
-among them, no producers. What is appended is in the page cache; `flush` makes it durable.
+A log of `ottla.storage` in KIP-631 framing: batches of one leader epoch each, control batches among
+them, no producers. Appended records are in the page cache; `flush` makes them durable.
 
-    start <= committed <= end        a snapshot at o stands for everything before o
+    start <= committed <= end        a snapshot at o replaces everything before o
 
-Four decisions of its own:
+Four decisions specific to this log:
 
-- At each start every batch's CRC is checked, from the first segment on. What is wrong is a torn
-  write, or damage that a node must not start with (`damage.py`). The log is bounded by
-  ``metadata.max.retention.*`` (100 MiB), so that costs well under a second. What is left is then
-  synced: the core takes all it finds at the start for durable.
-- A truncation is durable when it returns, as the segments see to: an old tail that came back
-  behind records appended later would be a log that nobody ever had.
-- Which epoch wrote what is read from the batches at each start, not from the checkpoint of
-  epochs: that one is cut where the log was trimmed to, and the log then begins earlier, at its
-  first segment.
-- A snapshot whose position is not in the log replaces the log: that is how a crash between
-  installing a snapshot and emptying the log is finished.
+- At each start the CRC of every batch is checked, from the first segment on. An invalid batch is a
+  torn write, or damage that a node must not start with (`damage.py`). The log is bounded by
+  ``metadata.max.retention.*`` (100 MiB), so this takes well under a second. What remains is then
+  synced: the core takes everything it finds at the start for durable.
+- A truncation is durable when it returns, as the segments ensure: an old tail that reappeared
+  behind records appended later would be a log that never existed.
+- The epochs of the log are read from the batches at each start, not from the leader epoch
+  checkpoint: the checkpoint is cut where the log was trimmed to, and the log then starts earlier,
+  at its first segment.
+- A snapshot whose position is not in the log replaces the log: this completes an installation that
+  a crash interrupted before the log was emptied.
 """
 
 import logging
@@ -56,19 +56,19 @@ DIRECTORY_NAME: Final = "__cluster_metadata-0"
 
 
 class UnusableMetadataLog(Exception):
-    """Records are damaged or missing that only other voters can have; the text says what to do."""
+    """Records are damaged or missing, and only other voters can have them."""
 
 
 def _remedy(end: Offset) -> str:
     return (
-        "The node does not start with it. Where other voters have the records, start once with "
-        "`--rejoin-quorum`; else restore the file from a backup, or give up all metadata from "
+        "The node does not start with it. If other voters have the records, start once with "
+        "`--rejoin-quorum`; otherwise restore the file from a backup, or discard all metadata from "
         f"there on with `--truncate-metadata-at {end}`."
     )
 
 
 class Retention(NamedTuple):
-    """How much is kept behind the newest snapshot; -1 is without limit. Bytes, milliseconds."""
+    """How much to keep behind the newest snapshot; -1 is unlimited. Bytes, milliseconds."""
 
     bytes_max: int = 100 * 1024 * 1024
     age_ms_max: int = 7 * 24 * 3600 * 1000
@@ -106,9 +106,9 @@ class MetadataLog:
         *,
         is_clean: bool = False,
     ) -> Self:
-        """Recover the log below ``log_dir``, or begin one, so that all that is left is durable.
+        """Recover the log below ``log_dir``, or create one; everything in it is then durable.
 
-        ``is_clean``: the last run has closed it, so whatever is wrong with it is damage.
+        ``is_clean``: the last run closed it, so anything invalid in it is damage.
 
         Raises:
             UnusableMetadataLog: it is damaged, or there is a gap between snapshot and log.
@@ -131,7 +131,7 @@ class MetadataLog:
         return opened
 
     def _fit_together(self) -> None:
-        """Bring the log in step with the newest snapshot."""
+        """Align the log with the newest snapshot."""
         latest, earliest = self.latest_snapshot(), self.earliest_snapshot()
         start = self._log.log_start_offset
         if latest is not None and latest.offset >= start and not self._has(latest):
@@ -140,15 +140,15 @@ class MetadataLog:
             self._log.flush()
         elif start > 0 and (latest is None or latest.offset < start):
             raise UnusableMetadataLog(
-                f"{self._log.directory}: the log begins at offset {start} and no snapshot reaches "
-                f"there. {_remedy(Offset(0) if latest is None else latest.offset)}"
+                f"{self._log.directory}: the log starts at offset {start} and no snapshot reaches "
+                f"it. {_remedy(Offset(0) if latest is None else latest.offset)}"
             )
         elif start > 0 and earliest is not None and earliest.offset > start:
             self._log.set_high_watermark(earliest.offset)
             self._log.advance_log_start(earliest.offset)
 
     def _has(self, snapshot: LogPosition) -> bool:
-        """Say whether the log passes through where a snapshot ends."""
+        """Return whether the log contains the position where a snapshot ends."""
         if snapshot.offset > self._log.log_end_offset:
             return False
         if snapshot.offset == self._log.log_start_offset:
@@ -157,13 +157,13 @@ class MetadataLog:
 
     @property
     def directory(self) -> str:
-        """Where log, snapshots and quorum state are."""
+        """The directory of log, snapshots and quorum state."""
         return self._log.directory
 
     # -- LogView -------------------------------------------------------------
 
     def start_offset(self) -> Offset:
-        """Return the offset of the first record still there."""
+        """Return the offset of the first record in the log."""
         return self._log.log_start_offset
 
     def end(self) -> LogPosition:
@@ -171,13 +171,13 @@ class MetadataLog:
         return LogPosition(self.epoch_before(self._log.log_end_offset), self._log.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> LogPosition:
-        """Return the largest epoch at or below ``epoch`` and where it ends."""
+        """Return the largest epoch at or below ``epoch`` and its end offset."""
         end = self.end()
         if epoch >= end.epoch:
             return end
         entries = self._log.epochs.entries
         following = next((e for e in entries if e.epoch > epoch), None)
-        assert following is not None, "an epoch below the log's last is followed by another"
+        assert following is not None, "no epoch follows one below the log's last"
         ends = max(following.start_offset, self.start_offset())
         return LogPosition(self.epoch_before(ends), ends)
 
@@ -202,16 +202,16 @@ class MetadataLog:
         return next(reversed(self.snapshots.all), None)
 
     def snapshot_size(self, snapshot: LogPosition) -> int | None:
-        """Return how many bytes a snapshot has; None when it is not there."""
+        """Return the size of a snapshot in bytes; None if it does not exist."""
         return self.snapshots.size(snapshot)
 
-    # -- what is in force ----------------------------------------------------
+    # -- membership ----------------------------------------------------------
 
     def membership(self, static: VoterSet) -> Membership:
         """Return voters and ``kraft.version`` of snapshot and log.
 
-        ``static`` are the voters of the configuration: in force as long as nothing in
-        snapshot or log says otherwise.
+        ``static`` are the voters of the configuration, in effect unless the snapshot or the log
+        contains others.
         """
         found = Membership(static)
         after = Offset(0)
@@ -241,7 +241,7 @@ class MetadataLog:
     # -- append --------------------------------------------------------------
 
     def append_control(self, effect: AppendControl) -> None:
-        """Append the control batch of a leader."""
+        """Append a leader's control batch."""
         position = LogPosition(effect.epoch, effect.base_offset)
         self._append(control_batch(position, self._clock.now(), effect.records))
 
@@ -252,7 +252,7 @@ class MetadataLog:
         self._append(data_batch(position, self._clock.now(), values))
 
     def append_fetched(self, batches: Batches) -> None:
-        """Append what a leader sent, as it is."""
+        """Append a leader's batches unchanged."""
         assert isinstance(batches.payload, bytes | bytearray | memoryview)
         self._append(batches.payload)
         assert self.end() == batches.end, (self.end(), batches.end)
@@ -261,16 +261,16 @@ class MetadataLog:
         self._log.append_at(data, now=self._clock.now())
 
     def truncate_to(self, offset: Offset) -> None:
-        """Cut the log so that it ends at ``offset``, durably."""
+        """Truncate the log to end at ``offset``, durably."""
         self._point.lower_to(offset)
         self._log.truncate_to(offset)
-        assert self._log.log_end_offset == offset, "batches are cut whole"
+        assert self._log.log_end_offset == offset, "truncation within a batch"
 
     async def flush(self, committer: Committer) -> None:
         """Return once everything appended before this call is durable.
 
         Raises:
-            StorageFailed: it never will be; see `close`.
+            StorageFailed: it never will be durable; see `close`.
         """
         plan = self._log.flush_plan()
         try:
@@ -283,13 +283,13 @@ class MetadataLog:
         self._log.purge_deleted()
 
     def close(self) -> None:
-        """Let go of the files. What was not flushed may be lost.
+        """Close the files. Unflushed records may be lost.
 
-        After a sync that failed none is tried again: the kernel may have dropped what it could
-        not write, and a second one would succeed without it.
+        A failed sync is never retried: the kernel may have dropped the pages it could not write,
+        and a second sync would succeed without them.
 
         Raises:
-            StorageFailed: something failed, now or before.
+            StorageFailed: an operation failed, now or earlier.
         """
         self._point.close()
         self._log.close(is_given_up=self._failure is not None)
@@ -299,7 +299,7 @@ class MetadataLog:
     # -- read ----------------------------------------------------------------
 
     def read(self, offset: Offset, bytes_max: int, upto: Offset | None = None) -> bytes:
-        """Return whole batches from ``offset`` on, at least one where there is any.
+        """Return whole batches from ``offset`` on, at least one if there is any.
 
         Raises:
             OffsetOutOfRange: it is not in the log.
@@ -313,14 +313,14 @@ class MetadataLog:
         return data[:whole]
 
     def last_timestamp(self, before: Offset) -> Millis:
-        """Return the timestamp of the batch that ends at or holds ``before`` - 1; 0 if gone."""
+        """Return the timestamp of the batch that holds ``before`` - 1; 0 if it was deleted."""
         if before <= self.start_offset():
             return Millis(0)
         data = self.read(Offset(before - 1), 1)
         return next((header.max_timestamp for _, header in batches(data)), Millis(0))
 
     def is_batch_end(self, offset: Offset) -> bool:
-        """Say whether a batch ends right before ``offset``: only there may a snapshot end."""
+        """Return whether a batch ends right before ``offset``: only there may a snapshot end."""
         if offset <= self.start_offset():
             return offset == self.start_offset()
         data = self.read(Offset(offset - 1), 1)
@@ -329,19 +329,19 @@ class MetadataLog:
     # -- snapshots -----------------------------------------------------------
 
     def replace_by(self, snapshot: LogPosition) -> None:
-        """Empty the log and let it begin at an installed snapshot; older ones go."""
-        assert self.snapshots.size(snapshot) is not None, "installed before the log is emptied"
+        """Empty the log and start it at an installed snapshot; delete older snapshots."""
+        assert self.snapshots.size(snapshot) is not None, "the snapshot is not installed"
         self._point.lower_to(snapshot.offset)
         self._log.truncate_fully_and_start_at(snapshot.offset)
         self._log.flush()
         self.snapshots.delete(s for s in self.snapshots.all if s.offset < snapshot.offset)
 
     def trim(self, retention: Retention, committed: Offset) -> None:
-        """Delete what the newest snapshots make unneeded, oldest first (KIP-630).
+        """Delete what the newest snapshots make unnecessary, oldest first (KIP-630).
 
-        A snapshot goes once there is a newer one and the whole is too large, or its newest record
-        too old;
-        the log then begins at the snapshot that is the oldest. The newest one always stays.
+        A snapshot is deleted once there is a newer one and the total size is too large or its
+        newest record too old; the log then starts at the oldest remaining snapshot. The newest
+        snapshot is always kept.
         """
         while (plan := self._oldest_to_drop(retention)) is not None:
             dropped, following = plan
@@ -372,7 +372,7 @@ class MetadataLog:
         return 0 <= retention.bytes_max < self._log.size + sum(sizes)
 
     def _begin_at(self, offset: Offset, committed: Offset) -> None:
-        """Let the log begin at ``offset``; segments that lie before it go whole."""
+        """Start the log at ``offset``; segments entirely before it are deleted."""
         self._log.set_high_watermark(committed)
         self._log.advance_log_start(offset)
         old = [
@@ -385,7 +385,7 @@ class MetadataLog:
 
 
 def _check_whole(disk: Disk, snapshots: SnapshotFiles, known: LastRun) -> Offset:
-    """Return where the log ends; a torn write behind that will be cut off.
+    """Return the end offset of the log; a torn write behind it will be truncated.
 
     Raises:
         UnusableMetadataLog: it is damaged.
@@ -397,12 +397,12 @@ def _check_whole(disk: Disk, snapshots: SnapshotFiles, known: LastRun) -> Offset
     if known.recovery_point is not None and reached < known.recovery_point:
         raise UnusableMetadataLog(
             f"{_last_segment(snapshots)}: the log ends at offset {reached} and was durable up to "
-            f"{known.recovery_point}: segments are missing or cut short. "
+            f"{known.recovery_point}: segments are missing or truncated. "
             f"{_remedy(reached)}"
         )
     if wrong is not None:
         log.warning(
-            "metadata log: torn write cut off, as a crash leaves it path=%s position=%d offset=%d "
+            "metadata log: truncated a torn write left by a crash path=%s position=%d offset=%d "
             "reason=%s",
             wrong.path, wrong.position, wrong.offset, wrong.reason,
         )  # fmt: skip
@@ -417,10 +417,10 @@ def _last_segment(snapshots: SnapshotFiles) -> str:
 
 
 def _check_snapshot(snapshots: SnapshotFiles, end: Offset) -> None:
-    """Check the newest snapshot; set it aside if the log still has all that it covers.
+    """Check the newest snapshot; move it aside if the log still has everything that it covers.
 
     Raises:
-        UnusableMetadataLog: it is damaged, and nothing here can replace it.
+            UnusableMetadataLog: it is damaged, and nothing here can replace it.
     """
     while snapshots.all:
         *older, newest = snapshots.all
@@ -432,14 +432,14 @@ def _check_snapshot(snapshots: SnapshotFiles, end: Offset) -> None:
         if not bases or bases[0] > covered or end < newest.offset or newest.offset == 0:
             raise UnusableMetadataLog(f"{fault}. {_remedy(covered)}")
         kept = snapshots.set_aside(newest)
-        log.warning("metadata snapshot damaged, not needed, set aside as=%s reason=%s", kept, fault)
+        log.warning("damaged metadata snapshot not needed, moved to=%s reason=%s", kept, fault)
 
 
 def checked_batches(data: Buffer) -> Batches | None:
-    """Make what the core takes of the bytes in a Fetch reply; None when there is nothing whole.
+    """Return the checked batches in the bytes of a Fetch reply; None if there is no whole batch.
 
     Raises:
-        Fault: damaged on the way: a CRC, an offset or an epoch is wrong.
+        Fault: a CRC, an offset or an epoch is wrong: damaged in transit.
     """
     view = memoryview(data)
     first: BatchHeader | None = None
@@ -463,6 +463,6 @@ def _check(view: memoryview, start: int, header: BatchHeader, last: BatchHeader 
     if header.records_count != header.last_offset_delta + 1 or header.records_count <= 0:
         raise CorruptBatch(f"the batch at offset {header.base_offset} has gaps")
     if last is not None and header.base_offset != last.next_offset:
-        raise CorruptBatch(f"offset {header.base_offset} where {last.next_offset} is next")
+        raise CorruptBatch(f"offset {header.base_offset}, expected {last.next_offset}")
     if header.leader_epoch < (0 if last is None else last.leader_epoch):
         raise CorruptBatch(f"the batch at offset {header.base_offset} is of an older epoch")

@@ -1,9 +1,8 @@
-"""The other replicas, as places to send to: one connection each, opened when first needed.
+"""Sends requests to the other replicas: one connection each, opened when first needed.
 
-A connection that fails is dropped and opened anew with the next request; when that comes is the
-core's decision (``controller.quorum.retry.backoff.ms``). There is at most one request per peer
-that the core waits for; a few it no longer waits for may still be under way, within their
-timeout.
+A failed connection is closed and opened again with the next request; the core decides when that is
+(``controller.quorum.retry.backoff.ms``). The core waits for at most one request per peer; a few
+that it no longer waits for may still be in flight, within their timeout.
 """
 
 import asyncio
@@ -25,21 +24,21 @@ from ottla.runtime.ports import Address, Network
 if TYPE_CHECKING:
     from ottla.raft import rpc_codec
 else:
-    # The only voter of a quorum speaks to nobody.
+    # A quorum with a single voter sends no requests.
     rpc_codec = LazyModule("ottla.raft.rpc_codec")
 
 log = logging.getLogger(__name__)
 
 
 class Peers(Protocol):
-    """How requests reach other replicas."""
+    """Sends requests to other replicas."""
 
     async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
-        """Return the reply; None where there is none, for whatever reason."""
+        """Return the reply; None if there is none, for whatever reason."""
         ...
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         ...
 
 
@@ -54,7 +53,7 @@ class _Line(msgspec.Struct):
 class WirePeers:
     """`Peers` over Kafka's protocol.
 
-    ``options`` may differ per address (TLS names); ``client_id`` is what peers log.
+    ``options`` may differ per address (TLS names); peers log ``client_id``.
     """
 
     def __init__(
@@ -72,12 +71,12 @@ class WirePeers:
         self._is_closed = False
 
     async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
-        """Send a request and wait for its reply, as long as a request may take."""
+        """Send a request and wait for its reply, up to the request timeout."""
         address = Address(endpoint.host, endpoint.port)
         line = self._lines.setdefault(address, _Line(asyncio.Lock()))
         try:
-            # Either may take its time out; a request that does costs the connection, so that a
-            # peer that vanished is dialled anew.
+            # Connecting or waiting may time out; a request that does closes the connection, so
+            # that the next request reconnects to a peer that disappeared.
             connection = await self._connect(address, line)
             response: Message = await connection.send(
                 rpc_codec.to_message(request), timeout_ms=self._timeout_ms
@@ -103,13 +102,13 @@ class WirePeers:
             return line.connection
 
     def _note_down(self, address: Address, line: _Line, error: Exception) -> None:
-        """Say once that a peer is gone, not with each attempt."""
+        """Log a failed peer once, not on each attempt."""
         level = logging.DEBUG if line.is_down else logging.INFO
         log.log(level, "quorum peer does not answer peer=%s reason=%s", address, error)
         line.is_down = True
 
     async def close(self) -> None:
-        """Hang up everywhere. Nothing is sent after."""
+        """Close all connections. No request may follow."""
         self._is_closed = True
         lines, self._lines = list(self._lines.values()), {}
         for line in lines:

@@ -1,10 +1,10 @@
 """The file ``quorum-state``: read once at the start, replaced durably at each change.
 
 Its layout is in `ottla.protocol.internal.quorum_state`. Version 0 is written while
-``kraft.version`` is 0, version 1 from then on, as Kafka does. Version 0 has no place for the
-directory of whom this node voted for. A vote for this node itself is taken for one of this
-directory: the file lies in it, so a node that lost the directory has lost the file as well.
-Any other such vote is one for a directory nobody has: it is not given a second time, to anybody.
+``kraft.version`` is 0, version 1 from then on, as in Kafka. Version 0 has no field for the
+directory of the candidate this node voted for. A vote for this node itself is taken as one for this
+directory: the file is in it, so a node that lost the directory has lost the file as well. Any other
+such vote is one for an unknown directory: it is not granted a second time, to any candidate.
 """
 
 from typing import Final
@@ -20,16 +20,16 @@ from ottla.runtime.ports import Disk
 
 FILE_NAME: Final = "quorum-state"
 NO_ELECTION: Final = PersistElection(LeaderEpoch(0), None, None)
-# A few dozen bytes per voter; anything larger was not written by a quorum.
+# A few dozen bytes per voter; a larger file was not written by a quorum.
 BYTES_MAX: Final = 1 << 20
 
 
 class UnreadableQuorumState(Exception):
-    """The file is there and says nothing: this node cannot know how it voted, and must not run."""
+    """The file cannot be read: this node cannot know how it voted, and must not run."""
 
 
 class QuorumStateFile:
-    """The quorum state of one metadata log. Blocks for one small sync per write."""
+    """The quorum state of one metadata log. Each write blocks for one small sync."""
 
     def __init__(self, disk: Disk, directory: str, own: ReplicaKey) -> None:
         self._disk = disk
@@ -37,10 +37,10 @@ class QuorumStateFile:
         self._own = own
 
     def read(self) -> PersistElection:
-        """Return what was written last; epoch 0 and nobody where there is no file.
+        """Return what was written last; epoch 0 without vote or leader if there is no file.
 
         Raises:
-            UnreadableQuorumState: the file is damaged, or has the largest epoch that there is.
+            UnreadableQuorumState: the file is damaged, or contains the largest possible epoch.
             OSError: it cannot be read.
         """
         data = read_file(self._disk, self._path)
@@ -57,8 +57,8 @@ class QuorumStateFile:
         except (ProtocolFault, UnicodeDecodeError) as error:
             raise UnreadableQuorumState(
                 f"{self._path} is damaged ({error}). It holds this node's vote, so the node does "
-                "not start. If its disk is lost, format the directory anew: a new directory id "
-                "makes it another voter. Do not just delete the file."
+                "not start. If its disk is lost, format the directory again: a new directory id "
+                "makes it a new voter. Do not just delete the file."
             ) from error
         return self._election(state)
 
@@ -75,7 +75,7 @@ class QuorumStateFile:
         """Replace the file; durable when this returns.
 
         Raises:
-            OSError: nothing is certain; the node must stop.
+            OSError: the state on disk is unknown; the node must stop.
         """
         voted = election.voted
         state = QuorumState(

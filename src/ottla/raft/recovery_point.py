@@ -1,10 +1,10 @@
-"""How far the metadata log is known to be durable, for telling damage from a torn write.
+"""The offset up to which the metadata log is known to be durable, to detect damage.
 
     recovery-point     ``00000000000000001500 1c2a9f00``: an offset, and the CRC32C of its digits
 
-Written in place after each flush and not synced: whatever of it reaches the disk was true, so after
-a power loss the offset may be too low and never too high. It is lowered, durably, before the log is
-cut. A file that is torn or missing says nothing.
+Written in place after each flush and not synced: any content that reaches the disk was true, so
+after a power loss the offset may be too low but never too high. It is lowered, durably, before the
+log is truncated. A torn or missing file gives no information.
 """
 
 import re
@@ -20,7 +20,7 @@ _LINE: Final = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
 
 
 class RecoveryPoint:
-    """The file of one metadata log. ``offset`` is None where nothing is known."""
+    """The file of one metadata log. ``offset`` is None if nothing is known."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -29,7 +29,7 @@ class RecoveryPoint:
         self.offset = _decode(read_file(disk, self._path) or b"")
 
     def raise_to(self, offset: Offset) -> None:
-        """Note that everything below ``offset`` is durable by now. Raises OSError."""
+        """Record that everything below ``offset`` is durable. Raises OSError."""
         if self.offset is not None and offset <= self.offset:
             return
         if self._file is None:
@@ -38,7 +38,7 @@ class RecoveryPoint:
         self.offset = offset
 
     def lower_to(self, offset: Offset) -> None:
-        """Forget, durably, that anything behind ``offset`` was durable. Raises OSError."""
+        """Drop, durably, any claim that records behind ``offset`` are durable. Raises OSError."""
         if self.offset is not None and offset >= self.offset:
             return
         self.close()
@@ -46,7 +46,7 @@ class RecoveryPoint:
         self.offset = offset
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

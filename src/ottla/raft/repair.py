@@ -1,12 +1,12 @@
-"""What an operator may ask for where a metadata log is damaged: rejoin the quorum, or cut.
+"""Operator-requested repair of a damaged metadata log: rejoin the quorum, or truncate.
 
-Both cut the log before the first wrong batch and set what is behind aside (`set_aside.py`).
+Both truncate the log before the first invalid batch and move what follows aside (`set_aside.py`).
 
-A voter that has lost records it once acknowledged must not vote by what is left: it could help to
-elect a leader that lacks committed records. So one that rejoins has a mark, the file ``rejoining``:
-until it has caught up with a leader it neither votes nor stands for election (`core/quorum.py`).
-Its quorum state stays, so it never votes twice in an epoch. A cut without rejoining has no such
-mark: it is for the only voter, and for a quorum that lost more than a minority.
+A voter that lost records it once acknowledged must not vote based on what is left: it could help to
+elect a leader that lacks committed records. So a rejoining voter has a marker file, ``rejoining``:
+until it has caught up with a leader it neither votes nor becomes a candidate (`core/quorum.py`).
+Its quorum state is kept, so it never votes twice in an epoch. Truncation without rejoining writes
+no marker: it is for a single voter, and for a quorum that lost more than a minority.
 """
 
 import logging
@@ -35,7 +35,7 @@ MARK_NAME: Final = "rejoining"
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What was asked for. ``truncate_at`` is the offset from which on all is given up."""
+    """The requested repair. ``truncate_at`` is the offset from which on everything is discarded."""
 
     is_rejoining: bool = False
     truncate_at: Offset | None = None
@@ -45,7 +45,7 @@ NO_REPAIR: Final = Repair()
 
 
 class RejoinMark:
-    """Says, over restarts, that a voter has lost records and not caught up yet."""
+    """Records, across restarts, that a voter lost records and has not caught up yet."""
 
     def __init__(self, disk: Disk, log_dir: str) -> None:
         self._disk = disk
@@ -54,7 +54,7 @@ class RejoinMark:
 
     @property
     def is_set(self) -> bool:
-        """Whether this replica is to catch up before it votes."""
+        """Whether this replica must catch up before it votes."""
         return self._disk.exists(self._path)
 
     def set(self) -> None:
@@ -62,29 +62,29 @@ class RejoinMark:
         replace_file(self._disk, self._path, b"until it has caught up with a leader\n")
 
     def clear(self) -> None:
-        """Forget it, durably. Raises OSError."""
+        """Remove it, durably. Raises OSError."""
         with suppress(FileNotFoundError):
             self._disk.remove(self._path)
         self._disk.sync_dir(self._directory)
 
 
 def repair_log(disk: Disk, log_dir: str, repair: Repair, static: VoterSet, node_id: NodeId) -> None:
-    """Do what was asked for, if the log is damaged; a log that is whole is left alone.
+    """Perform the requested repair if the log is damaged; an intact log is left unchanged.
 
     Raises:
-        UnusableMetadataLog: it cannot be done. OSError: the disk failed.
+        UnusableMetadataLog: it is not possible. OSError: the disk failed.
     """
     directory = f"{log_dir}/{DIRECTORY_NAME}"
     if repair == NO_REPAIR or not disk.exists(directory):
         return
     damage = _Damage(disk, directory)
     if damage.is_whole:
-        log.warning("metadata log is whole, nothing is repaired path=%s", directory)
+        log.warning("metadata log is intact, nothing to repair path=%s", directory)
         return
     if repair.is_rejoining:
         if damage.voters(static).ids == (node_id,):
             raise UnusableMetadataLog(
-                f"{directory}: node {node_id} is the only voter, so there is nobody to rejoin; "
+                f"{directory}: node {node_id} is the only voter, so there is no quorum to rejoin; "
                 "restore a backup, or use `--truncate-metadata-at OFFSET`"
             )
         RejoinMark(disk, log_dir).set()
@@ -92,14 +92,14 @@ def repair_log(disk: Disk, log_dir: str, repair: Repair, static: VoterSet, node_
     elif repair.truncate_at is not None:
         if repair.truncate_at != damage.end:
             raise UnusableMetadataLog(
-                f"{directory}: the records before the damage end at offset {damage.end}, so "
+                f"{directory}: the valid records end at offset {damage.end}, so "
                 f"`--truncate-metadata-at` must be {damage.end}, not {repair.truncate_at}"
             )
         damage.cut(damage.end)
 
 
 class _Damage:
-    """A log with its snapshots, as far as they are right."""
+    """A log with its snapshots, as far as they are valid."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -123,7 +123,7 @@ class _Damage:
         return self._wrong is None and not (self._bad or self._has_gap or self._is_short)
 
     def voters(self, static: VoterSet) -> VoterSet:
-        """Return the newest voters that what is right still names."""
+        """Return the newest voters in the valid part."""
         found = static
         for snapshot in self._snapshots.all:
             if snapshot not in self._bad:
@@ -149,7 +149,7 @@ class _Damage:
         return wrong.position if wrong is not None and is_cut_here else self._disk.size(path)
 
     def cut(self, end: Offset) -> None:
-        """Set everything aside that is wrong, or behind it."""
+        """Move aside everything that is invalid or behind it."""
         disk, files = self._disk, LogFiles(self._disk, self._directory)
         self._point.lower_to(max(end, self._covered))
         self._point.close()
@@ -169,7 +169,7 @@ class _Damage:
                     file.close()
         disk.sync_dir(self._directory)
         log.warning(
-            "metadata log cut at offset=%d, what was behind is set aside path=%s files=%s",
+            "metadata log truncated at offset=%d, the rest moved aside path=%s files=%s",
             end, self._directory, [each for each in kept if each is not None],
         )  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""The core's messages as Kafka's requests, and Kafka's responses as the core's replies.
+"""Converts the core's messages to Kafka's requests, and Kafka's responses to the core's replies.
 
-This is the asking side; the answering one is `ottla.api.raft`. Pure. A response that Kafka's
-rules do not allow is a `ProtocolFault`: it is taken for none at all. A response with an error at
-its top names no epoch, so it counts as told by somebody who is behind: ask again in a while.
+This is the client side; the server side is `ottla.api.raft`. Pure. A response that violates Kafka's
+rules raises `ProtocolFault` and counts as no response. A response with a top-level error contains
+no epoch, so it counts as one from a replica that is behind: retry later.
 """
 
 from typing import Final, TypeAlias, assert_never
@@ -37,7 +37,7 @@ TOPIC_ID: Final = Uuid(bytes(15) + b"\x01")
 PARTITION: Final = 0
 KRAFT_VERSION: Final = "kraft.version"
 CHANGE_TIMEOUT_MS: Final = 30_000
-# What a request without a known high watermark names: nothing is news to it.
+# Sent when the high watermark is unknown: the leader then does not answer early because of it.
 HIGH_WATERMARK_UNKNOWN: Final = -1
 
 
@@ -45,7 +45,7 @@ HIGH_WATERMARK_UNKNOWN: Final = -1
 
 
 def to_message(request: core.Request) -> Message:  # noqa: PLR0911 - one per request
-    """Return the request to send; its version is chosen when it is."""
+    """Return the request to send; its version is chosen when it is sent."""
     match request:
         case core.VoteRequest():
             return _vote(request)
@@ -194,10 +194,10 @@ def _update_voter(request: core.UpdateVoterRequest) -> update_raft_voter.UpdateR
 
 
 def to_reply(response: Message, listener: str) -> core.Reply:  # noqa: PLR0911 - one per reply
-    """Return what a response says. ``listener`` is that of the endpoints in it.
+    """Convert a response. ``listener`` is the listener name of the endpoints in it.
 
     Raises:
-        Fault: it says nothing that Kafka's rules allow; the records in it are damaged.
+        Fault: the response violates Kafka's rules, or the records in it are damaged.
     """
     match response:
         case vote.VoteResponse():
@@ -219,7 +219,7 @@ def to_reply(response: Message, listener: str) -> core.Reply:  # noqa: PLR0911 -
                 _error(response.error_code), _BEHIND, response.error_message or ""
             )
         case _:
-            raise ProtocolFault(f"{type(response).__name__} is no reply of the quorum")
+            raise ProtocolFault(f"{type(response).__name__} is not a response of a quorum API")
 
 
 _BEHIND: Final = core.LeaderHint(LeaderEpoch(0))
@@ -260,7 +260,7 @@ def _vote_reply(response: vote.VoteResponse, listener: str) -> core.VoteReply:
     if response.error_code:
         return core.VoteReply(_error(response.error_code), _BEHIND)
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("a Vote response of other than one partition")
+        raise ProtocolFault("a Vote response must have exactly one partition")
     part = response.topics[0].partitions[0]
     _check_partition(response.topics[0].topic_name, part.partition_index)
     endpoints = _endpoints(response, part.leader_id, listener)
@@ -274,7 +274,7 @@ def _begin_epoch_reply(
     if response.error_code:
         return core.BeginEpochReply(_error(response.error_code), _BEHIND)
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("a BeginQuorumEpoch response of other than one partition")
+        raise ProtocolFault("a BeginQuorumEpoch response must have exactly one partition")
     part = response.topics[0].partitions[0]
     _check_partition(response.topics[0].topic_name, part.partition_index)
     endpoints = _endpoints(response, part.leader_id, listener)
@@ -288,7 +288,7 @@ def _end_epoch_reply(
     if response.error_code:
         return core.EndEpochReply(_error(response.error_code), _BEHIND)
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("an EndQuorumEpoch response of other than one partition")
+        raise ProtocolFault("an EndQuorumEpoch response must have exactly one partition")
     part = response.topics[0].partitions[0]
     _check_partition(response.topics[0].topic_name, part.partition_index)
     endpoints = _endpoints(response, part.leader_id, listener)
@@ -298,14 +298,14 @@ def _end_epoch_reply(
 
 def _check_partition(topic: str, partition: int) -> None:
     if topic != TOPIC or partition != PARTITION:
-        raise ProtocolFault(f"a response for {topic[:100]!r}-{partition}")
+        raise ProtocolFault(f"unexpected partition in a response: {topic[:100]!r}-{partition}")
 
 
 def _fetch_reply(response: fetch.FetchResponse, listener: str) -> core.FetchReply:
     if response.error_code:
         return core.FetchReply(_error(response.error_code), _BEHIND)
     if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
-        raise ProtocolFault("a Fetch response of other than one partition")
+        raise ProtocolFault("a Fetch response must have exactly one partition")
     topic = response.responses[0]
     part = topic.partitions[0]
     if topic.topic != TOPIC and topic.topic_id != TOPIC_ID:
@@ -328,11 +328,11 @@ def _offset(value: int) -> Offset | None:
 
 
 def _position(epoch: int, offset: int) -> LogPosition | None:
-    """Return a position that a response has; one without epoch or offset is none."""
+    """Return the position in a response; None if it has neither epoch nor offset."""
     if epoch < 0 and offset < 0:
         return None
     if epoch < 0 or offset < 0:
-        raise ProtocolFault(f"half a position: epoch {epoch}, offset {offset}")
+        raise ProtocolFault(f"incomplete position: epoch {epoch}, offset {offset}")
     return LogPosition(LeaderEpoch(epoch), Offset(offset))
 
 
@@ -342,7 +342,7 @@ def _fetch_snapshot_reply(
     if response.error_code:
         return core.FetchSnapshotReply(_error(response.error_code), _BEHIND)
     if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("a FetchSnapshot response of other than one partition")
+        raise ProtocolFault("a FetchSnapshot response must have exactly one partition")
     part = response.topics[0].partitions[0]
     _check_partition(response.topics[0].name, part.index)
     leader = part.current_leader

@@ -6,10 +6,10 @@
     batches         metadata records, framed as in the log
     control batch   SnapshotFooter
 
-Offsets inside count from 0 without gaps, every batch has the snapshot's epoch. While a file is
-written it is called ``.part``; it is synced before it gets its name, so a file with the name is
-whole. ``bootstrap.checkpoint`` beside the log's directory, made when it is formatted, has the same
-layout; it holds the records a first leader begins with and is no snapshot of the quorum.
+Offsets inside count from 0 without gaps, and every batch has the snapshot's epoch. A file is named
+``.part`` while it is written and synced before it is renamed, so a file with its final name is
+complete. ``bootstrap.checkpoint`` beside the log's directory, written by formatting, has the same
+layout; it holds the records that a first leader appends and is not a snapshot of the quorum.
 """
 
 import re
@@ -49,7 +49,7 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
 class CorruptSnapshot(Exception):
-    """A snapshot does not pass its checks: torn, damaged, or no snapshot at all."""
+    """A snapshot failed its checks: torn, damaged, or not a snapshot."""
 
 
 def snapshot_name(snapshot: LogPosition) -> str:
@@ -66,7 +66,7 @@ def parse_snapshot_name(name: str) -> LogPosition | None:
 
 
 class SnapshotHead(msgspec.Struct, frozen=True):
-    """What the first batch of a snapshot says. ``voters`` is None where it names none."""
+    """The content of a snapshot's first batch. ``voters`` is None if it contains none."""
 
     last_timestamp: Millis
     kraft_version: int
@@ -80,43 +80,43 @@ class SnapshotBatch(msgspec.Struct, frozen=True):
 
 
 class SnapshotReader:
-    """Reads one snapshot, checking everything on the way. Close it after."""
+    """Reads one snapshot and verifies everything it reads. Close it afterwards."""
 
     def __init__(self, file: File, snapshot: LogPosition) -> None:
         self.snapshot = snapshot
         self._file = file
 
     def head(self) -> SnapshotHead:
-        """Return what the snapshot says of itself.
+        """Return the content of the first batch.
 
         Raises:
-            CorruptSnapshot: it has no such head.
+            CorruptSnapshot: the first batch is not a snapshot header.
         """
         for whole in self._wholes():
             return _read_head(whole)
         raise CorruptSnapshot(f"{self._file.path}: empty")
 
     def batches(self) -> Iterator[SnapshotBatch]:
-        """Yield the records, one batch in memory at a time.
+        """Yield the records, with one batch in memory at a time.
 
         Raises:
-            CorruptSnapshot: from where on it is damaged; what was yielded before is no snapshot.
+            CorruptSnapshot: it is damaged from here on; what was yielded before is no snapshot.
         """
         for whole in self._wholes():
             if not whole.header.is_control:
                 yield SnapshotBatch(tuple(self._decoded(whole)))
 
     def check(self) -> Iterator[None]:
-        """Check all of it in small steps; whoever walks to the end knows that it is whole.
+        """Verify all of it in small steps; a caller that reaches the end knows that it is intact.
 
         Raises:
-            CorruptSnapshot: it is not.
+            CorruptSnapshot: it is not intact.
         """
         for _ in self.batches():
             yield
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _decoded(self, whole: StoredBatch) -> Iterator[Versioned]:
@@ -127,25 +127,25 @@ class SnapshotReader:
             raise CorruptSnapshot(f"{self._file.path}: {error}") from error
 
     def _wholes(self) -> Iterator[StoredBatch]:
-        """Yield the batches; raise unless they are a head, records, and an end."""
+        """Yield the batches; raise unless they are a header, records, and a footer."""
         expected = 0
         is_ended = False
         try:
             for whole in whole_batches(self._file, 0, self._file.size()):
                 header = whole.header
                 if is_ended:
-                    raise CorruptSnapshot(f"{self._file.path}: bytes behind its end")
+                    raise CorruptSnapshot(f"{self._file.path}: bytes after the footer")
                 _check_batch(whole, expected)
                 kinds = control_kinds(whole.buffer, whole.start) if header.is_control else []
                 if (expected == 0) != (ControlType.SNAPSHOT_HEADER in kinds):
-                    raise CorruptSnapshot(f"{self._file.path}: no snapshot header, or a second one")
+                    raise CorruptSnapshot(f"{self._file.path}: missing or repeated snapshot header")
                 yield whole
                 is_ended = ControlType.SNAPSHOT_FOOTER in kinds
                 expected = header.next_offset
         except Fault as error:
             raise CorruptSnapshot(f"{self._file.path}: {cause(error, self._file.path)}") from error
         if not is_ended:
-            raise CorruptSnapshot(f"{self._file.path}: ends without its footer")
+            raise CorruptSnapshot(f"{self._file.path}: the footer is missing")
 
 
 def _check_batch(whole: StoredBatch, expected: int) -> None:
@@ -153,7 +153,7 @@ def _check_batch(whole: StoredBatch, expected: int) -> None:
     if not is_crc_valid(whole.buffer, whole.start, header):
         raise CorruptBatch(f"CRC does not match at {whole.position}")
     if header.base_offset != expected or header.records_count != header.last_offset_delta + 1:
-        raise CorruptBatch(f"offset {header.base_offset} where {expected} is next")
+        raise CorruptBatch(f"offset {header.base_offset}, expected {expected}")
     if header.records_count <= 0:
         raise CorruptBatch(f"empty batch at {whole.position}")
 
@@ -168,7 +168,7 @@ def _read_head(whole: StoredBatch) -> SnapshotHead:
 class SnapshotWriter:
     """Writes one snapshot: `append` batch after batch, then `freeze`, or `abandon`.
 
-    Nothing is visible under the snapshot's name before `freeze`.
+    No file has the snapshot's name before `freeze`.
     """
 
     def __init__(self, files: "SnapshotFiles", snapshot: LogPosition, now: Millis) -> None:
@@ -182,7 +182,7 @@ class SnapshotWriter:
         self._next = Offset(0)
 
     def begin(self, last_timestamp: Millis, kraft_version: int, voters: VoterSet) -> None:
-        """Write the head. ``last_timestamp`` is that of the newest record the snapshot covers."""
+        """Write the header. ``last_timestamp`` is that of the newest record in the snapshot."""
         epoch = self.snapshot.epoch
         head = snapshot_head(epoch, self._now, last_timestamp, kraft_version, voters)
         self._write(head, 3 if kraft_version > 0 else 1)
@@ -194,7 +194,7 @@ class SnapshotWriter:
             self._write(data_batch(position, self._now, values), len(values))
 
     def finish(self) -> None:
-        """Write the end. What is left is `freeze`, once the file is synced."""
+        """Write the footer. Sync the file and call `freeze` next."""
         self._write(snapshot_foot(LogPosition(self.snapshot.epoch, self._next), self._now), 1)
 
     def _write(self, data: Buffer, count: int) -> None:
@@ -208,20 +208,20 @@ class SnapshotWriter:
         return self._file
 
     def freeze(self) -> None:
-        """Give the synced file its name, durably."""
+        """Rename the synced file to its final name, durably."""
         self._file.close()
         self._files.disk.rename(self._path, self._files.path(self.snapshot))
         self._files.add(self.snapshot)
 
     def abandon(self) -> None:
-        """Throw the file away."""
+        """Delete the file."""
         self._file.close()
         with suppress(FileNotFoundError):
             self._files.disk.remove(self._path)
 
 
 def data_batch(position: LogPosition, now: Millis, values: Sequence[bytes]) -> bytes:
-    """Return one batch of encoded metadata records from an offset on."""
+    """Return one batch of encoded metadata records, starting at ``position``."""
     records = [
         Record(Offset(position.offset + index), now, None, value)
         for index, value in enumerate(values)
@@ -238,7 +238,7 @@ class SnapshotFiles:
         self._known: dict[LogPosition, int] = {}
 
     def load(self) -> None:
-        """Find the snapshots; remove what was being written when the node last stopped."""
+        """Find the snapshots; delete those left unfinished when the node last stopped."""
         self._known.clear()
         for name in self.disk.list(self.directory):
             snapshot = parse_snapshot_name(name)
@@ -253,28 +253,28 @@ class SnapshotFiles:
         return sorted(self._known, key=lambda snapshot: (snapshot.offset, snapshot.epoch))
 
     def size(self, snapshot: LogPosition) -> int | None:
-        """Return a snapshot's length; None when it is not there."""
+        """Return a snapshot's size in bytes; None if it does not exist."""
         return self._known.get(snapshot)
 
     def path(self, snapshot: LogPosition) -> str:
-        """Return where a snapshot is, or will be."""
+        """Return the path of a snapshot, existing or not."""
         return f"{self.directory}/{snapshot_name(snapshot)}"
 
     def part_path(self, snapshot: LogPosition, infix: str) -> str:
-        """Return where a snapshot is being written, by whom."""
+        """Return the path of a snapshot being written; ``infix`` names the writer."""
         stem = snapshot_name(snapshot).removesuffix(".checkpoint")
         return f"{self.directory}/{stem}-{infix}.checkpoint{PART_SUFFIX}"
 
     def add(self, snapshot: LogPosition) -> None:
-        """Note a file that got its name."""
+        """Register a file that got its final name."""
         self._known[snapshot] = self.disk.size(self.path(snapshot))
 
     def open(self, snapshot: LogPosition) -> SnapshotReader:
-        """Open a snapshot for reading. Raises OSError, FileNotFoundError among them."""
+        """Open a snapshot for reading. Raises OSError, including FileNotFoundError."""
         return SnapshotReader(self.disk.open(self.path(snapshot), OpenMode.READ), snapshot)
 
     def read_chunk(self, snapshot: LogPosition, position: int, length: int) -> bytes:
-        """Return bytes of a snapshot as they are in the file."""
+        """Return bytes of a snapshot file."""
         file = self.disk.open(self.path(snapshot), OpenMode.READ)
         try:
             return file.pread(length, position)
@@ -282,7 +282,7 @@ class SnapshotFiles:
             file.close()
 
     def fault(self, snapshot: LogPosition) -> str | None:
-        """Return what is wrong with a snapshot; None where it is whole. Raises OSError."""
+        """Return what is wrong with a snapshot; None if it is intact. Raises OSError."""
         reader = self.open(snapshot)
         try:
             for _ in reader.check():
@@ -294,7 +294,7 @@ class SnapshotFiles:
         return None
 
     def set_aside(self, snapshot: LogPosition) -> str | None:
-        """Keep a damaged file under a name that no start reads; return its new path."""
+        """Rename a damaged file so that no start reads it; return its new path."""
         kept = set_file_aside(self.disk, self.path(snapshot))
         self.delete([snapshot])
         return kept
@@ -308,7 +308,7 @@ class SnapshotFiles:
 
 
 class SnapshotDownload:
-    """A snapshot that comes from the leader, piece by piece."""
+    """A snapshot downloaded from the leader, chunk by chunk."""
 
     def __init__(self, files: SnapshotFiles, snapshot: LogPosition) -> None:
         self.snapshot = snapshot
@@ -318,21 +318,21 @@ class SnapshotDownload:
         self.file.truncate(0)
 
     def write(self, position: int, data: Buffer) -> None:
-        """Put a piece in its place."""
+        """Write a chunk at its position."""
         self.file.pwrite(data, position)
 
     def reader(self) -> SnapshotReader:
-        """Return a reader of what has come, to check it; it shares the file."""
+        """Return a reader of what was received, to verify it; it shares the file."""
         return SnapshotReader(self.file, self.snapshot)
 
     def freeze(self) -> None:
-        """Give the checked and synced file its name, durably."""
+        """Rename the verified and synced file to its final name, durably."""
         self.file.close()
         self._files.disk.rename(self._path, self._files.path(self.snapshot))
         self._files.add(self.snapshot)
 
     def abandon(self) -> None:
-        """Throw it away."""
+        """Delete it."""
         self.file.close()
         with suppress(FileNotFoundError):
             self._files.disk.remove(self._path)
@@ -342,7 +342,7 @@ def read_bootstrap(disk: Disk, log_dir: str) -> list[Versioned] | None:
     """Return the records that formatting wrote for the first leader; None without the file.
 
     Raises:
-        CorruptSnapshot: it is damaged: the node must not start with half of them.
+        CorruptSnapshot: it is damaged: the node must not start with part of them.
     """
     path = f"{log_dir}/{BOOTSTRAP_NAME}"
     if not disk.exists(path):
@@ -355,9 +355,9 @@ def read_bootstrap(disk: Disk, log_dir: str) -> list[Versioned] | None:
 
 
 def write_initial_snapshot(disk: Disk, directory: str, voters: VoterSet, now: Millis) -> None:
-    """Make the snapshot (0, 0) that gives a formatted directory its first voters, durably.
+    """Write the snapshot (0, 0) with the first voters of a formatted directory, durably.
 
-    Only for nodes that begin a quorum; one that joins finds the voters by fetching (KIP-853).
+    Only for nodes that start a quorum; one that joins fetches the voters (KIP-853).
     """
     disk.make_dirs(directory)
     writer = SnapshotWriter(SnapshotFiles(disk, directory), BOOTSTRAP_SNAPSHOT, now)

@@ -237,7 +237,7 @@ class Quorum:
         self.append_control(tuple(opening))
 
     def become_resigned(self) -> None:
-        """Leave office; the epoch stays led by nobody."""
+        """Resign; the epoch then has no leader."""
         role = self.role
         assert isinstance(role, Leader)
         successors = role.progress.successors()
@@ -253,21 +253,21 @@ class Quorum:
         )
 
     def vote_for(self, candidate: ReplicaKey) -> None:
-        """Give this epoch's vote away, durably."""
+        """Grant this epoch's vote, durably."""
         assert isinstance(self.role, Unattached | Prospective)
         if self.role.voted != candidate:
             self.role.voted = candidate
-            # Who has just voted gives the candidate time to win.
+            # A replica that has just voted gives the candidate time to win.
             self.role.election_deadline = self.random_election_deadline()
             self._persist()
 
     def own_candidacy(self, epoch: LeaderEpoch) -> Candidate:
-        """Return the candidate that this replica voted for: itself."""
+        """Return the candidacy of a replica that voted for itself."""
         deadline = self.random_election_deadline()
         return Candidate(epoch, deadline, self._own_ballot(), self.settings.key)
 
     def start_role(self, role: AnyRole) -> None:
-        """Take up the role that was found on disk."""
+        """Enter the role that was found on disk."""
         self._enter(role)
 
     def _enter(self, role: AnyRole) -> None:
@@ -297,7 +297,7 @@ class Quorum:
             self.emit(wanted)
 
     def _election_deadline_kept(self) -> Millis:
-        """A greater epoch does not give a replica that waits for an election more time."""
+        """Return the deadline: a greater epoch does not extend the wait for an election."""
         role = self.role
         if isinstance(role, Leader | Follower) or _is_lost(role):
             return self.random_election_deadline()
@@ -332,7 +332,7 @@ class Quorum:
         self._appended(LogPosition(self.epoch, Offset(base + records_count)))
 
     def append_fetched(self, batches: Batches) -> None:
-        """Append what the leader sent, and take its control records into force."""
+        """Append what the leader sent, and put its control records into effect."""
         assert batches.base_offset == self.end.offset
         assert batches.end.offset > self.end.offset
         before = self.voters
@@ -344,10 +344,10 @@ class Quorum:
             self.voters_changed()
 
     def truncate(self, offset: Offset) -> None:
-        """Cut the log, and take back the membership that was written behind the cut.
+        """Truncate the log, and revert the membership that was written behind the new end.
 
-        A follower is told to cut in answer to a fetch, and fetches only when all is flushed:
-        so no flush is under way that could be taken for one of the records to come.
+        A follower truncates in reply to a fetch, and it fetches only when everything is flushed: so
+        no flush is in progress that could be taken for one of later records.
         """
         assert self.high_watermark is None or offset >= self.high_watermark
         assert self.durable == self.end.offset
@@ -369,14 +369,14 @@ class Quorum:
     def _flush(self) -> None:
         self._flush_tickets += 1
         self._flushes[self._flush_tickets] = self.end.offset
-        # One flush covers all that the step appended before it.
+        # One flush covers everything that the step appended before it.
         self.effects = [
             e for e in self.effects if not (isinstance(e, Flush) and e.ticket in self._flushes)
         ]
         self.emit(Flush(self._flush_tickets))
 
     def flushed(self, ticket: int) -> bool:
-        """Take a flush in; say whether more is durable than before."""
+        """Record a completed flush; return whether more is durable than before."""
         done = [t for t in self._flushes if t <= ticket]
         reached = max((self._flushes.pop(t) for t in done), default=self.durable)
         if reached <= self.durable:
@@ -385,13 +385,13 @@ class Quorum:
         return True
 
     def reset_to_snapshot(self, snapshot: LogPosition) -> None:
-        """The log was replaced by a snapshot; it is durable as a whole."""
-        assert not self._flushes, "nothing is appended while a snapshot is put in place"
+        """Continue from a snapshot that replaced the log; all of it is durable."""
+        assert not self._flushes, "appended while a snapshot was being installed"
         self.end = snapshot
         self.durable = snapshot.offset
 
     def raise_high_watermark(self, offset: Offset) -> bool:
-        """Move the high watermark up; say whether it moved."""
+        """Raise the high watermark; return whether it moved."""
         if self.high_watermark is not None and offset <= self.high_watermark:
             return False
         assert offset <= self.end.offset
@@ -400,7 +400,7 @@ class Quorum:
         return True
 
     def voters_changed(self) -> None:
-        """Tell that another voter set is in force, and count by it from now on."""
+        """Report that another voter set is in effect, and count by it from now on."""
         self.emit(VotersChanged(self.voters))
         if isinstance(self.role, Leader):
             self.role.progress.set_voters(self.voters)
