@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.api.controller_handlers import controller_handlers
-from ottla.api.controller_table import ControllerContext
-from ottla.api.envelope import EnvelopeHandler
+from ottla.api.binding import bind_routes, handlers_of
+from ottla.api.config_changes import ControllerConfigChanges
+from ottla.api.controller_decisions import ControllerContext, incremental_alter_configs
+from ottla.api.controller_handlers import ControllerHandlers
+from ottla.api.envelope import with_envelope
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.controller.active_controller import Controller, ControllerParts, ControllerSettings
@@ -28,7 +30,7 @@ from ottla.metadata.snapshot_policy import SnapshotLimits
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.quorum import NodeQuorum
 from ottla.node.snapshotter import Snapshotter
-from ottla.protocol.api_keys import Listener
+from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import RegisterBrokerRecord
@@ -202,17 +204,20 @@ def make_server(
 ) -> Server:
     """Return the controller listener, with the handlers of the quorum and of the controller."""
     controller, recovery = deciding
-    found: list[Routes] = []
-    routes = (
-        *RaftHandlers(quorum.driver, CONTROLLER).routes(),
-        *controller_handlers(controller, quorum, decisions, recovery).routes(),
-        EnvelopeHandler(lambda: found[0]).route(),
+    deciding_handlers = ControllerHandlers(controller, quorum, decisions, recovery)
+    decide_configs = deciding_handlers.handler_of(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs
     )
-    found.append(Routes(Listener.CONTROLLER, routes))
+    handlers = handlers_of(
+        RaftHandlers(quorum.driver, CONTROLLER),
+        deciding_handlers,
+        ControllerConfigChanges(machine.key.node_id, decide_configs),
+    )
+    routes = with_envelope(Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers)))
     spec = ListenerSpec(
         CONTROLLER,
         Address(machine.name, PORT),
-        found[0],
+        routes,
         features=lambda: FEATURES,
     )
     return Server(ports.network, ports.clock, [spec])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.protocol.api_keys import Listener
@@ -287,7 +288,7 @@ async def run_replica(
         spec = ListenerSpec(
             CONTROLLER,
             Address(machine.name, PORT),
-            Routes(Listener.CONTROLLER, handlers.routes()),
+            Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers_of(handlers))),
             features=lambda: FEATURES,
         )
         server = Server(ports.network, ports.clock, [spec])

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.protocol.api_keys import Listener
@@ -64,7 +65,10 @@ class Cluster:
         async def run(ports: Ports) -> None:
             driver = make_driver(ports, machine, History(machine, self.watch))
             machine.driver = driver
-            routes = Routes(Listener.CONTROLLER, RaftHandlers(driver, CONTROLLER).routes())
+            routes = Routes(
+                Listener.CONTROLLER,
+                bind_routes(Listener.CONTROLLER, handlers_of(RaftHandlers(driver, CONTROLLER))),
+            )
             spec = ListenerSpec(
                 CONTROLLER, Address(machine.name, PORT), routes, features=lambda: FEATURES
             )

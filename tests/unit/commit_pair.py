@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from produce_pair import Transport, hear
 from replication_world import TOPIC_ID, Machine, registration
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import Caller, Routes
@@ -91,11 +92,14 @@ class Broker:
         self.runtime.on_led(OFFSETS.topic, 0, LeaderEpoch(0))
         self.load()
         groups = GroupCoordinator(self.runtime, self.settings, lambda: 1, SimRandom(1))
-        commits, *others = OffsetHandlers(groups, lambda: self.image).routes()
+        handlers = handlers_of(OffsetHandlers(groups, lambda: self.image), GroupHandlers(groups))
+        served = bind_routes(Listener.BROKER, handlers)
+        commits = next(route for route in served if route.api_key is ApiKey.OFFSET_COMMIT)
+        others = [route for route in served if route is not commits]
         assert commits.fast_path is not None
         self.fast_path = commits.fast_path
         commits = replace(commits, fast_path=self._serve if self.has_fast_path else None)
-        routes = Routes(Listener.BROKER, (commits, *others, *GroupHandlers(groups).routes()))
+        routes = Routes(Listener.BROKER, (commits, *others))
         self.requests = RequestMeter()
         self.context = ListenerContext(
             Dispatcher("CLIENT", routes, ApiVersions(routes), self.requests),

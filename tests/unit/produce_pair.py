@@ -8,6 +8,7 @@ from controller_images import image_of
 from msgspec.structs import replace
 from replication_world import NOW, TOPIC_ID, Machine, registration
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.produce import ProduceHandler
 from ottla.api.routes import Caller, Routes
 from ottla.config.generated import TopicConfig
@@ -127,7 +128,7 @@ class Broker:
         self.topics, self.requests = TopicMeter(), RequestMeter()
         clock = self.machine.clock
         handler = ProduceHandler(partitions, lambda: IMAGE, clock, events=self.topics)
-        (route,) = handler.routes()
+        (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
         self.fast_path = route.fast_path
         routes = Routes(
             Listener.BROKER,

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from controller_world import CLUSTER, World
 
+from ottla.api import controller_decisions
+from ottla.api.controller_decisions import ControllerContext, DecisionCall, TokenSettings
 from ottla.api.controller_handlers import ControllerHandlers
-from ottla.api.controller_table import DECISIONS, Ask, ControllerContext, TokenSettings
 from ottla.api.routes import Caller
 from ottla.config.values import Password
 from ottla.controller.active_controller import Moment
@@ -76,7 +77,7 @@ class Controlling:
             has_authorizer=True,
         )
         nobody: Any = None
-        self.handlers = ControllerHandlers(nobody, nobody, context, nobody, DECISIONS)
+        self.handlers = ControllerHandlers(nobody, nobody, context, nobody)
         self.context = context
 
     def decide(
@@ -98,8 +99,9 @@ class Controlling:
             next_offset=Offset(self.world.offset),
             epoch=LeaderEpoch(1),
         )
-        ask = Ask(self.context, caller, request, 1, moment)
-        return self.handlers._once(key, ask, DECISIONS[key])
+        call = DecisionCall(self.context, caller, request, 1, moment)
+        decide_on = getattr(controller_decisions, key.name.lower())
+        return self.handlers.decide_once(key, call, decide_on)
 
     def send(self, key: ApiKey, request: Message, identity: RequestIdentity | None) -> Any:
         return self.world.take(self.decide(key, request, identity))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.api.envelope import EnvelopeHandler, Forwarder
+from ottla.api.envelope import Forwarder, with_envelope
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Caller, Route, Routes
 from ottla.metadata.answered_requests import RequestIdentity
@@ -35,14 +35,12 @@ class Controller:
 
     def __init__(self, ports: Ports, cut: Any) -> None:
         self.seen: list[RequestIdentity | None] = []
-        found: list[Routes] = []
         routes = (
             Route(ApiKey.CREATE_TOPICS, self._serve(CreateTopicsResponse())),
             Route(ApiKey.DESCRIBE_QUORUM, self._serve(DescribeQuorumResponse())),
-            EnvelopeHandler(lambda: found[0]).route(),
         )
-        found.append(Routes(Listener.CONTROLLER, routes))
-        self.server = Server(ports.network, ports.clock, [ListenerSpec("CONTROLLER", AT, found[0])])
+        served = with_envelope(Routes(Listener.CONTROLLER, routes))
+        self.server = Server(ports.network, ports.clock, [ListenerSpec("CONTROLLER", AT, served)])
         self._cut = cut
 
     def _serve(self, reply: Message) -> Any:

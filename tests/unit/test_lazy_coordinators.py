@@ -1,4 +1,4 @@
-"""Coordinators that come to be when they are needed: by a partition led here, or by a request."""
+"""Coordinators are constructed when first needed: by a partition led here, or by a request."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from replicas_world import Broker, image_of, partition_of
 
-from ottla.api.late_routes import Promise
-from ottla.api.routes import ANONYMOUS, Caller, Route
+from ottla.api.routes import ANONYMOUS, Caller
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
 from ottla.node import coordinators
 from ottla.node.coordinators import CoordinatorDependencies, Coordinators
 from ottla.node.leaderships import follow_leaderships
-from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.ports import Address
 
 OFFSETS = "__consumer_offsets"
@@ -24,7 +22,7 @@ CALLER = Caller(ANONYMOUS, "c", Address("127.0.0.1", 1), "CLIENT")
 
 
 @dataclass
-class Told:
+class Follower:
     """Follows the leaderships of one topic."""
 
     topic: str = OFFSETS
@@ -37,20 +35,20 @@ class Told:
         self.events.append(("unled", topic, index, epoch))
 
 
-def test_who_comes_late_is_told_of_what_is_led() -> None:
+def test_new_follower_is_notified_of_partitions_already_led() -> None:
     mine, other = partition_of(1, 2, epoch=4), partition_of(2, 1)
     broker = Broker().start(
         image_of({OFFSETS: (1, {0: mine, 1: other}), "orders": (2, {0: partition_of(1)})})
     )
-    told = Told()
-    follow_leaderships(broker.partitions, told)
-    assert told.events == [("led", OFFSETS, 0, 4)]
+    follower = Follower()
+    follow_leaderships(broker.partitions, follower)
+    assert follower.events == [("led", OFFSETS, 0, 4)]
     moved = {0: partition_of(1, 2, leader=2, epoch=5), 1: other}
     broker.publish(image_of({OFFSETS: (1, moved), "orders": (2, {0: partition_of(1)})}))
-    assert told.events[1:] == [("unled", OFFSETS, 0, 5)]
+    assert follower.events[1:] == [("unled", OFFSETS, 0, 5)]
 
 
-# -- the whole ----------------------------------------------------------------------
+# -- the coordinators of a broker ----------------------------------------------------
 
 
 class FakeService:
@@ -70,7 +68,7 @@ class FakeService:
 
 
 class World:
-    """Coordinators over a broker's partitions; what they are made of is counted, not built."""
+    """Coordinators over a broker's partitions, constructed from fakes that record what happens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broker = Broker().start()
@@ -83,7 +81,7 @@ class World:
         channel: Any = None
         context: Any = None
         ways = CoordinatorDependencies(watch, channel, hosting, create=lambda topic: None)
-        self.late = Coordinators(context, ways)
+        self.coordinators = Coordinators(context, ways)
 
     ShareDependencies = staticmethod(lambda *parts: parts)
 
@@ -94,7 +92,6 @@ class World:
             transacting=SimpleNamespace(links=None),
             services=(FakeService("groups", self.journal, lambda: None),),
             publishers=(SimpleNamespace(on_image=self._on_image),),
-            routes=lambda image: [self._route(promise) for promise in coordinators.GROUPS],
         )
 
     def build_sharing(self, *parts: object) -> object:
@@ -105,22 +102,11 @@ class World:
     def _on_image(self, delta: object, image: object) -> None:
         self.journal.append("image")
 
-    def _route(self, promise: ApiKey | Promise) -> Route:
-        if isinstance(promise, ApiKey):
-            return Route(promise, self._answer)
-        return Route(promise.api_key, self._answer, fast_path=lambda *call: bytearray(call[1]))
-
-    def _answer(self, *call: object) -> Any:
-        return call
-
     def publish(self, **topics: Any) -> None:
         image = image_of(topics)
         before, self.broker.image = self.broker.image, self.broker.image
         self.broker.publish(image)
-        self.late.on_image(delta_between(before, image), image)
-
-    def route(self, key: ApiKey) -> Route:
-        return next(route for route in self.late.routes() if route.api_key is key)
+        self.coordinators.on_image(delta_between(before, image), image)
 
 
 @pytest.fixture
@@ -128,46 +114,27 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-def test_a_partition_of_others_needs_no_coordinator(world: World) -> None:
+def test_partitions_of_other_topics_construct_no_coordinator(world: World) -> None:
     world.publish(orders=(2, {0: partition_of(1)}))
     world.publish(orders=(2, {0: partition_of(1)}), **{OFFSETS: (1, {0: partition_of(2, 1)})})
     assert world.journal == []
 
 
-def test_coordinators_come_with_the_first_partition_that_is_led(world: World) -> None:
+def test_first_led_partition_constructs_the_coordinators(world: World) -> None:
     world.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1)})})
     assert world.journal == ["made", "image"]
     world.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1, epoch=1)})})
     assert world.journal == ["made", "image", "image"]
 
 
-def test_coordinators_come_with_the_first_request(world: World) -> None:
-    route = world.route(ApiKey.LIST_GROUPS)
-    assert world.journal == []
-    assert route.handle("caller", "request", 3) == ("caller", "request", 3)
-    assert route.handle("caller", "request", 4) == ("caller", "request", 4)
-    assert world.journal == ["made"]
-
-
-def test_lazy_route_has_its_fast_path_once_its_handler_exists(world: World) -> None:
-    route = world.route(ApiKey.OFFSET_COMMIT)
-    fast_path = route.fast_path
-    assert fast_path is not None
-    assert fast_path(CALLER, b"c", bytearray(), 0, 0) is None
-    assert world.journal == [], "the fast path does not create the handlers"
-    route.handle("caller", "request", 3)
-    assert fast_path(CALLER, b"c", bytearray(), 0, 0) == b"c"
-    assert world.route(ApiKey.LIST_GROUPS).fast_path is None
-
-
-def test_their_services_run_from_then_on_and_end_in_reverse(world: World) -> None:
+def test_coordinator_services_start_in_order_and_stop_in_reverse(world: World) -> None:
     async def main() -> None:
         readied: list[int] = []
         async with asyncio.TaskGroup() as tasks:
-            service = tasks.create_task(world.late.run(lambda: readied.append(1)))
+            service = tasks.create_task(world.coordinators.run(lambda: readied.append(1)))
             await asyncio.sleep(0)
             assert readied == [1] and world.journal == []
-            world.late.get()
+            world.coordinators.get()
             await world.all_run.wait()
             service.cancel()
 

@@ -8,6 +8,7 @@ from fetch_world import CALLER
 from replication_world import CLUSTER, Machine, append, registration
 
 from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
+from ottla.api.surface import SURFACE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import LogDirNotFound, ReplicaNotAvailable, StorageFailed
@@ -143,8 +144,7 @@ def test_who_may_not_look() -> None:
 
 
 def test_no_version_is_served_that_kafka_does_not_have() -> None:
-    (route,) = handler(Machine()).routes()
-    assert (route.api_key, route.versions) == (ApiKey.DESCRIBE_LOG_DIRS, (1, 4))
+    assert SURFACE[ApiKey.DESCRIBE_LOG_DIRS].versions == (1, 4)
 
 
 # -- AlterReplicaLogDirs -------------------------------------------------------

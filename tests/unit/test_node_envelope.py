@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.api.controller_table import DECISIONS
-from ottla.api.envelope import FORWARDED, EnvelopeHandler, Forwarder
+from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.codec import decode, encode
@@ -60,7 +59,7 @@ class Answering:
                 Route(ApiKey.FETCH, self.handle),
             ),
         )
-        return EnvelopeHandler(lambda: routes)
+        return EnvelopeHandler(routes)
 
 
 @dataclass
@@ -211,10 +210,3 @@ def test_forwarder_drops_bytes_behind_the_last_field() -> None:
     body = memoryview(bytes(request.body) + b"\x01\x02")
     asyncio.run(Forwarder(direct, 30_000, SimRandom(1)).forward(CLIENT, request, body))  # type: ignore[arg-type]
     assert direct.data.endswith(bytes(request.body))
-
-
-def test_whatever_is_forwarded_is_answered_by_the_controller() -> None:
-    by_quorum = {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}
-    # Both take more than one decision, so they have routes of their own.
-    apart = {ApiKey.UPDATE_FEATURES, ApiKey.ELECT_LEADERS}
-    assert set(FORWARDED) - set(DECISIONS) - by_quorum == apart

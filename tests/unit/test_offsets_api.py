@@ -314,5 +314,5 @@ def test_keys_belong_where_kafka_puts_them(key: str, expected: int) -> None:
 
 
 def test_the_short_way_is_open_where_everybody_may() -> None:
-    assert World().offsets.routes()[0].fast_path is not None
-    assert World(read_group=lambda caller, group: True).offsets.routes()[0].fast_path is None
+    assert World().offsets.fast_path() is not None
+    assert World(read_group=lambda caller, group: True).offsets.fast_path() is None

@@ -8,6 +8,7 @@ from pathlib import Path
 from raft_bench import CLUSTER, Listener, directory, record
 from tests.free_ports import free_ports
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import Routes
 from ottla.protocol import api_keys
@@ -68,7 +69,11 @@ class Node:
         )
         at = self.voter.endpoints[0]
         routes = Routes(
-            api_keys.Listener.CONTROLLER, RaftHandlers(self.driver, "CONTROLLER").routes()
+            api_keys.Listener.CONTROLLER,
+            bind_routes(
+                api_keys.Listener.CONTROLLER,
+                handlers_of(RaftHandlers(self.driver, "CONTROLLER")),
+            ),
         )
         spec = ListenerSpec("CONTROLLER", Address(at.host, at.port), routes)
         server = Server(TcpNetwork(), clock, [spec], settings=ServerSettings(drain_ms=1000))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from raft_bench import CLUSTER, Bench, directory, record, voter, wait_applied, wait_role
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.raft import RaftHandlers
 from ottla.api.routes import ANONYMOUS, Caller, Routes
 from ottla.protocol.api_keys import Listener
@@ -442,7 +443,10 @@ def test_only_the_leader_describes_and_changes() -> None:
 
 def test_the_routes_are_those_of_a_controller_listener() -> None:
     async def story(driver: RaftDriver) -> None:
-        routes = Routes(Listener.CONTROLLER, RaftHandlers(driver, "CONTROLLER").routes())
+        routes = Routes(
+            Listener.CONTROLLER,
+            bind_routes(Listener.CONTROLLER, handlers_of(RaftHandlers(driver, "CONTROLLER"))),
+        )
         assert [int(key) for key, _ in routes] == [1, 52, 53, 54, 55, 59, 80, 81, 82]
 
     Bench().play(story)

@@ -225,7 +225,7 @@ def test_unknown_election_type_is_refused_for_each_partition(node: OneNode, kind
 
 
 def test_alter_replica_log_dirs_of_an_unknown_partition(node: OneNode) -> None:
-    path = str(node.node._ground.log_directories[0].path)
+    path = str(node.node._context.log_directories[0].path)
     topics = [AlterReplicaLogDirTopic("missing", [0]), AlterReplicaLogDirTopic("t", [0, 9])]
     reply = ask(node, AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, topics)]))
     codes = {t.topic_name: [p.error_code for p in t.partitions] for t in reply.results}

@@ -17,7 +17,7 @@ from ottla.api.authorized_operations import (
 )
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.api.replies import Steps, batched, collect, finish
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.metadata.topics import (
@@ -27,7 +27,6 @@ from ottla.metadata.topics import (
     PartitionRegistration,
     Topic,
 )
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.describe_cluster import (
@@ -72,13 +71,6 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     controller_id: Callable[[], int]
     kind: int = BROKERS
     create: Callable[[Caller, Iterable[str]], None] = create_nothing
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the part of a route table that describes the cluster."""
-        return (
-            Route(ApiKey.METADATA, self.metadata_steps),
-            Route(ApiKey.DESCRIBE_CLUSTER, self.on_describe_cluster),
-        )
 
     def on_metadata(
         self, caller: Caller, request: MetadataRequest, version: int

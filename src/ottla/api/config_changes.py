@@ -16,7 +16,7 @@ import msgspec
 
 from ottla.api.envelope import Forwarder
 from ottla.api.replies import ITEMS_PER_STEP
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.config.layers import Texts
 from ottla.config.listeners import Listeners
 from ottla.config.problems import Problem
@@ -40,7 +40,6 @@ from ottla.controller.logger_rules import refuse_logger_changes
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.observability.loggers import Loggers
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs as whole
 from ottla.protocol.messages import incremental_alter_configs as incremental
@@ -68,13 +67,6 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
     forwarder: Forwarder
     listeners: ListenerCheck
     loggers: Loggers = msgspec.field(default_factory=Loggers)
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.ALTER_CONFIGS, self.on_alter_configs),
-            Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, self.on_incremental_alter_configs),
-        )
 
     async def on_incremental_alter_configs(
         self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int
@@ -221,10 +213,6 @@ class ControllerConfigChanges(msgspec.Struct, frozen=True):
     decide: Callable[..., Any]
     """The handler of the active controller's decision."""
     loggers: Loggers = msgspec.field(default_factory=Loggers)
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a controller listener's routes."""
-        return (Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, self.on_incremental_alter_configs),)
 
     async def on_incremental_alter_configs(
         self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int

@@ -5,10 +5,9 @@ import msgspec
 from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.consumer.service import ConsumerGroups
 from ottla.coordinators.groups.service import Answered, Client
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -26,13 +25,6 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
 
     consumers: ConsumerGroups
     access: GroupAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, self.on_heartbeat),
-            Route(ApiKey.CONSUMER_GROUP_DESCRIBE, self.on_describe),
-        )
 
     def on_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, version: int

@@ -1,13 +1,19 @@
-"""The controller listener's own requests: each is submitted as a decision of the one table."""
+"""The requests that the active controller decides: each is submitted to it as a decision."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ottla.api.controller_table import DECISIONS, Ask, ControllerContext, Decider, restore_reply
-from ottla.api.routes import Caller, Route
+from ottla.api.controller_decisions import (
+    ControllerContext,
+    DecisionCall,
+    DecisionFunction,
+    restore_reply,
+)
+from ottla.api.replies import Handled
+from ottla.api.routes import Caller
 from ottla.controller import leader_elections
 from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import Decision
@@ -45,21 +51,21 @@ class ActiveController(Protocol):
 
 
 class Recoveries(Protocol):
-    """Who finds out which replica has the most complete log."""
+    """Finds the replica with the most complete log."""
 
     async def find(
         self, partitions: Iterable[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, Recovery]:
-        """Ask the replicas of partitions without a leader; return whom to elect for each."""
+        """Query the replicas of partitions without a leader; return which to elect for each."""
         ...
 
     def note(self, image: Image, records: Iterable[Versioned]) -> None:
-        """Count the leaders that records make although they lack some."""
+        """Count the unclean elections among records."""
         ...
 
 
 class KRaftVersion(Protocol):
-    """The one feature that the voters keep themselves."""
+    """kraft.version, the one feature whose level the voters keep in their own log."""
 
     def kraft_version(self) -> int:
         """Return the level in force."""
@@ -68,64 +74,62 @@ class KRaftVersion(Protocol):
     async def upgrade_kraft_version(
         self, level: int, *, is_validate_only: bool = False
     ) -> VoterChangeReply:
-        """Raise it, or say why not."""
+        """Raise it; the reply says why not."""
         ...
 
 
 class ControllerHandlers(msgspec.Struct, frozen=True):
-    """The handlers; ``table`` is which decision answers what."""
+    """The handlers of the active controller; the decision rows of the surface are its, too."""
 
     controller: ActiveController
     quorum: KRaftVersion
     context: ControllerContext
     recoveries: Recoveries
-    table: Mapping[ApiKey, Any]
 
-    def routes(self) -> tuple[Route, ...]:
-        """Return the controller's part of the controller listener's routes."""
-        return (
-            *(Route(key, self._handler(key)) for key in self.table),
-            Route(ApiKey.ELECT_LEADERS, self.on_elect_leaders),
-            Route(ApiKey.UPDATE_FEATURES, self.on_update_features),
-        )
-
-    def _handler(self, key: ApiKey) -> Any:  # noqa: ANN401 - a handler of that key's classes
-        decider = self.table[key]
+    def handler_of(self, key: ApiKey, decide_on: DecisionFunction) -> Callable[..., Handled]:
+        """Return the handler that submits a decision and replies once it is committed."""
 
         async def handle(caller: Caller, request: Message, version: int) -> Message:
             def decide(moment: Moment) -> Decision[Message]:
-                return self._once(key, Ask(self.context, caller, request, version, moment), decider)
+                call = DecisionCall(self.context, caller, request, version, moment)
+                return self.decide_once(key, call, decide_on)
 
             reply: Message = await self.controller.submit(decide)
             return reply
 
         return handle
 
-    def _once(self, key: ApiKey, ask: Ask, decider: Decider) -> Decision[Message]:
+    def decide_once(
+        self, key: ApiKey, call: DecisionCall, decide_on: DecisionFunction
+    ) -> Decision[Message]:
         """Decide, unless an earlier attempt of the same forwarded request was decided."""
-        if ask.caller.request is None:
-            return decider(ask)
+        if call.caller.request is None:
+            return decide_on(call)
         return decide_once.decide_once(
-            ask.image, key, ask.caller.request, lambda: decider(ask), partial(restore_reply, ask)
+            call.image,
+            key,
+            call.caller.request,
+            lambda: decide_on(call),
+            partial(restore_reply, call),
         )
 
     async def on_elect_leaders(
         self, caller: Caller, request: ElectLeadersRequest, version: int
     ) -> ElectLeadersResponse:
-        """Elect; before an unclean election replicas are asked how far their logs go."""
+        """Elect leaders; before an unclean election, query the replicas' log end offsets."""
         unclean = leader_elections.unclean_partitions(self.controller.committed_image, request)
         found = await self.recoveries.find(unclean) if unclean else {}
 
-        def decide_election(ask: Ask) -> Decision[Message]:
+        def decide_election(call: DecisionCall) -> Decision[Message]:
             decision = leader_elections.decide_elect_leaders(
-                ask.image, request, ask.settings, found
+                call.image, request, call.settings, found
             )
-            self.recoveries.note(ask.image, decision.records)
+            self.recoveries.note(call.image, decision.records)
             return decision
 
         def decide(moment: Moment) -> Decision[Message]:
-            ask = Ask(self.context, caller, request, version, moment)
-            return self._once(ApiKey.ELECT_LEADERS, ask, decide_election)
+            call = DecisionCall(self.context, caller, request, version, moment)
+            return self.decide_once(ApiKey.ELECT_LEADERS, call, decide_election)
 
         response: ElectLeadersResponse = await self.controller.submit(decide)
         return response
@@ -133,8 +137,8 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
     async def on_update_features(
         self, caller: Caller, request: "update_features.UpdateFeaturesRequest", version: int
     ) -> "update_features.UpdateFeaturesResponse":
-        """Finalize levels; kraft.version is asked of the voters, behind all others."""
-        asked: list[int] = []
+        """Finalize feature levels; kraft.version is changed last, by the voters."""
+        kraft_levels: list[int] = []
 
         def decide(moment: Moment) -> "feature_updates.FeaturesDecision":
             context = feature_updates.FeatureContext(
@@ -142,11 +146,11 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
             )
             found = feature_updates.decide_update_features(moment.image, request, version, context)
             if found.kraft_version is not None:
-                asked.append(found.kraft_version)
+                kraft_levels.append(found.kraft_version)
             return found
 
         response: update_features.UpdateFeaturesResponse = await self.controller.submit(decide)
-        for level in asked:
+        for level in kraft_levels:
             if level == self.quorum.kraft_version():
                 continue
             reply = await self.quorum.upgrade_kraft_version(
@@ -157,13 +161,3 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
                     error_code=reply.error, error_message=reply.message or reply.error.name
                 )
         return response
-
-
-def controller_handlers(
-    controller: ActiveController,
-    quorum: KRaftVersion,
-    context: ControllerContext,
-    recoveries: Recoveries,
-) -> ControllerHandlers:
-    """Return the handlers of the whole table."""
-    return ControllerHandlers(controller, quorum, context, recoveries, DECISIONS)

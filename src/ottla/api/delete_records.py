@@ -11,8 +11,7 @@ import msgspec
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.partition_wait import PartitionWait, Subscribe
 from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, finish
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InvalidTopic
 from ottla.protocol.messages.delete_records import (
@@ -48,10 +47,6 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
     """Serves DeleteRecords."""
 
     partitions: Partitions
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the part of a route table that deletes records."""
-        return (Route(ApiKey.DELETE_RECORDS, self.delete_steps),)
 
     def handle(self, caller: Caller, request: DeleteRecordsRequest, version: int) -> Reply:
         """Move log starts without a break, then wait."""

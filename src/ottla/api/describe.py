@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from ottla.api.replies import Steps, collect, finish
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.config.describe import (
     Entry,
     Source,
@@ -25,7 +25,6 @@ from ottla.controller.scram import describe_user_scram_credentials
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.observability.loggers import Loggers
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import describe_configs as wire
 from ottla.protocol.messages import list_config_resources as listing
@@ -66,16 +65,6 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
     static: Texts
     has_authorizer: bool = False
     loggers: Loggers = msgspec.field(default_factory=Loggers)
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.DESCRIBE_CONFIGS, self.describe_configs_steps),
-            Route(ApiKey.LIST_CONFIG_RESOURCES, self.on_list_config_resources),
-            Route(ApiKey.DESCRIBE_ACLS, self.on_describe_acls),
-            Route(ApiKey.DESCRIBE_CLIENT_QUOTAS, self.on_describe_client_quotas),
-            Route(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self.on_describe_scram),
-        )
 
     def on_describe_acls(
         self, caller: Caller, request: DescribeAclsRequest, version: int

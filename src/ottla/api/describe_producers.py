@@ -6,8 +6,7 @@ wants to see what each of them believes.
 
 import msgspec
 
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.faults import Fault, InvalidTopic
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -25,10 +24,6 @@ class DescribeProducersHandler(msgspec.Struct, frozen=True):
     """Serves DescribeProducers."""
 
     partitions: Partitions
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the part of a route table that describes producers."""
-        return (Route(ApiKey.DESCRIBE_PRODUCERS, self.handle),)
 
     def handle(
         self, caller: Caller, request: DescribeProducersRequest, version: int

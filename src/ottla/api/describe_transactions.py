@@ -5,11 +5,10 @@ from collections.abc import Callable
 import msgspec
 import re2  # type: ignore[import-untyped]
 
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.coordinators.transactions.transaction import BY_TITLE, Transaction
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.describe_transactions import (
@@ -32,13 +31,6 @@ class DescribeTransactionsHandlers(msgspec.Struct, frozen=True):
     coordinator: TransactionCoordinator
     clock: Clock
     access: TransactionAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.DESCRIBE_TRANSACTIONS, self.on_describe),
-            Route(ApiKey.LIST_TRANSACTIONS, self.on_list),
-        )
 
     def on_describe(
         self, caller: Caller, request: DescribeTransactionsRequest, version: int

@@ -19,15 +19,17 @@ new one. What the request itself came to is in the response inside.
 
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 import msgspec
 
+from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Body, Result, finished, paced
 from ottla.api.routes import Caller, Route, Routes
+from ottla.api.surface import SURFACE
+from ottla.api.surface_row import Forwarding
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, decode_prefix, decode_steps, encode
@@ -56,50 +58,6 @@ from ottla.runtime.ports import Address, Random
 
 log = logging.getLogger(__name__)
 
-# What Kafka's brokers forward. Anything else inside an Envelope is refused: a broker serves it.
-FORWARDED: Final = (
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    ApiKey.ALTER_CLIENT_QUOTAS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.UNREGISTER_BROKER,
-    ApiKey.ADD_RAFT_VOTER,
-    ApiKey.REMOVE_RAFT_VOTER,
-)
-# Those of them that change nothing: sent again without an id.
-_READS: Final = frozenset({ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM})
-# Of these a broker settles a part itself: see `ottla.api.config_changes`.
-_SETTLED_FIRST: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-# Brokers forward these for clients that logged in. No listener has a login yet.
-_TOKENS: Final = frozenset(
-    {
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-    }
-)
-# Where a request names how long its sender waits; the others get the node's request timeout.
-_TIMEOUTS: Final[Mapping[ApiKey, str]] = MappingProxyType(
-    {
-        ApiKey.CREATE_TOPICS: "timeout_ms",
-        ApiKey.DELETE_TOPICS: "timeout_ms",
-        ApiKey.CREATE_PARTITIONS: "timeout_ms",
-        ApiKey.ELECT_LEADERS: "timeout_ms",
-    }
-)
 _NOT_LEADING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -109,11 +67,7 @@ _NOT_LEADING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWE
 class EnvelopeHandler(msgspec.Struct, frozen=True):
     """Opens envelopes and answers what is inside by the controller listener's own routes."""
 
-    routes: Callable[[], Routes]
-
-    def route(self) -> Route:
-        """Return the route of the controller listener; raw, since the codec knows no ids."""
-        return Route(ApiKey.ENVELOPE, self.open, raw=True)
+    routes: Routes
 
     def open(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
         """Read an Envelope and answer the request inside.
@@ -136,13 +90,25 @@ class EnvelopeHandler(msgspec.Struct, frozen=True):
             return EnvelopeResponse(None, _envelope_error(fault))
         if isinstance(inner, UnsupportedRequest):
             return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
-        found = self.routes().find(inner.key) if inner.key in FORWARDED else None
+        found = self.routes.find(inner.key) if is_forwarded(inner.key) else None
         if found is None:
             return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
         route, versions = found
         if not covers(versions, inner.version):
             return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
         return await _answer(route, inner, sender)
+
+
+def with_envelope(routes: Routes) -> Routes:
+    """Return the routes of a controller listener, with Envelope in front of ``routes``."""
+    envelope = bind_routes(routes.kind, handlers_of(EnvelopeHandler(routes)))
+    return Routes(routes.kind, (*routes.routes, *envelope))
+
+
+def is_forwarded(key: ApiKey) -> bool:
+    """Say whether brokers forward an API; others are refused inside an Envelope, as in Kafka."""
+    row = SURFACE.get(key)
+    return row is not None and row.forwarding is not None
 
 
 class BadPrincipal(ProtocolFault):
@@ -234,13 +200,6 @@ class Forwarder(msgspec.Struct, frozen=True):
     request_timeout_ms: int
     random: Random
 
-    def routes(self) -> tuple[Route, ...]:
-        """Return the part of a client listener's table that is forwarded as it is."""
-        elsewhere = _SETTLED_FIRST | _TOKENS
-        return tuple(
-            Route(key, self.forward, raw=True) for key in FORWARDED if key not in elsewhere
-        )
-
     def forward(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
         """Forward one request and return the response's body as it came.
 
@@ -311,7 +270,7 @@ class Forwarder(msgspec.Struct, frozen=True):
             client_host_address=_packed(caller.peer.host),
         )
         resend = None
-        if key not in _READS:
+        if _forwarding(key).is_change:
             envelope.request_id = self.random.uuid()
             resend = msgspec.structs.replace(envelope, is_resent=True)
         response = await self.controller.ask(envelope, timeout_ms, resend)
@@ -319,10 +278,17 @@ class Forwarder(msgspec.Struct, frozen=True):
         return response
 
     def _timeout_ms(self, key: ApiKey, message: Message) -> int:
-        asked = getattr(message, _TIMEOUTS.get(key, ""), None)
-        if isinstance(asked, int) and asked > 0:
-            return min(asked, self.request_timeout_ms)
+        field = _forwarding(key).timeout_field
+        timeout_ms = None if field is None else getattr(message, field)
+        if isinstance(timeout_ms, int) and timeout_ms > 0:
+            return min(timeout_ms, self.request_timeout_ms)
         return self.request_timeout_ms
+
+
+def _forwarding(key: ApiKey) -> Forwarding:
+    found = SURFACE[key].forwarding
+    assert found is not None, "only what is forwarded comes here"
+    return found
 
 
 def _request_data(request: Request, body: memoryview) -> bytes:

@@ -22,9 +22,8 @@ from ottla.api.fetch_request import IDS_SINCE, FetchAsk, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, Session, Sessions, Told
 from ottla.api.fetch_wait import FetchWait
 from ottla.api.replies import Chunk, Reply
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import Request
 from ottla.replication.partition import Partition
@@ -39,12 +38,6 @@ class FetchHandlers(msgspec.Struct, frozen=True):
     clock: Clock
     bytes_max: int
     events: TopicEvents = msgspec.field(default_factory=NoTopicEvents)
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a route table."""
-        return (
-            Route(ApiKey.FETCH, self.on_fetch, raw=True, keeps_body=False, cancel_when_gone=True),
-        )
 
     def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Answer at once, or with a future that is done when there is something to tell."""

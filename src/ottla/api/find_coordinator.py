@@ -11,7 +11,7 @@ import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.replies import Steps, collect, finish
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.topics import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
@@ -19,7 +19,6 @@ from ottla.coordinators.topics import (
     partition_for,
 )
 from ottla.metadata.image import Image
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import (
     Coordinator,
@@ -48,10 +47,6 @@ class FindCoordinatorHandler(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     create: Callable[[str], None]
     access: GroupAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a client listener's routes."""
-        return (Route(ApiKey.FIND_COORDINATOR, self.find_coordinator_steps),)
 
     def on_find_coordinator(
         self, caller: Caller, request: FindCoordinatorRequest, version: int

@@ -13,9 +13,8 @@ import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.replies import Steps, collect
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.service import Answered, Client, GroupCoordinator
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorLoading, Fault, NotAuthorized
 from ottla.protocol.messages.delete_groups import (
@@ -54,18 +53,6 @@ class GroupHandlers(msgspec.Struct, frozen=True):
 
     groups: GroupCoordinator
     access: GroupAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.JOIN_GROUP, self.on_join),
-            Route(ApiKey.HEARTBEAT, self.on_heartbeat),
-            Route(ApiKey.LEAVE_GROUP, self.on_leave),
-            Route(ApiKey.SYNC_GROUP, self.on_sync),
-            Route(ApiKey.DESCRIBE_GROUPS, self.describe_steps),
-            Route(ApiKey.LIST_GROUPS, self.on_list),
-            Route(ApiKey.DELETE_GROUPS, self.on_delete),
-        )
 
     def _check_read(self, caller: Caller, group_id: str) -> None:
         if not self.access.read_group(caller, group_id):

@@ -21,8 +21,7 @@ import msgspec
 
 from ottla.api.fetch_read import everybody
 from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, collect, finish
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, OffsetNotAvailable
 from ottla.protocol.messages.list_offsets import (
@@ -63,10 +62,6 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
 
     partitions: Partitions
     may_describe: Callable[[Caller, str], bool] = everybody
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a route table."""
-        return (Route(ApiKey.LIST_OFFSETS, self.list_offsets_steps),)
 
     def on_list_offsets(
         self, caller: Caller, request: ListOffsetsRequest, version: int

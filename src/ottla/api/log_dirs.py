@@ -14,8 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from ottla.api.fetch_read import anybody
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.alter_replica_log_dirs import (
@@ -53,10 +52,6 @@ class AlterLogDirsHandler(msgspec.Struct, frozen=True):
 
     moves: Moves
     may_alter: Callable[[Caller], bool] = anybody
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a route table."""
-        return (Route(ApiKey.ALTER_REPLICA_LOG_DIRS, self.on_alter_replica_log_dirs),)
 
     def on_alter_replica_log_dirs(
         self, caller: Caller, request: AlterReplicaLogDirsRequest, version: int
@@ -99,10 +94,6 @@ class LogDirsHandler(msgspec.Struct, frozen=True):
     directories: Sequence[LogDirectory]
     disk: Disk
     may_describe: Callable[[Caller], bool] = anybody
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a route table."""
-        return (Route(ApiKey.DESCRIBE_LOG_DIRS, self.on_describe_log_dirs, versions=VERSIONS),)
 
     def on_describe_log_dirs(
         self, caller: Caller, request: DescribeLogDirsRequest, version: int

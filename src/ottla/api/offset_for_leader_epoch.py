@@ -9,8 +9,7 @@ import msgspec
 
 from ottla.api.fetch_read import everybody
 from ottla.api.replies import ITEMS_PER_STEP, Steps, collect, finish
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.offset_for_leader_epoch import (
@@ -29,10 +28,6 @@ class EpochHandlers(msgspec.Struct, frozen=True):
 
     partitions: Partitions
     may_describe: Callable[[Caller, str], bool] = everybody
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a route table."""
-        return (Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, self.offset_for_leader_epoch_steps),)
 
     def on_offset_for_leader_epoch(
         self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int

@@ -14,13 +14,12 @@ import msgspec
 from ottla.api.commit_fast_path import CommitFastPath
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller, FastPath
 from ottla.coordinators.groups.offsets.quick_commits import QuickCommits
 from ottla.coordinators.groups.requests import commit_refused
 from ottla.coordinators.groups.service import Answered, GroupCoordinator
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorNotAvailable, Fault, NotAuthorized
 from ottla.protocol.messages.offset_commit import (
@@ -64,18 +63,11 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     access: GroupAccess = ALLOW_ALL
 
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        # The short way does not ask who asks.
-        is_open = self.access is ALLOW_ALL
-        fast_path = CommitFastPath(QuickCommits(self.groups), self.image)
-        return (
-            Route(
-                ApiKey.OFFSET_COMMIT, self.on_commit, fast_path=fast_path.serve if is_open else None
-            ),
-            Route(ApiKey.OFFSET_FETCH, self.on_fetch),
-            Route(ApiKey.OFFSET_DELETE, self.on_delete),
-        )
+    def fast_path(self) -> FastPath | None:
+        """Return the fast path of OffsetCommit; None where clients are authorized."""
+        if self.access is not ALLOW_ALL:
+            return None
+        return CommitFastPath(QuickCommits(self.groups), self.image).serve
 
     # -- commit ------------------------------------------------------------------
 

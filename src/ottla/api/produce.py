@@ -67,11 +67,10 @@ from ottla.api.record_validation import (
     validate_batch,
 )
 from ottla.api.replies import NO_REPLY, Answer, Holding, Reply, Result
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller, FastPath
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
     BatchTooLargeForSegment,
@@ -165,14 +164,9 @@ class ProduceHandler:
         # By identity: a changed configuration is another object, and this one keeps it alive.
         self._rules: dict[int, tuple[TopicConfig, RecordRules]] = {}
 
-    def routes(self) -> tuple[Route, ...]:
-        """Return the part of a route table that takes records."""
-        fast_path = ProduceFastPath(self._partitions, self._clock, self._events, self._rules_of)
-        return (
-            Route(
-                ApiKey.PRODUCE, self.handle, raw=True, keeps_body=False, fast_path=fast_path.serve
-            ),
-        )
+    def fast_path(self) -> FastPath:
+        """Return the fast path of small requests."""
+        return ProduceFastPath(self._partitions, self._clock, self._events, self._rules_of).serve
 
     def handle(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Serve one request.

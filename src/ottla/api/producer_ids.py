@@ -12,8 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorLoading, RequestTimedOut
 from ottla.protocol.messages.allocate_producer_ids import (
@@ -106,10 +105,6 @@ class InitProducerIdHandler:
     def __init__(self, ids: ProducerIds, coordinator: TransactionalProducers | None = None) -> None:
         self._ids = ids
         self._coordinator = coordinator
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the part of a route table that gives ids to producers."""
-        return (Route(ApiKey.INIT_PRODUCER_ID, self.handle),)
 
     async def handle(
         self, caller: Caller, request: InitProducerIdRequest, version: int

@@ -11,8 +11,7 @@ names its partition.
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from ottla.api.routes import Caller, Route
-from ottla.protocol.api_keys import ApiKey
+from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import (
     add_raft_voter,
@@ -64,20 +63,6 @@ class RaftHandlers:
     def __init__(self, quorum: Quorum, listener: str) -> None:
         self._quorum = quorum
         self._listener = listener
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the quorum's part of a route table."""
-        return (
-            Route(ApiKey.FETCH, self.on_fetch, cancel_when_gone=True),
-            Route(ApiKey.VOTE, self.on_vote),
-            Route(ApiKey.BEGIN_QUORUM_EPOCH, self.on_begin_epoch),
-            Route(ApiKey.END_QUORUM_EPOCH, self.on_end_epoch),
-            Route(ApiKey.DESCRIBE_QUORUM, self.on_describe),
-            Route(ApiKey.FETCH_SNAPSHOT, self.on_fetch_snapshot),
-            Route(ApiKey.ADD_RAFT_VOTER, self.on_add_voter),
-            Route(ApiKey.REMOVE_RAFT_VOTER, self.on_remove_voter),
-            Route(ApiKey.UPDATE_RAFT_VOTER, self.on_update_voter),
-        )
 
     def _leader(self, hint: core.LeaderHint) -> tuple[int, Endpoint | None]:
         leader_id = NO_LEADER if hint.leader_id is None else hint.leader_id

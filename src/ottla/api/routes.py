@@ -1,8 +1,7 @@
-"""The shape of the surface: which handler serves which API, in which versions.
+"""The routes of a listener: which handler serves which API, in which versions.
 
-A node writes its routes down as one literal tuple and gives each listener the `Routes` of its
-kind. What is not routed is neither advertised nor served, and what is routed is both, unless its
-route says otherwise.
+`ottla.api.binding` makes them from the rows of `ottla.api.surface`. An API without a route is
+neither advertised nor served; an API with one is both, unless its row says otherwise.
 
 A handler is called on the event loop, in the order in which requests arrive on a connection:
 
@@ -39,12 +38,12 @@ to every request that the fast path serves. An API with a fast path is never ``h
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from ottla.api.replies import Handled
+from ottla.api.surface import SURFACE
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.schema import Versions, covers
@@ -52,12 +51,6 @@ from ottla.runtime.ports import Address
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Who speaks on a listener that asks nobody for a name, in Kafka's words."""
-
-# Versions whose layout Kafka may still change: the first of them, per API. Not served unless
-# ``unstable.api.versions.enable`` is set.
-UNSTABLE: Final[Mapping[ApiKey, int]] = MappingProxyType(
-    {ApiKey.INIT_PRODUCER_ID: 6, ApiKey.BROKER_HEARTBEAT: 2}
-)
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -102,8 +95,9 @@ def nothing_hidden(key: ApiKey) -> bool:
 class Routes:
     """The routes of one kind of listener.
 
-    ``hidden`` says which APIs a feature switches off at the moment: they are not advertised,
-    and asking for one anyway is answered UNSUPPORTED_VERSION.
+    ``hidden`` says which APIs a feature switches off at the moment: they are not advertised, and
+    a request for one is answered with UNSUPPORTED_VERSION. ``unstable`` also serves versions whose
+    layout Kafka may still change (``unstable.api.versions.enable``).
     """
 
     kind: Listener
@@ -148,6 +142,7 @@ def _versions(route: Route, unstable: bool) -> Versions | None:
     first, last = route.versions or spoken
     if not (covers(spoken, first) and covers(spoken, last) and first <= last):
         raise ValueError(f"{route.api_key.name}: {first}-{last} is not within {spoken}")
-    if not unstable and route.api_key in UNSTABLE:
-        last = min(last, UNSTABLE[route.api_key] - 1)
+    unstable_from = SURFACE[route.api_key].unstable_from
+    if not unstable and unstable_from is not None:
+        last = min(last, unstable_from - 1)
     return (first, last) if first <= last else None

@@ -15,10 +15,9 @@ import msgspec
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.replies import Reply
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.share.heartbeat import MEMBER_ID_MAX
 from ottla.metadata.image import Image
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import share_acknowledge as acknowledge_messages
 from ottla.protocol.messages import share_fetch as fetch_messages
@@ -63,13 +62,6 @@ class ShareHandlers(msgspec.Struct, frozen=True):
     """The handlers of a broker's listeners."""
 
     sources: ShareSources
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.SHARE_FETCH, self.on_fetch, cancel_when_gone=True),
-            Route(ApiKey.SHARE_ACKNOWLEDGE, self.on_acknowledge),
-        )
 
     def on_connection_closed(self, listener: str, peer: Address) -> None:
         """End the sessions of a connection that is gone, and give back what was held there.

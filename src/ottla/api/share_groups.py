@@ -4,10 +4,9 @@ import msgspec
 
 from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.service import Client
 from ottla.coordinators.groups.share.service import ShareGroups
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.share_group_describe import (
     DescribedGroup,
@@ -25,13 +24,6 @@ class ShareGroupHandlers(msgspec.Struct, frozen=True):
 
     shares: ShareGroups
     access: GroupAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.SHARE_GROUP_HEARTBEAT, self.on_heartbeat),
-            Route(ApiKey.SHARE_GROUP_DESCRIBE, self.on_describe),
-        )
 
     async def on_heartbeat(
         self, caller: Caller, request: ShareGroupHeartbeatRequest, version: int

@@ -7,14 +7,13 @@ from typing import Protocol
 import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.errors import InvalidGroupId
 from ottla.coordinators.groups.share.group import ShareGroup
 from ottla.coordinators.groups.share.service import ShareGroups
 from ottla.coordinators.share_state.state import ShareKey
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotAuthorized
 from ottla.protocol.messages import alter_share_group_offsets as altering
@@ -40,14 +39,6 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
     ends: PartitionEnds
     image: Callable[[], Image]
     access: GroupAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, self.on_describe),
-            Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, self.on_alter),
-            Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, self.on_delete),
-        )
 
     # -- describe ------------------------------------------------------------------
 

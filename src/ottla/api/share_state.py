@@ -9,11 +9,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.share_state.rules import Found, StateWrite
 from ottla.coordinators.share_state.service import ShareCoordinator
 from ottla.coordinators.share_state.state import Run, ShareKey
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ClusterNotAuthorized, Fault
 from ottla.protocol.messages import delete_share_group_state as delete
@@ -55,16 +54,6 @@ class ShareStateHandlers(msgspec.Struct, frozen=True):
 
     coordinator: ShareCoordinator
     access: GroupAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, self.on_initialize),
-            Route(ApiKey.READ_SHARE_GROUP_STATE, self.on_read),
-            Route(ApiKey.WRITE_SHARE_GROUP_STATE, self.on_write),
-            Route(ApiKey.DELETE_SHARE_GROUP_STATE, self.on_delete),
-            Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, self.on_summary),
-        )
 
     def _check(self, caller: Caller) -> None:
         if not self.access.cluster_action(caller):

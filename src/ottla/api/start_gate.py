@@ -1,34 +1,23 @@
-"""Hold a client's first questions until this broker can answer them.
+"""Hold a client's first requests until this broker can answer them.
 
 A broker listens before the controller has registered and unfenced it, since other brokers connect
-to it as soon as they know of it. An answer in that time lists no brokers and no controller, or all
+to it as soon as it is registered. A reply in that time lists no brokers and no controller, or all
 brokers but this one, and some clients take that for the cluster and fail for a minute. So the
-requests in `HELD` wait until this broker has been unfenced once, in bounded time; after that the
-gate costs one look at a flag.
+rows of the surface with ``waits_until_unfenced`` wait until this broker has been unfenced once, for
+a bounded time; after that the gate costs one check of a flag.
 
     no broker is unfenced     up to `EMPTY_WAIT_S`
     other brokers are         up to `OTHERS_WAIT_S`; they can serve the client
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from ottla.api.replies import Handled, Result, finished
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.metadata.image import Image
-from ottla.protocol.api_keys import ApiKey
 
-HELD: Final = frozenset(
-    {
-        ApiKey.METADATA,
-        ApiKey.DESCRIBE_CLUSTER,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        ApiKey.FIND_COORDINATOR,
-    }
-)
 EMPTY_WAIT_S: Final = 10.0
 OTHERS_WAIT_S: Final = 2.0
 POLL_S: Final = 0.01
@@ -58,19 +47,17 @@ class StartGate:
                 return
             await asyncio.sleep(POLL_S)
 
-    def hold(self, routes: Iterable[Route]) -> tuple[Route, ...]:
-        """Return ``routes``, with those in `HELD` behind this gate."""
-        return tuple(self._held(route) if route.api_key in HELD else route for route in routes)
+    def hold(self, handle: Callable[..., Handled]) -> Callable[..., Handled]:
+        """Return a handler that waits for this gate before it calls ``handle``."""
 
-    def _held(self, route: Route) -> Route:
-        # The request is of the class that its key has, which no annotation here can say.
-        def handle(caller: Caller, request: Any, version: int) -> Handled:  # noqa: ANN401
+        # The request is of the class that belongs to its key, which no annotation here can say.
+        def held(caller: Caller, request: Any, version: int) -> Handled:  # noqa: ANN401
             if self.is_open():
-                return route.handle(caller, request, version)
+                return handle(caller, request, version)
             return later(caller, request, version)
 
         async def later(caller: Caller, request: Any, version: int) -> Result:  # noqa: ANN401
             await self.wait()
-            return await finished(route.handle(caller, request, version))
+            return await finished(handle(caller, request, version))
 
-        return replace(route, handle=handle)
+        return held

@@ -9,13 +9,12 @@ import msgspec
 from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody
 from ottla.api.groups import asked
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.coordinators.groups.service import Answered, Client
 from ottla.coordinators.groups.streams.reply import StreamsBeaten
 from ottla.coordinators.groups.streams.service import StreamsGroups
 from ottla.coordinators.groups.streams.topics import Status as Code
 from ottla.coordinators.groups.streams.topology import InternalTopic
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages import streams_group_describe, streams_group_heartbeat
 from ottla.protocol.messages.streams_group_describe import (
@@ -54,13 +53,6 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
     topics: Topics
     access: GroupAccess = ALLOW_ALL
     may_create: May = everybody
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.STREAMS_GROUP_HEARTBEAT, self.on_heartbeat),
-            Route(ApiKey.STREAMS_GROUP_DESCRIBE, self.on_describe),
-        )
 
     def on_heartbeat(
         self, caller: Caller, request: StreamsGroupHeartbeatRequest, version: int

@@ -21,10 +21,9 @@ from ottla.api.cluster import (
     unknown_code,
 )
 from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, finish
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -43,10 +42,6 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
 
     image: Callable[[], Image]
     partitions_max: int
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a client listener's routes."""
-        return (Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, self.describe_topic_partitions_steps),)
 
     def on_describe_topic_partitions(
         self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int

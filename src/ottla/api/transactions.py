@@ -12,13 +12,12 @@ from typing import Final
 import msgspec
 
 from ottla.api.cluster import INTERNAL_TOPICS
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.metadata.image import Image
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
     ClusterNotAuthorized,
@@ -59,14 +58,6 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     offsets_partition: Callable[[str], int]
     access: TransactionAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.ADD_PARTITIONS_TO_TXN, self.on_add_partitions),
-            Route(ApiKey.ADD_OFFSETS_TO_TXN, self.on_add_offsets),
-            Route(ApiKey.END_TXN, self.on_end),
-        )
 
     # -- AddPartitionsToTxn ------------------------------------------------------------
 

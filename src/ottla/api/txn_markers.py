@@ -7,10 +7,9 @@ import asyncio
 
 import msgspec
 
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ClusterNotAuthorized
 from ottla.protocol.messages.write_txn_markers import (
@@ -31,10 +30,6 @@ class TxnMarkersHandler(msgspec.Struct, frozen=True):
 
     writer: MarkerWriter
     access: TransactionAccess = ALLOW_ALL
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a client listener's routes."""
-        return (Route(ApiKey.WRITE_TXN_MARKERS, self.on_write),)
 
     async def on_write(
         self, caller: Caller, request: WriteTxnMarkersRequest, version: int

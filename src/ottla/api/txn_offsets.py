@@ -15,13 +15,12 @@ from ottla.api.append_order import AppendOrder, Ticket, wait_first
 from ottla.api.groups import settled
 from ottla.api.produce_transaction import InTransaction
 from ottla.api.replies import Reply
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.groups.requests import txn_commit_refused
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.metadata.image import Image
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.txn_offset_commit import (
@@ -72,10 +71,6 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     access: TransactionAccess = ALLOW_ALL
     order: AppendOrder = msgspec.field(default_factory=AppendOrder)
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return its part of a client listener's routes."""
-        return (Route(ApiKey.TXN_OFFSET_COMMIT, self.on_commit),)
 
     def on_commit(self, caller: Caller, request: TxnOffsetCommitRequest, version: int) -> Reply:
         """Commit the offsets of topics that are there; each partition has its own code."""

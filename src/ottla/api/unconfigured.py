@@ -14,9 +14,8 @@ from typing import Final
 
 import msgspec
 
-from ottla.api.routes import Caller, Route
+from ottla.api.routes import Caller
 from ottla.controller import tokens
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -62,13 +61,6 @@ _FOUR_INT32: Final = Struct(">IIII")
 class SaslHandlers(msgspec.Struct, frozen=True):
     """SASL on a listener that has none."""
 
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of the routes of any listener."""
-        return (
-            Route(ApiKey.SASL_HANDSHAKE, self.on_handshake),
-            Route(ApiKey.SASL_AUTHENTICATE, self.on_authenticate),
-        )
-
     def on_handshake(
         self, caller: Caller, request: SaslHandshakeRequest, version: int
     ) -> SaslHandshakeResponse:
@@ -85,15 +77,6 @@ class SaslHandlers(msgspec.Struct, frozen=True):
 
 class TokenHandlers(msgspec.Struct, frozen=True):
     """Delegation tokens on a PLAINTEXT listener, which neither gives them out nor takes them."""
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.CREATE_DELEGATION_TOKEN, self.on_create),
-            Route(ApiKey.RENEW_DELEGATION_TOKEN, self.on_renew),
-            Route(ApiKey.EXPIRE_DELEGATION_TOKEN, self.on_expire),
-            Route(ApiKey.DESCRIBE_DELEGATION_TOKEN, self.on_describe),
-        )
 
     def on_create(
         self, caller: Caller, request: CreateDelegationTokenRequest, version: int
@@ -126,13 +109,6 @@ class TelemetryHandlers(msgspec.Struct, frozen=True):
 
     random: Random
     bytes_max: int
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return their part of a client listener's routes."""
-        return (
-            Route(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, self.on_get, is_advertised=False),
-            Route(ApiKey.PUSH_TELEMETRY, self.on_push, is_advertised=False),
-        )
 
     def on_get(
         self, caller: Caller, request: GetTelemetrySubscriptionsRequest, version: int

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ottla.api.auto_create import TopicCreation, creatable_topic
-from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers, create_nothing
-from ottla.api.controller_handlers import controller_handlers
-from ottla.api.controller_table import ControllerContext, TokenSettings
-from ottla.api.envelope import EnvelopeHandler, Forwarder
-from ottla.api.late_routes import Promise, late_routes
-from ottla.api.routes import ANONYMOUS, Caller, Route, Routes
+from ottla.api.binding import bind_routes
+from ottla.api.controller_decisions import ControllerContext, TokenSettings
+from ottla.api.envelope import Forwarder, with_envelope
+from ottla.api.routes import ANONYMOUS, Caller, Routes
 from ottla.api.start_gate import StartGate
 from ottla.config.generated import BrokerConfig
 from ottla.config.loading import Loaded
@@ -46,8 +44,8 @@ from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
 from ottla.metadata.publishing import Publisher
 from ottla.metadata.snapshot_policy import SnapshotLimits
+from ottla.node.broker_handlers import BrokerDependencies, broker_handlers
 from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
-from ottla.node.config_routes import with_config_routes
 from ottla.node.connection_limits import (
     ConnectionLimits,
     limits_of,
@@ -55,6 +53,7 @@ from ottla.node.connection_limits import (
     server_settings,
 )
 from ottla.node.controller_channel import ControllerChannel, leader_address
+from ottla.node.controller_handlers import ControllerDependencies, controller_handlers
 from ottla.node.controller_registration import ControllerRegistering
 from ottla.node.coordinators import CoordinatorDependencies, Coordinators
 from ottla.node.directories import log_directories
@@ -68,20 +67,16 @@ from ottla.node.listening import Bound, listener_specs, node_features, spec_make
 from ottla.node.metrics import Meters, NodeView, build_metrics
 from ottla.node.ports import NodePorts
 from ottla.node.quorum import NodeQuorum, build_auto_join, build_quorum, voter_address
-from ottla.node.read_routes import read_routes
 from ottla.node.recovery import build_recovery
 from ottla.node.registrations import broker_registration, controller_registration
 from ottla.node.snapshotter import Snapshotter
-from ottla.node.unconfigured_routes import sasl_routes, unconfigured_routes
-from ottla.node.write_routes import write_routes
 from ottla.observability.http_service import HttpService
-from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.api_keys import Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NodeId, Uuid
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.raft.snapshots import CorruptSnapshot, read_bootstrap
 from ottla.replication.partition import Partition
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Committer
 from ottla.server.admission import Admission
 from ottla.server.connection_close_hooks import ConnectionCloseHooks
@@ -91,41 +86,13 @@ from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 
 if TYPE_CHECKING:
-    from ottla.api import config_changes, describe, raft, topic_partitions
     from ottla.node.coordination import Coordination
     from ottla.node.sharing import Sharing
     from ottla.raft.auto_join import AutoJoin
-else:
-    config_changes = LazyModule("ottla.api.config_changes")
-    describe = LazyModule("ottla.api.describe")
-    raft = LazyModule("ottla.api.raft")
-    topic_partitions = LazyModule("ottla.api.topic_partitions")
 
 log = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "ottla-node-{}"
-
-# What voters say to each other; the only voter of a quorum hears none of it.
-QUORUM: Final = (
-    Promise(ApiKey.FETCH, cancel_when_gone=True),
-    ApiKey.VOTE,
-    ApiKey.BEGIN_QUORUM_EPOCH,
-    ApiKey.END_QUORUM_EPOCH,
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.FETCH_SNAPSHOT,
-    ApiKey.ADD_RAFT_VOTER,
-    ApiKey.REMOVE_RAFT_VOTER,
-    ApiKey.UPDATE_RAFT_VOTER,
-)
-DESCRIBED: Final = (
-    ApiKey.DESCRIBE_CONFIGS,
-    ApiKey.LIST_CONFIG_RESOURCES,
-    ApiKey.DESCRIBE_ACLS,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-)
-
-ALTERED: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,29 +393,18 @@ def _controller_specs(
             config.delegation_token_expiry_time_ms,
         ),
     )
-    cluster = ClusterHandlers(
-        context.cluster_id, lambda: watch.image, quorum.leader_id, CONTROLLERS
-    )
-    found: list[Routes] = []
-    found.append(
-        Routes(
-            Listener.CONTROLLER,
-            (
-                *late_routes(
-                    lambda: raft.RaftHandlers(quorum.driver, quorum.listener).routes(), *QUORUM
-                ),
-                *with_config_routes(
-                    context,
-                    watch,
-                    controller_handlers(controller, quorum, decisions, recovery).routes(),
-                ),
-                Route(ApiKey.DESCRIBE_CLUSTER, cluster.on_describe_cluster),
-                EnvelopeHandler(lambda: found[0]).route(),
-                *sasl_routes(),
-            ),
+    handlers = controller_handlers(
+        ControllerDependencies(
+            context=context,
+            watch=watch,
+            quorum=quorum,
+            controller=controller,
+            decisions=decisions,
+            recovery=recovery,
         )
     )
-    spec_of = spec_maker(context.bound, found[0], node_features(watch, quorum))
+    routes = with_envelope(Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers)))
+    spec_of = spec_maker(context.bound, routes, node_features(watch, quorum))
     return listener_specs(context.loaded, spec_of, is_controller=True)
 
 
@@ -507,52 +463,20 @@ def _client_routes(
     keeping: "Keeping",
     listeners: DynamicListeners,
 ) -> Routes:
-    config = context.loaded.broker
-    creation, may_create = keeping.creation, config.auto_create_topics_enable
-    cluster = ClusterHandlers(
-        context.cluster_id,
-        lambda: watch.image,
-        lambda: int(context.node_id),
-        BROKERS,
-        creation.want if may_create else create_nothing,
+    handlers = broker_handlers(
+        BrokerDependencies(
+            context=context,
+            watch=watch,
+            channel=channel,
+            hosting=keeping.hosting,
+            coordinators=keeping.coordinators,
+            topic_creation=keeping.creation,
+            listeners=listeners,
+        )
     )
-    pages_max = config.max_request_partition_size_limit
-    forwarder = Forwarder(channel, config.request_timeout_ms, context.ports.random)
     gate = StartGate(lambda: watch.image, int(context.node_id))
-    return Routes(
-        Listener.BROKER,
-        (
-            *gate.hold(cluster.routes()),
-            *gate.hold(
-                late_routes(
-                    lambda: topic_partitions.TopicPartitionsHandlers(
-                        lambda: watch.image, pages_max
-                    ).routes(),
-                    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-                )
-            ),
-            *late_routes(
-                lambda: describe.DescribeHandlers(
-                    context.node_id, lambda: watch.image, context.loaded.static
-                ).routes(),
-                *DESCRIBED,
-            ),
-            *late_routes(
-                lambda: config_changes.ConfigChangeHandlers(
-                    context.node_id,
-                    lambda: watch.image,
-                    context.loaded.static,
-                    forwarder,
-                    listeners,
-                ).routes(),
-                *ALTERED,
-            ),
-            *forwarder.routes(),
-            *unconfigured_routes(context),
-            *gate.hold(partition_routes(context, watch, keeping)),
-        ),
-        hidden_at(lambda: watch.image),
-    )
+    routes = bind_routes(Listener.BROKER, handlers, gate)
+    return Routes(Listener.BROKER, routes, hidden_at(lambda: watch.image))
 
 
 class Keeping(msgspec.Struct, frozen=True):
@@ -583,17 +507,6 @@ def _keeping(
 def _itself(context: NodeContext) -> Caller:
     """Return who makes the topics that coordinators need, whoever asked first."""
     return Caller(ANONYMOUS, CLIENT_ID.format(context.node_id), Address("localhost", 0), "")
-
-
-def partition_routes(
-    context: NodeContext, watch: ImageWatch, keeping: Keeping
-) -> tuple[Route, ...]:
-    """Return the routes of what is kept in partitions: records, offsets, groups."""
-    return (
-        *read_routes(context, watch, keeping.hosting),
-        *write_routes(context, watch, keeping.hosting, keeping.coordinators),
-        *keeping.coordinators.routes(),
-    )
 
 
 def _topic_creation(context: NodeContext, channel: ControllerChannel) -> TopicCreation:

@@ -1,16 +1,10 @@
 """The coordinators of a broker, put together: their runtimes follow the partitions led here."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ottla.api.consumer_groups import ConsumerGroupHandlers
 from ottla.api.envelope import Forwarder
-from ottla.api.groups import GroupHandlers
-from ottla.api.offsets import OffsetHandlers
-from ottla.api.routes import Route
-from ottla.api.streams_groups import StreamsGroupHandlers
 from ottla.api.streams_topics import StreamsTopicCreation
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.groups.consumer.context import ConsumerContext
@@ -36,7 +30,6 @@ from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import CONSUMER_OFFSETS
-from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
 from ottla.node.controller_channel import ControllerChannel
@@ -63,15 +56,6 @@ class Coordination(msgspec.Struct, frozen=True):
     transacting: Transacting
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
-
-    def routes(self, image: Callable[[], Image]) -> tuple[Route, ...]:
-        """Return the routes of groups and their offsets."""
-        return (
-            *GroupHandlers(self.groups).routes(),
-            *ConsumerGroupHandlers(self.consumers).routes(),
-            *StreamsGroupHandlers(self.streams, self.streams_topics).routes(),
-            *OffsetHandlers(self.groups, image).routes(),
-        )
 
 
 def build_coordination(

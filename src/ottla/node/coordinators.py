@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ottla.api.late_routes import Promise, late_routes
 from ottla.api.produce_transaction import InTransaction
-from ottla.api.routes import Route
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
@@ -21,65 +19,20 @@ from ottla.metadata.image_watch import ImageWatch
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.hosting import Hosting
 from ottla.observability.http import Page
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, TopicPartition
 from ottla.runtime.lazy import Lazy, LazyModule
 from ottla.runtime.supervisor import supervise
 
 if TYPE_CHECKING:
-    from ottla.api import find_coordinator, producer_ids
     from ottla.node import coordination, group_pages, sharing
     from ottla.node.build import NodeContext
 else:
     coordination = LazyModule("ottla.node.coordination")
     group_pages = LazyModule("ottla.node.group_pages")
     sharing = LazyModule("ottla.node.sharing")
-    find_coordinator = LazyModule("ottla.api.find_coordinator")
-    producer_ids = LazyModule("ottla.api.producer_ids")
 
 TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-
-GROUPS: Final = (
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.LIST_GROUPS,
-    ApiKey.DELETE_GROUPS,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ApiKey.STREAMS_GROUP_HEARTBEAT,
-    ApiKey.STREAMS_GROUP_DESCRIBE,
-    Promise(ApiKey.OFFSET_COMMIT, has_fast_path=True),
-    ApiKey.OFFSET_FETCH,
-    ApiKey.OFFSET_DELETE,
-)
-TRANSACTIONS: Final = (
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
-    ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.TXN_OFFSET_COMMIT,
-)
-SHARE_GROUPS: Final = (
-    Promise(ApiKey.SHARE_FETCH, cancel_when_gone=True),
-    ApiKey.SHARE_ACKNOWLEDGE,
-    ApiKey.SHARE_GROUP_HEARTBEAT,
-    ApiKey.SHARE_GROUP_DESCRIBE,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE,
-    ApiKey.WRITE_SHARE_GROUP_STATE,
-    ApiKey.DELETE_SHARE_GROUP_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-)
 
 
 class Built(msgspec.Struct, frozen=True):
@@ -153,28 +106,11 @@ class Coordinators:
         # Ended by being cancelled, as this service is.
         await supervise(services, asyncio.Event())
 
+    def create_topic(self, name: str) -> None:
+        """Have an internal topic created."""
+        self._ways.create(name)
+
     def group_page(self, rest: str) -> Page:
         """Return a page below /groups/."""
         now = self._context.ports.clock.now()
         return group_pages.group_page(self.get().coordination.groups, self._ways.image, now, rest)
-
-    # -- routes ----------------------------------------------------------------
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return all of their routes."""
-        ways = self._ways
-        return (
-            *late_routes(
-                lambda: find_coordinator.FindCoordinatorHandler(ways.image, ways.create).routes(),
-                ApiKey.FIND_COORDINATOR,
-            ),
-            *late_routes(lambda: self.get().coordination.routes(ways.image), *GROUPS),
-            *late_routes(self._transaction_routes, *TRANSACTIONS),
-            *late_routes(lambda: self.get().sharing.routes(), *SHARE_GROUPS),
-        )
-
-    def _transaction_routes(self) -> tuple[Route, ...]:
-        made = self.get().coordination
-        transacting = made.transacting
-        ids = producer_ids.InitProducerIdHandler(transacting.ids, transacting.coordinator)
-        return (*ids.routes(), *transacting.routes(made.groups, self._ways.hosting))

@@ -1,35 +1,19 @@
 """APIs that a cluster has only while a feature is on: hidden, and refused, at its level 0.
 
-Consumer groups are not here: their coordinator refuses by itself, since a setting of the broker
-turns them off, too.
+Consumer groups are not among them: their coordinator refuses by itself, since a setting of the
+broker turns them off, too.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ottla.metadata.features import SHARE_VERSION
+from ottla.api.surface import SURFACE
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 
 NEEDS: Final[Mapping[ApiKey, str]] = MappingProxyType(
-    dict.fromkeys(
-        (
-            ApiKey.SHARE_GROUP_HEARTBEAT,
-            ApiKey.SHARE_GROUP_DESCRIBE,
-            ApiKey.SHARE_FETCH,
-            ApiKey.SHARE_ACKNOWLEDGE,
-            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-            ApiKey.READ_SHARE_GROUP_STATE,
-            ApiKey.WRITE_SHARE_GROUP_STATE,
-            ApiKey.DELETE_SHARE_GROUP_STATE,
-            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-        ),
-        SHARE_VERSION,
-    )
+    {key: row.feature for key, row in SURFACE.items() if row.feature is not None}
 )
 
 

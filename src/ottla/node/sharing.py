@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ottla.api.routes import Route
 from ottla.api.share import ShareHandlers, ShareSources
 from ottla.api.share_groups import ShareGroupHandlers
 from ottla.api.share_offsets import ShareOffsetHandlers
@@ -59,15 +58,6 @@ class Sharing(msgspec.Struct, frozen=True):
     offset_handlers: ShareOffsetHandlers
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
-
-    def routes(self) -> tuple[Route, ...]:
-        """Return the routes of share groups."""
-        return (
-            *self.handlers.routes(),
-            *self.group_handlers.routes(),
-            *self.state_handlers.routes(),
-            *self.offset_handlers.routes(),
-        )
 
 
 class ShareDependencies(msgspec.Struct, frozen=True):

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ottla.api.describe_transactions import DescribeTransactionsHandlers
 from ottla.api.producer_ids import ProducerIds
-from ottla.api.routes import Route
-from ottla.api.transactions import TransactionHandlers
-from ottla.api.txn_markers import TxnMarkersHandler
-from ottla.api.txn_offsets import TxnOffsetHandler
 from ottla.api.txn_verification import Verification, VerificationSettings
 from ottla.coordinators.broker_links import BrokerLinks
 from ottla.coordinators.groups.service import GroupCoordinator
@@ -53,16 +48,6 @@ class Transacting(msgspec.Struct, frozen=True):
     writer: MarkerWriter
     links: BrokerLinks
     services: tuple[Service, ...]
-
-    def routes(self, groups: GroupCoordinator, hosting: Hosting) -> tuple[Route, ...]:
-        """Return the routes of transactions."""
-        image = self.verification.image
-        return (
-            *TransactionHandlers(self.coordinator, image, groups.index_of).routes(),
-            *DescribeTransactionsHandlers(self.coordinator, self.writer.clock).routes(),
-            *TxnMarkersHandler(self.writer).routes(),
-            *TxnOffsetHandler(groups, self.verification, hosting.partitions, image).routes(),
-        )
 
 
 class Waker:

@@ -1,0 +1,320 @@
+"""The decisions of the active controller, one function per API; `ottla.api.surface` names them.
+
+Each function passes a request, and what the active controller knows beside the image, to a pure
+decision of `ottla.controller`. State that is not in the log (the brokers' sessions) is changed
+here: each decision is made exactly once, in its turn.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ottla.api.routes import Caller
+from ottla.config.values import Password
+from ottla.controller import brokers, heartbeats
+from ottla.controller import register_controller as registrations
+from ottla.controller.active_controller import Moment
+from ottla.controller.broker_liveness import Liveness
+from ottla.controller.config_rules import ConfigContext
+from ottla.controller.decision import ControllerState, Decision
+from ottla.controller.decision_settings import DecisionSettings
+from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.schema import Message
+from ottla.protocol.types import Offset
+from ottla.runtime.lazy import LazyModule
+from ottla.runtime.ports import Random
+from ottla.security.principal import parse_principal
+
+# Brokers and controllers register at every start; all else is asked for later, if ever.
+if TYPE_CHECKING:
+    from ottla.controller import (
+        acls,
+        client_quotas,
+        config_alterations,
+        producer_ids,
+        reassignments,
+        replica_dirs,
+        scram,
+        tokens,
+        topic_changes,
+        topic_creation,
+    )
+    from ottla.controller import (
+        alter_partition as alter_partitions,
+    )
+else:
+    acls = LazyModule("ottla.controller.acls")
+    config_alterations = LazyModule("ottla.controller.config_alterations")
+    alter_partitions = LazyModule("ottla.controller.alter_partition")
+    producer_ids = LazyModule("ottla.controller.producer_ids")
+    client_quotas = LazyModule("ottla.controller.client_quotas")
+    reassignments = LazyModule("ottla.controller.reassignments")
+    replica_dirs = LazyModule("ottla.controller.replica_dirs")
+    scram = LazyModule("ottla.controller.scram")
+    tokens = LazyModule("ottla.controller.tokens")
+    topic_changes = LazyModule("ottla.controller.topic_changes")
+    topic_creation = LazyModule("ottla.controller.topic_creation")
+
+
+_NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+class TokenSettings(msgspec.Struct, frozen=True):
+    """The ``delegation.token.*`` keys; without a secret there are no tokens."""
+
+    secret: Password | None = None
+    lifetime_ms_max: int = 604_800_000
+    renewal_ms: int = 86_400_000
+
+
+class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What the active controller knows beside the image. Voters come and go, so they are asked."""
+
+    cluster_id: str
+    settings: DecisionSettings
+    voter_ids: Callable[[], Iterable[int]]
+    liveness: Liveness
+    random: Random
+    tokens: TokenSettings = TokenSettings()
+    has_authorizer: bool = False
+    """Whether ACLs are enforced; where they are not, none is taken."""
+    # How many changes of partitions a caller may still make (KIP-599).
+    quota: "Callable[[Caller], topic_creation.Quota]" = lambda caller: topic_creation.unlimited
+
+    def configs(self) -> ConfigContext:
+        """Return what is known about configurations, with the voters of now."""
+        return replace(self.settings.configs, controller_ids=frozenset(self.voter_ids()))
+
+
+class DecisionCall(msgspec.Struct, frozen=True):
+    """One request in its turn. ``request`` is of the class that its row is for."""
+
+    context: ControllerContext
+    caller: Caller
+    # Each row names its own request class, which no annotation of the table can say.
+    request: Any
+    version: int
+    moment: Moment
+
+    @property
+    def image(self) -> Image:
+        """The newest image."""
+        return self.moment.image
+
+    @property
+    def state(self) -> ControllerState:
+        """The newest image and its index."""
+        return self.moment.state
+
+    @property
+    def settings(self) -> DecisionSettings:
+        """The controller's own configuration."""
+        return self.context.settings
+
+    @property
+    def configs(self) -> ConfigContext:
+        """What decisions about configurations are made upon."""
+        return self.context.configs()
+
+    @property
+    def topics(self) -> "topic_creation.TopicContext":
+        """What decisions about topics are made upon."""
+        context = self.context
+        return topic_creation.TopicContext(
+            context.settings, context.random, context.quota(self.caller)
+        )
+
+    @property
+    def tokens(self) -> "tokens.TokenContext":
+        """What decisions about delegation tokens are made upon."""
+        held = self.context.tokens
+        return tokens.TokenContext(
+            parse_principal(self.caller.principal),
+            self.moment.wall,
+            held.secret,
+            held.lifetime_ms_max,
+            held.renewal_ms,
+        )
+
+
+# -- nodes ----------------------------------------------------------------------
+
+
+def register_broker(call: DecisionCall) -> Decision[Message]:
+    """BrokerRegistration: a registered broker has a session from now on."""
+    request, moment, live = call.request, call.moment, call.context.liveness
+    known = moment.image.cluster.brokers.get(request.broker_id)
+    has_session = known is not None and live.has_session(known.id, known.epoch, moment.now)
+    context = brokers.RegistrationContext(call.context.cluster_id, moment.next_offset, has_session)
+    decision = brokers.decide_broker_registration(
+        moment.image, request, context, call.context.settings
+    )
+    if decision.reply.error_code == ErrorCode.NONE:
+        live.register(request.broker_id, decision.reply.broker_epoch, moment.now)
+    return decision
+
+
+def heartbeat(call: DecisionCall) -> Decision[Message]:
+    """BrokerHeartbeat: extends the session, and starts or ends a controlled shutdown."""
+    request, moment, live = call.request, call.moment, call.context.liveness
+    broker_id = request.broker_id
+    if brokers.refuse_broker(moment.image, broker_id, request.broker_epoch) is None:
+        read = Offset(request.current_metadata_offset)
+        live.touch(broker_id, request.broker_epoch, read, moment.now)
+    context = live.heartbeat_context(broker_id, moment.image)
+    decision = heartbeats.decide_broker_heartbeat(
+        moment.state, request, context, call.context.settings
+    )
+    reply = decision.reply
+    if reply.error_code == ErrorCode.NONE:
+        is_leaving = request.want_shut_down and not reply.should_shut_down and not reply.is_fenced
+        if is_leaving:
+            live.enter_shutdown(broker_id, Offset(moment.next_offset + len(decision.records) - 1))
+        elif reply.is_fenced and reply.should_shut_down:
+            live.fence(broker_id)
+    return decision
+
+
+def unregister_broker(call: DecisionCall) -> Decision[Message]:
+    """UnregisterBroker."""
+    decision = brokers.decide_unregister_broker(
+        call.moment.image, call.request, call.context.settings
+    )
+    if decision.reply.error_code == ErrorCode.NONE:
+        call.context.liveness.forget(call.request.broker_id)
+    return decision
+
+
+def register_controller(call: DecisionCall) -> Decision[Message]:
+    """ControllerRegistration."""
+    return registrations.decide_controller_registration(call.image, call.request)
+
+
+def allocate_producer_ids(call: DecisionCall) -> Decision[Message]:
+    """AllocateProducerIds."""
+    return producer_ids.decide_allocate_producer_ids(call.image, call.request)
+
+
+def assign_replicas_to_dirs(call: DecisionCall) -> Decision[Message]:
+    """AssignReplicasToDirs."""
+    return replica_dirs.decide_assign_replicas(call.image, call.request, call.settings)
+
+
+# -- topics and partitions ------------------------------------------------------
+
+
+def create_topics(call: DecisionCall) -> Decision[Message]:
+    """CreateTopics."""
+    return topic_creation.decide_create_topics(call.state, call.request, call.topics)
+
+
+def delete_topics(call: DecisionCall) -> Decision[Message]:
+    """DeleteTopics."""
+    return topic_changes.decide_delete_topics(call.state, call.request, call.topics, call.version)
+
+
+def create_partitions(call: DecisionCall) -> Decision[Message]:
+    """CreatePartitions."""
+    return topic_changes.decide_create_partitions(call.image, call.request, call.topics)
+
+
+def alter_partition(call: DecisionCall) -> Decision[Message]:
+    """AlterPartition."""
+    return alter_partitions.decide_alter_partition(call.image, call.request, call.settings)
+
+
+def alter_partition_reassignments(call: DecisionCall) -> Decision[Message]:
+    """AlterPartitionReassignments."""
+    return reassignments.decide_alter_reassignments(call.image, call.request, call.settings)
+
+
+def list_partition_reassignments(call: DecisionCall) -> Decision[Message]:
+    """ListPartitionReassignments: writes nothing."""
+    return Decision([], reassignments.list_reassignments(call.state, call.request))
+
+
+# -- configuration and quotas ---------------------------------------------------
+
+
+def incremental_alter_configs(call: DecisionCall) -> Decision[Message]:
+    """IncrementalAlterConfigs."""
+    return config_alterations.decide_incremental_alter_configs(
+        call.image, call.request, call.configs
+    )
+
+
+def alter_configs(call: DecisionCall) -> Decision[Message]:
+    """AlterConfigs."""
+    return config_alterations.decide_alter_configs(call.image, call.request, call.configs)
+
+
+def alter_client_quotas(call: DecisionCall) -> Decision[Message]:
+    """AlterClientQuotas."""
+    return client_quotas.decide_alter_client_quotas(call.image, call.request)
+
+
+# -- access ---------------------------------------------------------------------
+
+
+def alter_user_scram_credentials(call: DecisionCall) -> Decision[Message]:
+    """AlterUserScramCredentials."""
+    return scram.decide_alter_user_scram_credentials(call.image, call.request)
+
+
+def create_acls(call: DecisionCall) -> Decision[Message]:
+    """CreateAcls."""
+    if not call.context.has_authorizer:
+        return acls.refuse_create_acls(call.request)
+    return acls.decide_create_acls(call.image, call.request, call.context.random)
+
+
+def delete_acls(call: DecisionCall) -> Decision[Message]:
+    """DeleteAcls."""
+    if not call.context.has_authorizer:
+        return acls.refuse_delete_acls(call.request)
+    return acls.decide_delete_acls(call.image, call.request)
+
+
+# A client that connects to a controller directly is not authenticated: only forwarded requests
+# about tokens are decided, since a broker forwards those of authenticated clients.
+
+
+def create_delegation_token(call: DecisionCall) -> Decision[Message]:
+    """CreateDelegationToken."""
+    if not call.caller.is_forwarded:
+        requester = parse_principal(call.caller.principal)
+        return Decision([], tokens.refuse_create(call.request, requester, _NOT_ALLOWED))
+    token_id = call.context.random.uuid()
+    return tokens.decide_create_delegation_token(call.image, call.request, token_id, call.tokens)
+
+
+def renew_delegation_token(call: DecisionCall) -> Decision[Message]:
+    """RenewDelegationToken."""
+    if not call.caller.is_forwarded:
+        return Decision([], tokens.refuse_renew(_NOT_ALLOWED))
+    return tokens.decide_renew_delegation_token(call.image, call.request, call.tokens)
+
+
+def expire_delegation_token(call: DecisionCall) -> Decision[Message]:
+    """ExpireDelegationToken."""
+    if not call.caller.is_forwarded:
+        return Decision([], tokens.refuse_expire(_NOT_ALLOWED))
+    return tokens.decide_expire_delegation_token(call.image, call.request, call.tokens)
+
+
+DecisionFunction = Callable[[DecisionCall], Decision[Any]]
+"""What the name of a decision row stands for."""
+
+
+def restore_reply(call: DecisionCall, reply: Message) -> Message:
+    """Fill in what is not kept of the reply to a request that is sent again."""
+    key = ApiKey(reply.SCHEMA.api_key or 0)
+    if key is ApiKey.CREATE_TOPICS:
+        return topic_creation.restore_configs(call.image, reply, call.topics)  # type: ignore[arg-type]
+    if key is ApiKey.CREATE_DELEGATION_TOKEN:
+        return tokens.restore_hmac(reply, call.tokens)  # type: ignore[arg-type]
+    return reply

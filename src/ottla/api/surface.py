@@ -1,0 +1,538 @@
+"""The API surface: one row per API, from which everything about serving it is derived.
+
+    ApiVersions    which APIs and versions a listener advertises
+    dispatch       which handler answers, and whether it gets the message or the raw body
+    lazy loading   which handlers are constructed at start and which with their first request
+    forwarding     which requests a broker may hand to the active controller
+    features       which APIs are hidden while a feature is at level 0
+    docs/apis.md   written by ``make docs``
+
+To add an API, add one row here and one handler. Handlers are named, not imported, so that a node
+loads at start only what its first clients need; tests resolve every name and check every
+signature. `ottla.api.binding` turns rows into the routes of a listener, and
+`ottla.node.broker_handlers` and `ottla.node.controller_handlers` say how each handler class is
+constructed. The columns are explained in `ottla.api.surface_row`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ottla.api.surface_row import Api, Forwarding, Handler, Throttle
+from ottla.metadata.features import SHARE_VERSION
+from ottla.protocol.api_keys import ApiKey
+
+
+def _decision(name: str) -> Handler:
+    name = f"ottla.api.controller_decisions:{name}"
+    return Handler(name, is_decision=True, is_loaded_at_start=True)
+
+
+_FORWARD: Final = Handler("ottla.api.envelope:Forwarder.forward", raw=True, is_loaded_at_start=True)
+_CHANGE: Final = Forwarding()
+_TIMED_CHANGE: Final = Forwarding(timeout_field="timeout_ms")
+_READ: Final = Forwarding(is_change=False)
+
+# Answered by every dispatcher from its own routes, so it is never bound.
+_API_VERSIONS: Final = Handler("ottla.server.api_versions:ApiVersions.handle")
+_SASL_HANDSHAKE: Final = Handler("ottla.api.unconfigured:SaslHandlers.on_handshake")
+_SASL_AUTHENTICATE: Final = Handler("ottla.api.unconfigured:SaslHandlers.on_authenticate")
+_DESCRIBE_ACLS: Final = Handler("ottla.api.describe:DescribeHandlers.on_describe_acls")
+_DESCRIBE_SCRAM: Final = Handler("ottla.api.describe:DescribeHandlers.on_describe_scram")
+_DESCRIBE_TOKENS: Final = Handler("ottla.api.unconfigured:TokenHandlers.on_describe")
+_DESCRIBE_CLUSTER: Final = "ottla.api.cluster:ClusterHandlers.on_describe_cluster"
+
+_RECORDS: Final = (
+    Api(
+        key=ApiKey.PRODUCE,
+        broker=Handler(
+            "ottla.api.produce:ProduceHandler.handle",
+            raw=True,
+            keeps_body=False,
+            is_loaded_at_start=True,
+            fast_path="fast_path",
+        ),
+        throttle=Throttle.PRODUCE,
+    ),
+    Api(
+        key=ApiKey.FETCH,
+        broker=Handler(
+            "ottla.api.fetch:FetchHandlers.on_fetch",
+            raw=True,
+            keeps_body=False,
+            cancel_when_gone=True,
+            is_loaded_at_start=True,
+        ),
+        controller=Handler("ottla.api.raft:RaftHandlers.on_fetch", cancel_when_gone=True),
+        throttle=Throttle.FETCH,
+    ),
+    Api(
+        key=ApiKey.LIST_OFFSETS,
+        broker=Handler("ottla.api.list_offsets:ListOffsetsHandlers.list_offsets_steps"),
+    ),
+    Api(
+        key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        broker=Handler(
+            "ottla.api.offset_for_leader_epoch:EpochHandlers.offset_for_leader_epoch_steps"
+        ),
+    ),
+    Api(
+        key=ApiKey.DELETE_RECORDS,
+        broker=Handler("ottla.api.delete_records:DeleteRecordsHandler.delete_steps"),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_PRODUCERS,
+        broker=Handler("ottla.api.describe_producers:DescribeProducersHandler.handle"),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_LOG_DIRS,
+        broker=Handler("ottla.api.log_dirs:LogDirsHandler.on_describe_log_dirs"),
+        versions=(1, 4),  # version 5 exists in no release of Apache Kafka
+    ),
+    Api(
+        key=ApiKey.ALTER_REPLICA_LOG_DIRS,
+        broker=Handler("ottla.api.log_dirs:AlterLogDirsHandler.on_alter_replica_log_dirs"),
+    ),
+)
+
+_CLUSTER: Final = (
+    Api(key=ApiKey.API_VERSIONS, broker=_API_VERSIONS, controller=_API_VERSIONS),
+    Api(
+        key=ApiKey.METADATA,
+        broker=Handler(
+            "ottla.api.cluster:ClusterHandlers.metadata_steps",
+            is_loaded_at_start=True,
+            waits_until_unfenced=True,
+        ),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_CLUSTER,
+        broker=Handler(_DESCRIBE_CLUSTER, is_loaded_at_start=True, waits_until_unfenced=True),
+        controller=Handler(_DESCRIBE_CLUSTER, is_loaded_at_start=True),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        broker=Handler(
+            "ottla.api.topic_partitions:TopicPartitionsHandlers.describe_topic_partitions_steps",
+            waits_until_unfenced=True,
+        ),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_CONFIGS,
+        broker=Handler("ottla.api.describe:DescribeHandlers.describe_configs_steps"),
+        controller=Handler("ottla.api.describe:DescribeHandlers.on_describe_configs"),
+    ),
+    Api(
+        key=ApiKey.LIST_CONFIG_RESOURCES,
+        broker=Handler("ottla.api.describe:DescribeHandlers.on_list_config_resources"),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        broker=Handler("ottla.api.describe:DescribeHandlers.on_describe_client_quotas"),
+    ),
+    Api(
+        key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        broker=Handler("ottla.api.unconfigured:TelemetryHandlers.on_get"),
+        is_advertised=False,
+    ),
+    Api(
+        key=ApiKey.PUSH_TELEMETRY,
+        broker=Handler("ottla.api.unconfigured:TelemetryHandlers.on_push"),
+        is_advertised=False,
+    ),
+)
+
+# Changes of the cluster: a broker forwards them, the active controller decides.
+_CHANGES: Final = (
+    Api(
+        key=ApiKey.CREATE_TOPICS,
+        broker=_FORWARD,
+        controller=_decision("create_topics"),
+        forwarding=_TIMED_CHANGE,
+        throttle=Throttle.CONTROLLER_MUTATION,
+    ),
+    Api(
+        key=ApiKey.DELETE_TOPICS,
+        broker=_FORWARD,
+        controller=_decision("delete_topics"),
+        forwarding=_TIMED_CHANGE,
+        throttle=Throttle.CONTROLLER_MUTATION,
+    ),
+    Api(
+        key=ApiKey.CREATE_PARTITIONS,
+        broker=_FORWARD,
+        controller=_decision("create_partitions"),
+        forwarding=_TIMED_CHANGE,
+        throttle=Throttle.CONTROLLER_MUTATION,
+    ),
+    Api(
+        key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        broker=_FORWARD,
+        controller=_decision("alter_partition_reassignments"),
+        forwarding=_CHANGE,
+    ),
+    # Only read, and yet decided in its turn: a client finds a reassignment that it just began.
+    Api(
+        key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        broker=_FORWARD,
+        controller=_decision("list_partition_reassignments"),
+        forwarding=_READ,
+    ),
+    Api(
+        key=ApiKey.ELECT_LEADERS,
+        broker=_FORWARD,
+        controller=Handler(
+            "ottla.api.controller_handlers:ControllerHandlers.on_elect_leaders",
+            is_loaded_at_start=True,
+        ),
+        forwarding=_TIMED_CHANGE,
+    ),
+    # A broker settles log levels and its own settings itself and forwards the rest.
+    Api(
+        key=ApiKey.ALTER_CONFIGS,
+        broker=Handler("ottla.api.config_changes:ConfigChangeHandlers.on_alter_configs"),
+        controller=_decision("alter_configs"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        broker=Handler(
+            "ottla.api.config_changes:ConfigChangeHandlers.on_incremental_alter_configs"
+        ),
+        controller=Handler(
+            "ottla.api.config_changes:ControllerConfigChanges.on_incremental_alter_configs"
+        ),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.ALTER_CLIENT_QUOTAS,
+        broker=_FORWARD,
+        controller=_decision("alter_client_quotas"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.UPDATE_FEATURES,
+        broker=_FORWARD,
+        controller=Handler(
+            "ottla.api.controller_handlers:ControllerHandlers.on_update_features",
+            is_loaded_at_start=True,
+        ),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.UNREGISTER_BROKER,
+        broker=_FORWARD,
+        controller=_decision("unregister_broker"),
+        forwarding=_CHANGE,
+    ),
+)
+
+_ACCESS: Final = (
+    Api(key=ApiKey.SASL_HANDSHAKE, broker=_SASL_HANDSHAKE, controller=_SASL_HANDSHAKE),
+    Api(key=ApiKey.SASL_AUTHENTICATE, broker=_SASL_AUTHENTICATE, controller=_SASL_AUTHENTICATE),
+    Api(key=ApiKey.DESCRIBE_ACLS, broker=_DESCRIBE_ACLS, controller=_DESCRIBE_ACLS),
+    Api(
+        key=ApiKey.CREATE_ACLS,
+        broker=_FORWARD,
+        controller=_decision("create_acls"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.DELETE_ACLS,
+        broker=_FORWARD,
+        controller=_decision("delete_acls"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        broker=_DESCRIBE_SCRAM,
+        controller=_DESCRIBE_SCRAM,
+    ),
+    Api(
+        key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        broker=_FORWARD,
+        controller=_decision("alter_user_scram_credentials"),
+        forwarding=_CHANGE,
+    ),
+    # Kafka's brokers forward requests about tokens for authenticated clients. No listener
+    # authenticates clients yet, so a broker refuses them itself.
+    Api(
+        key=ApiKey.CREATE_DELEGATION_TOKEN,
+        broker=Handler("ottla.api.unconfigured:TokenHandlers.on_create"),
+        controller=_decision("create_delegation_token"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.RENEW_DELEGATION_TOKEN,
+        broker=Handler("ottla.api.unconfigured:TokenHandlers.on_renew"),
+        controller=_decision("renew_delegation_token"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.EXPIRE_DELEGATION_TOKEN,
+        broker=Handler("ottla.api.unconfigured:TokenHandlers.on_expire"),
+        controller=_decision("expire_delegation_token"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        broker=_DESCRIBE_TOKENS,
+        controller=_DESCRIBE_TOKENS,
+    ),
+)
+
+# Requests between nodes.
+_NODES: Final = (
+    Api(
+        key=ApiKey.BROKER_REGISTRATION,
+        controller=_decision("register_broker"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.BROKER_HEARTBEAT,
+        controller=_decision("heartbeat"),
+        unstable_from=2,
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.CONTROLLER_REGISTRATION,
+        controller=_decision("register_controller"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.ALLOCATE_PRODUCER_IDS,
+        controller=_decision("allocate_producer_ids"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        controller=_decision("assign_replicas_to_dirs"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.ALTER_PARTITION,
+        controller=_decision("alter_partition"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.ENVELOPE,
+        controller=Handler(
+            "ottla.api.envelope:EnvelopeHandler.open",
+            raw=True,  # the codec does not know the id of `IdentifiedEnvelope`
+            is_loaded_at_start=True,
+        ),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.WRITE_TXN_MARKERS,
+        broker=Handler("ottla.api.txn_markers:TxnMarkersHandler.on_write"),
+        throttle=Throttle.EXEMPT,
+    ),
+)
+
+# Requests between voters; the only voter of a quorum receives none of them.
+_QUORUM: Final = (
+    Api(
+        key=ApiKey.VOTE,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_vote"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.BEGIN_QUORUM_EPOCH,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_begin_epoch"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.END_QUORUM_EPOCH,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_end_epoch"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.FETCH_SNAPSHOT,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_fetch_snapshot"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.UPDATE_RAFT_VOTER,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_update_voter"),
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_QUORUM,
+        broker=_FORWARD,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_describe"),
+        forwarding=_READ,
+    ),
+    Api(
+        key=ApiKey.ADD_RAFT_VOTER,
+        broker=_FORWARD,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_add_voter"),
+        forwarding=_CHANGE,
+    ),
+    Api(
+        key=ApiKey.REMOVE_RAFT_VOTER,
+        broker=_FORWARD,
+        controller=Handler("ottla.api.raft:RaftHandlers.on_remove_voter"),
+        forwarding=_CHANGE,
+    ),
+)
+
+_GROUPS: Final = (
+    Api(
+        key=ApiKey.FIND_COORDINATOR,
+        broker=Handler(
+            "ottla.api.find_coordinator:FindCoordinatorHandler.find_coordinator_steps",
+            waits_until_unfenced=True,
+        ),
+    ),
+    Api(key=ApiKey.JOIN_GROUP, broker=Handler("ottla.api.groups:GroupHandlers.on_join")),
+    Api(key=ApiKey.HEARTBEAT, broker=Handler("ottla.api.groups:GroupHandlers.on_heartbeat")),
+    Api(key=ApiKey.LEAVE_GROUP, broker=Handler("ottla.api.groups:GroupHandlers.on_leave")),
+    Api(key=ApiKey.SYNC_GROUP, broker=Handler("ottla.api.groups:GroupHandlers.on_sync")),
+    Api(
+        key=ApiKey.DESCRIBE_GROUPS,
+        broker=Handler("ottla.api.groups:GroupHandlers.describe_steps"),
+    ),
+    Api(key=ApiKey.LIST_GROUPS, broker=Handler("ottla.api.groups:GroupHandlers.on_list")),
+    Api(key=ApiKey.DELETE_GROUPS, broker=Handler("ottla.api.groups:GroupHandlers.on_delete")),
+    Api(
+        key=ApiKey.OFFSET_COMMIT,
+        broker=Handler("ottla.api.offsets:OffsetHandlers.on_commit", fast_path="fast_path"),
+    ),
+    Api(key=ApiKey.OFFSET_FETCH, broker=Handler("ottla.api.offsets:OffsetHandlers.on_fetch")),
+    Api(key=ApiKey.OFFSET_DELETE, broker=Handler("ottla.api.offsets:OffsetHandlers.on_delete")),
+    Api(
+        key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        broker=Handler("ottla.api.consumer_groups:ConsumerGroupHandlers.on_heartbeat"),
+    ),
+    Api(
+        key=ApiKey.CONSUMER_GROUP_DESCRIBE,
+        broker=Handler("ottla.api.consumer_groups:ConsumerGroupHandlers.on_describe"),
+    ),
+    Api(
+        key=ApiKey.STREAMS_GROUP_HEARTBEAT,
+        broker=Handler("ottla.api.streams_groups:StreamsGroupHandlers.on_heartbeat"),
+    ),
+    Api(
+        key=ApiKey.STREAMS_GROUP_DESCRIBE,
+        broker=Handler("ottla.api.streams_groups:StreamsGroupHandlers.on_describe"),
+    ),
+)
+
+_TRANSACTIONS: Final = (
+    Api(
+        key=ApiKey.INIT_PRODUCER_ID,
+        broker=Handler("ottla.api.producer_ids:InitProducerIdHandler.handle"),
+        unstable_from=6,
+    ),
+    Api(
+        key=ApiKey.ADD_PARTITIONS_TO_TXN,
+        broker=Handler("ottla.api.transactions:TransactionHandlers.on_add_partitions"),
+    ),
+    Api(
+        key=ApiKey.ADD_OFFSETS_TO_TXN,
+        broker=Handler("ottla.api.transactions:TransactionHandlers.on_add_offsets"),
+    ),
+    Api(key=ApiKey.END_TXN, broker=Handler("ottla.api.transactions:TransactionHandlers.on_end")),
+    Api(
+        key=ApiKey.TXN_OFFSET_COMMIT,
+        broker=Handler("ottla.api.txn_offsets:TxnOffsetHandler.on_commit"),
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_TRANSACTIONS,
+        broker=Handler("ottla.api.describe_transactions:DescribeTransactionsHandlers.on_describe"),
+    ),
+    Api(
+        key=ApiKey.LIST_TRANSACTIONS,
+        broker=Handler("ottla.api.describe_transactions:DescribeTransactionsHandlers.on_list"),
+    ),
+)
+
+_SHARE_GROUPS: Final = (
+    Api(
+        key=ApiKey.SHARE_FETCH,
+        broker=Handler("ottla.api.share:ShareHandlers.on_fetch", cancel_when_gone=True),
+        feature=SHARE_VERSION,
+        throttle=Throttle.FETCH,
+    ),
+    Api(
+        key=ApiKey.SHARE_ACKNOWLEDGE,
+        broker=Handler("ottla.api.share:ShareHandlers.on_acknowledge"),
+        feature=SHARE_VERSION,
+    ),
+    Api(
+        key=ApiKey.SHARE_GROUP_HEARTBEAT,
+        broker=Handler("ottla.api.share_groups:ShareGroupHandlers.on_heartbeat"),
+        feature=SHARE_VERSION,
+    ),
+    Api(
+        key=ApiKey.SHARE_GROUP_DESCRIBE,
+        broker=Handler("ottla.api.share_groups:ShareGroupHandlers.on_describe"),
+        feature=SHARE_VERSION,
+    ),
+    Api(
+        key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        broker=Handler("ottla.api.share_offsets:ShareOffsetHandlers.on_describe"),
+        feature=SHARE_VERSION,
+    ),
+    Api(
+        key=ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        broker=Handler("ottla.api.share_offsets:ShareOffsetHandlers.on_alter"),
+        feature=SHARE_VERSION,
+    ),
+    Api(
+        key=ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        broker=Handler("ottla.api.share_offsets:ShareOffsetHandlers.on_delete"),
+        feature=SHARE_VERSION,
+    ),
+    Api(
+        key=ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_initialize"),
+        feature=SHARE_VERSION,
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.READ_SHARE_GROUP_STATE,
+        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_read"),
+        feature=SHARE_VERSION,
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.WRITE_SHARE_GROUP_STATE,
+        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_write"),
+        feature=SHARE_VERSION,
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.DELETE_SHARE_GROUP_STATE,
+        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_delete"),
+        feature=SHARE_VERSION,
+        throttle=Throttle.EXEMPT,
+    ),
+    Api(
+        key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_summary"),
+        feature=SHARE_VERSION,
+        throttle=Throttle.EXEMPT,
+    ),
+)
+
+_FAMILIES: Final = (
+    _RECORDS,
+    _CLUSTER,
+    _CHANGES,
+    _ACCESS,
+    _NODES,
+    _QUORUM,
+    _GROUPS,
+    _TRANSACTIONS,
+    _SHARE_GROUPS,
+)
+
+SURFACE: Final[Mapping[ApiKey, Api]] = MappingProxyType(
+    {row.key: row for rows in _FAMILIES for row in rows}
+)
+"""Every API that a listener serves, by key."""
+
+UNSUPPORTED: Final[Mapping[ApiKey, str]] = MappingProxyType({})
+"""The APIs of the protocol that no listener serves, each with the reason."""

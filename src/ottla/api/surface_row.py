@@ -1,0 +1,115 @@
+"""The columns of the API surface: what one row of `ottla.api.surface` can say."""
+
+import enum
+
+import msgspec
+
+from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.schema import Versions
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """How one kind of listener serves an API. See `ottla.api.routes` for what a handler is."""
+
+    name: str
+    """``module:Class.method``; of a decision ``module:function``."""
+    is_decision: bool = False
+    """Whether the name is a function from a `DecisionCall` to a `Decision`, made by the active
+    controller in its turn (`ottla.api.controller_handlers`)."""
+    raw: bool = False
+    """Whether the handler gets the undecoded body."""
+    keeps_body: bool = True
+    """Whether the handler may read the body after it has returned."""
+    cancel_when_gone: bool = False
+    """Whether its awaitable is cancelled when the client disconnects."""
+    is_loaded_at_start: bool = False
+    """Whether it is constructed at start rather than with its first request."""
+    waits_until_unfenced: bool = False
+    """Whether a broker holds the request until it has been unfenced once (`StartGate`)."""
+    fast_path: str | None = None
+    """The method of the class that returns the fast path, or None where it does not apply."""
+
+    @property
+    def owner(self) -> str:
+        """The class that has to be constructed: ``module:Class``."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def attribute(self) -> str:
+        """The method, or for a decision the function."""
+        return self.name.rpartition(":")[2].rpartition(".")[2]
+
+
+class Forwarding(msgspec.Struct, frozen=True):
+    """How a broker forwards a request to the active controller, inside an Envelope."""
+
+    is_change: bool = True
+    """Whether it gets an id, so that it can be sent again and is decided once."""
+    timeout_field: str | None = None
+    """The field with the client's timeout; without one, the node's request timeout counts."""
+
+
+class Refusal(enum.Enum):
+    """How a reply reports that the client is not authorized."""
+
+    WHOLE_REQUEST = "one error for the whole request"
+    PER_RESOURCE = "an error on each refused resource"
+    LEFT_OUT = "refused resources are left out of the reply"
+
+
+class AuthorizationRule(msgspec.Struct, frozen=True):
+    """Which permission a client needs, by Kafka's numbers, and how a refusal is reported.
+
+    No listener authorizes clients yet: the rule of every row is None, and every client may do
+    everything.
+    """
+
+    resource_type: int
+    operation: int
+    refusal: Refusal
+
+
+class Throttle(enum.Enum):
+    """Which quota an API counts against. Only rates of connections are enforced so far."""
+
+    EXEMPT = "exempt"
+    """Requests between nodes, which Kafka does not throttle."""
+    REQUEST = "request time"
+    """The client's share of request handling time, and nothing else."""
+    PRODUCE = "request time, bytes produced"
+    FETCH = "request time, bytes fetched"
+    CONTROLLER_MUTATION = "request time, partition changes"
+    """Partitions created and deleted (KIP-599)."""
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """One API: a row of the table. None for a listener that does not serve it."""
+
+    key: ApiKey
+    broker: Handler | None = None
+    controller: Handler | None = None
+    versions: Versions | None = None
+    """The versions served; None for all that the codec knows."""
+    unstable_from: int | None = None
+    """The first version whose layout Kafka may still change, served only on request."""
+    is_advertised: bool = True
+    """Whether ApiVersions lists it; an API that it does not list is served all the same."""
+    feature: str | None = None
+    """The feature that hides the API while it is at level 0."""
+    forwarding: Forwarding | None = None
+    """How it is forwarded; None for an API that a controller refuses inside an Envelope."""
+    authorization: AuthorizationRule | None = None
+    throttle: Throttle = Throttle.REQUEST
+
+    def on(self, kind: Listener) -> Handler | None:
+        """Return how one kind of listener serves it, None where it does not."""
+        return self.broker if kind is Listener.BROKER else self.controller
+
+    @property
+    def listeners(self) -> Listener:
+        """The kinds of listener that serve it."""
+        found = Listener(0)
+        for kind in Listener:
+            if self.on(kind) is not None:
+                found |= kind
+        return found

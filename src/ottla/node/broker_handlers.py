@@ -1,0 +1,326 @@
+"""How each handler class of the client listeners is constructed.
+
+`ottla.api.surface` names the classes; `CONSTRUCTORS` has one function for each. A class is imported
+by its function, with the first request that needs it: at start a broker loads only Metadata,
+Produce, Fetch and forwarding. The classes of coordinators have the coordinators constructed, too.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ottla.api.auto_create import TopicCreation
+from ottla.api.binding import Handlers
+from ottla.api.cluster import BROKERS, ClusterHandlers, create_nothing
+from ottla.api.envelope import Forwarder
+from ottla.api.fetch import FetchHandlers
+from ottla.api.fetch_read import ReadSources
+from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
+from ottla.api.produce import ProduceHandler
+from ottla.api.read_replica import RACK_AWARE
+from ottla.config.generated import BrokerConfig
+from ottla.metadata.image import Image
+from ottla.metadata.image_watch import ImageWatch
+from ottla.node.controller_channel import ControllerChannel
+from ottla.node.coordinators import Built, Coordinators
+from ottla.node.directories import log_directories
+from ottla.node.dynamic_listeners import DynamicListeners
+from ottla.node.hosting import Hosting
+from ottla.replication.hosted_partitions import Partitions
+from ottla.runtime.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from ottla.node.build import NodeContext
+
+
+class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What the handlers of the client listeners are constructed from."""
+
+    context: "NodeContext"
+    watch: ImageWatch
+    channel: ControllerChannel
+    hosting: Hosting
+    coordinators: Coordinators
+    topic_creation: TopicCreation
+    listeners: DynamicListeners
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's configuration as of its start."""
+        return self.context.loaded.broker
+
+    @property
+    def partitions(self) -> Partitions:
+        """The partitions hosted here."""
+        return self.hosting.partitions
+
+    @property
+    def built(self) -> Built:
+        """The coordinators; constructs them on first use."""
+        return self.coordinators.get()
+
+    def image(self) -> Image:
+        """Return the newest image."""
+        return self.watch.image
+
+
+Construct = Callable[[BrokerDependencies], object]
+
+
+def broker_handlers(dependencies: BrokerDependencies) -> Handlers:
+    """Return the handlers of the client listeners; all listeners of a broker share them."""
+    return Handlers(
+        {name: partial(construct, dependencies) for name, construct in CONSTRUCTORS.items()}
+    )
+
+
+# -- loaded at start ---------------------------------------------------------------
+
+
+def _cluster(broker: BrokerDependencies) -> object:
+    may_create = broker.config.auto_create_topics_enable
+    return ClusterHandlers(
+        broker.context.cluster_id,
+        broker.image,
+        lambda: int(broker.context.node_id),
+        BROKERS,
+        broker.topic_creation.want if may_create else create_nothing,
+    )
+
+
+def _forwarder(broker: BrokerDependencies) -> Forwarder:
+    timeout_ms, random = broker.config.request_timeout_ms, broker.context.ports.random
+    return Forwarder(broker.channel, timeout_ms, random)
+
+
+def _produce(broker: BrokerDependencies) -> object:
+    return ProduceHandler(
+        broker.partitions,
+        broker.image,
+        broker.context.ports.clock,
+        verifier=broker.coordinators,
+        events=broker.context.meters.topics,
+        worker=ThreadWorker("produce"),
+    )
+
+
+def _fetch(broker: BrokerDependencies) -> object:
+    config, ports = broker.config, broker.context.ports
+    sources = ReadSources(
+        broker.partitions,
+        broker.image,
+        config.replica_selector_class == RACK_AWARE,
+        throttles=broker.hosting.host.throttles,
+    )
+    sessions = Sessions(
+        config.max_incremental_fetch_session_cache_slots,
+        lambda: 1 + ports.random.below(EPOCH_MAX - 1),
+    )
+    return FetchHandlers(
+        sources, sessions, ports.clock, config.fetch_max_bytes, broker.context.meters.topics
+    )
+
+
+# -- loaded by their first request: records and directories -------------------------
+
+
+def _list_offsets(broker: BrokerDependencies) -> object:
+    from ottla.api.list_offsets import ListOffsetsHandlers
+
+    return ListOffsetsHandlers(broker.partitions)
+
+
+def _epochs(broker: BrokerDependencies) -> object:
+    from ottla.api.offset_for_leader_epoch import EpochHandlers
+
+    return EpochHandlers(broker.partitions)
+
+
+def _delete_records(broker: BrokerDependencies) -> object:
+    from ottla.api.delete_records import DeleteRecordsHandler
+
+    return DeleteRecordsHandler(broker.partitions)
+
+
+def _describe_producers(broker: BrokerDependencies) -> object:
+    from ottla.api.describe_producers import DescribeProducersHandler
+
+    return DescribeProducersHandler(broker.partitions)
+
+
+def _log_dirs(broker: BrokerDependencies) -> object:
+    from ottla.api.log_dirs import LogDirsHandler
+
+    context = broker.context
+    return LogDirsHandler(
+        log_directories(broker.config), context.log_directories, context.ports.disk
+    )
+
+
+def _alter_log_dirs(broker: BrokerDependencies) -> object:
+    from ottla.api.log_dirs import AlterLogDirsHandler
+
+    return AlterLogDirsHandler(broker.hosting.moves)
+
+
+# -- the cluster -------------------------------------------------------------------
+
+
+def _topic_partitions(broker: BrokerDependencies) -> object:
+    from ottla.api.topic_partitions import TopicPartitionsHandlers
+
+    return TopicPartitionsHandlers(broker.image, broker.config.max_request_partition_size_limit)
+
+
+def _describe(broker: BrokerDependencies) -> object:
+    from ottla.api.describe import DescribeHandlers
+
+    context = broker.context
+    return DescribeHandlers(context.node_id, broker.image, context.loaded.static)
+
+
+def _config_changes(broker: BrokerDependencies) -> object:
+    from ottla.api.config_changes import ConfigChangeHandlers
+
+    context = broker.context
+    return ConfigChangeHandlers(
+        context.node_id,
+        broker.image,
+        context.loaded.static,
+        _forwarder(broker),
+        broker.listeners,
+    )
+
+
+def _sasl(broker: BrokerDependencies) -> object:
+    from ottla.api.unconfigured import SaslHandlers
+
+    return SaslHandlers()
+
+
+def _tokens(broker: BrokerDependencies) -> object:
+    from ottla.api.unconfigured import TokenHandlers
+
+    return TokenHandlers()
+
+
+def _telemetry(broker: BrokerDependencies) -> object:
+    from ottla.api.unconfigured import TelemetryHandlers
+
+    return TelemetryHandlers(broker.context.ports.random, broker.config.telemetry_max_bytes)
+
+
+# -- coordinators ------------------------------------------------------------------
+
+
+def _find_coordinator(broker: BrokerDependencies) -> object:
+    from ottla.api.find_coordinator import FindCoordinatorHandler
+
+    return FindCoordinatorHandler(broker.image, broker.coordinators.create_topic)
+
+
+def _groups(broker: BrokerDependencies) -> object:
+    from ottla.api.groups import GroupHandlers
+
+    return GroupHandlers(broker.built.coordination.groups)
+
+
+def _offsets(broker: BrokerDependencies) -> object:
+    from ottla.api.offsets import OffsetHandlers
+
+    return OffsetHandlers(broker.built.coordination.groups, broker.image)
+
+
+def _consumer_groups(broker: BrokerDependencies) -> object:
+    from ottla.api.consumer_groups import ConsumerGroupHandlers
+
+    return ConsumerGroupHandlers(broker.built.coordination.consumers)
+
+
+def _streams_groups(broker: BrokerDependencies) -> object:
+    from ottla.api.streams_groups import StreamsGroupHandlers
+
+    made = broker.built.coordination
+    return StreamsGroupHandlers(made.streams, made.streams_topics)
+
+
+def _init_producer_id(broker: BrokerDependencies) -> object:
+    from ottla.api.producer_ids import InitProducerIdHandler
+
+    made = broker.built.coordination.transacting
+    return InitProducerIdHandler(made.ids, made.coordinator)
+
+
+def _transactions(broker: BrokerDependencies) -> object:
+    from ottla.api.transactions import TransactionHandlers
+
+    made = broker.built.coordination
+    return TransactionHandlers(made.transacting.coordinator, broker.image, made.groups.index_of)
+
+
+def _describe_transactions(broker: BrokerDependencies) -> object:
+    from ottla.api.describe_transactions import DescribeTransactionsHandlers
+
+    made = broker.built.coordination.transacting
+    return DescribeTransactionsHandlers(made.coordinator, broker.context.ports.clock)
+
+
+def _txn_markers(broker: BrokerDependencies) -> object:
+    from ottla.api.txn_markers import TxnMarkersHandler
+
+    return TxnMarkersHandler(broker.built.coordination.transacting.writer)
+
+
+def _txn_offsets(broker: BrokerDependencies) -> object:
+    from ottla.api.txn_offsets import TxnOffsetHandler
+
+    made = broker.built.coordination
+    return TxnOffsetHandler(
+        made.groups, made.transacting.verification, broker.partitions, broker.image
+    )
+
+
+CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
+    {
+        "ottla.api.cluster:ClusterHandlers": _cluster,
+        "ottla.api.envelope:Forwarder": _forwarder,
+        "ottla.api.produce:ProduceHandler": _produce,
+        "ottla.api.fetch:FetchHandlers": _fetch,
+        "ottla.api.list_offsets:ListOffsetsHandlers": _list_offsets,
+        "ottla.api.offset_for_leader_epoch:EpochHandlers": _epochs,
+        "ottla.api.delete_records:DeleteRecordsHandler": _delete_records,
+        "ottla.api.describe_producers:DescribeProducersHandler": _describe_producers,
+        "ottla.api.log_dirs:LogDirsHandler": _log_dirs,
+        "ottla.api.log_dirs:AlterLogDirsHandler": _alter_log_dirs,
+        "ottla.api.topic_partitions:TopicPartitionsHandlers": _topic_partitions,
+        "ottla.api.describe:DescribeHandlers": _describe,
+        "ottla.api.config_changes:ConfigChangeHandlers": _config_changes,
+        "ottla.api.unconfigured:SaslHandlers": _sasl,
+        "ottla.api.unconfigured:TokenHandlers": _tokens,
+        "ottla.api.unconfigured:TelemetryHandlers": _telemetry,
+        "ottla.api.find_coordinator:FindCoordinatorHandler": _find_coordinator,
+        "ottla.api.groups:GroupHandlers": _groups,
+        "ottla.api.offsets:OffsetHandlers": _offsets,
+        "ottla.api.consumer_groups:ConsumerGroupHandlers": _consumer_groups,
+        "ottla.api.streams_groups:StreamsGroupHandlers": _streams_groups,
+        "ottla.api.producer_ids:InitProducerIdHandler": _init_producer_id,
+        "ottla.api.transactions:TransactionHandlers": _transactions,
+        "ottla.api.describe_transactions:DescribeTransactionsHandlers": _describe_transactions,
+        "ottla.api.txn_markers:TxnMarkersHandler": _txn_markers,
+        "ottla.api.txn_offsets:TxnOffsetHandler": _txn_offsets,
+        "ottla.api.share:ShareHandlers": lambda broker: broker.built.sharing.handlers,
+        "ottla.api.share_groups:ShareGroupHandlers": lambda broker: (
+            broker.built.sharing.group_handlers
+        ),
+        "ottla.api.share_state:ShareStateHandlers": lambda broker: (
+            broker.built.sharing.state_handlers
+        ),
+        "ottla.api.share_offsets:ShareOffsetHandlers": lambda broker: (
+            broker.built.sharing.offset_handlers
+        ),
+    }
+)
+"""One function per class, by its name in the surface."""

@@ -1,0 +1,255 @@
+"""The API surface is one table: complete, resolvable, and bound as its rows say."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ottla.api.binding import DECIDER, Handlers, bind_routes, handlers_of, load_name
+from ottla.api.routes import Route
+from ottla.api.surface import SURFACE, UNSUPPORTED
+from ottla.api.surface_row import Api, Handler
+from ottla.metadata.features import supported_features
+from ottla.node import broker_handlers, controller_handlers
+from ottla.protocol.api_keys import APIS, ApiKey, Listener
+from ottla.protocol.messages import request_class
+from ottla.protocol.schema import covers
+
+KINDS = list(Listener)
+SERVED = [
+    pytest.param(row, handler, id=f"{row.key.name}-{kind.name}")
+    for row in SURFACE.values()
+    for kind in KINDS
+    if (handler := row.on(kind)) is not None
+]
+
+
+# -- the table ----------------------------------------------------------------------
+
+
+def test_every_api_is_served_or_has_a_reason_why_not() -> None:
+    assert set(SURFACE) | set(UNSUPPORTED) == set(ApiKey)
+    assert not set(SURFACE) & set(UNSUPPORTED)
+    assert all(UNSUPPORTED.values())
+
+
+def test_every_row_serves_the_listeners_that_kafka_serves_it_on() -> None:
+    assert {key: row.listeners for key, row in SURFACE.items()} == {
+        key: api.listeners for key, api in APIS.items() if key in SURFACE
+    }
+
+
+@pytest.mark.parametrize("row", SURFACE.values(), ids=lambda row: row.key.name)
+def test_versions_and_features_of_a_row_exist(row: Api) -> None:
+    spoken = APIS[row.key].versions
+    first, last = row.versions or spoken
+    assert covers(spoken, first) and covers(spoken, last)
+    assert row.unstable_from is None or first < row.unstable_from <= last
+    assert row.feature is None or row.feature in supported_features()
+
+
+def problem_with(key: ApiKey, handler: Handler) -> str | None:
+    """Return what is wrong with a row's handler, None if nothing is."""
+    try:
+        function = load_name(handler.name)
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    names = list(inspect.signature(function).parameters)
+    if handler.is_decision:
+        wanted = ["call"]
+    else:
+        wanted = ["self", "caller", "request", "body" if handler.raw else "version"]
+    if names != wanted:
+        return f"parameters {names}, not {wanted}"
+    if handler.fast_path is not None and not hasattr(load_name(handler.owner), handler.fast_path):
+        return f"no {handler.fast_path}"
+    if handler.raw or handler.is_decision:
+        return None
+    annotation, name = str(function.__annotations__["request"]), request_class(key).__name__
+    return None if name in annotation else f"takes {annotation}, not {name}"
+
+
+@pytest.mark.parametrize(("row", "handler"), SERVED)
+def test_every_handler_resolves_and_has_the_right_signature(row: Api, handler: Handler) -> None:
+    assert problem_with(row.key, handler) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "ottla.api.groups:GroupHandlers.on_nothing"},
+        {"name": "ottla.api.nothing:GroupHandlers.on_list"},
+        {"name": "ottla.api.groups:GroupHandlers.on_join"},
+        {"raw": True},
+        {"is_decision": True},
+        {"fast_path": "nothing"},
+    ],
+    ids=str,
+)
+def test_wrong_handler_is_noticed(changed: dict[str, Any]) -> None:
+    handler = SURFACE[ApiKey.LIST_GROUPS].broker
+    assert handler is not None
+    assert problem_with(ApiKey.LIST_GROUPS, handler) is None
+    assert problem_with(ApiKey.LIST_GROUPS, replace(handler, **changed)) is not None
+
+
+# -- constructors -------------------------------------------------------------------
+
+# Constructed apart: by the dispatcher, and around the other routes of the listener.
+APART = {"ottla.server.api_versions:ApiVersions", "ottla.api.envelope:EnvelopeHandler"}
+
+
+def owners(kind: Listener) -> set[str]:
+    found = {row.on(kind) for row in SURFACE.values()} - {None}
+    return {DECIDER if each.is_decision else each.owner for each in found} - APART  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "constructors"),
+    [
+        (Listener.BROKER, broker_handlers.CONSTRUCTORS),
+        (Listener.CONTROLLER, controller_handlers.CONSTRUCTORS),
+    ],
+    ids=["broker", "controller"],
+)
+def test_every_handler_class_has_a_constructor(
+    kind: Listener, constructors: dict[str, Callable[..., object]]
+) -> None:
+    assert set(constructors) == owners(kind)
+
+
+# -- forwarding ---------------------------------------------------------------------
+
+
+def test_forwarded_requests_are_served_by_controllers() -> None:
+    forwarded = [row for row in SURFACE.values() if row.forwarding is not None]
+    assert len(forwarded) == 20, "what Apache Kafka 4.2 forwards"
+    for row in forwarded:
+        assert row.listeners == Listener.BROKER | Listener.CONTROLLER
+        field = row.forwarding.timeout_field  # type: ignore[union-attr]
+        assert field is None or hasattr(request_class(row.key)(), field)
+
+
+def test_requests_that_name_a_timeout_are_forwarded_with_it() -> None:
+    timed = {key for key, row in SURFACE.items() if row.forwarding and row.forwarding.timeout_field}
+    assert timed == {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+    }
+
+
+# -- binding ------------------------------------------------------------------------
+
+
+class ListGroups:
+    """Answers with what it was given."""
+
+    def on_list(self, *call: object) -> Any:
+        return call
+
+    def path(self) -> Any:
+        return lambda *call: bytearray(call[1])
+
+    def no_path(self) -> None:
+        return None
+
+
+OWNER = f"{__name__}:ListGroups"
+
+
+def row_of(**columns: Any) -> Api:
+    return Api(key=ApiKey.LIST_GROUPS, broker=Handler(f"{OWNER}.on_list", **columns))
+
+
+class Constructed:
+    """Binds one row to `ListGroups` and counts how often that is constructed."""
+
+    def __init__(self, row: Api) -> None:
+        self.count = 0
+        handlers = Handlers({OWNER: self._construct})
+        self.route: Route
+        (self.route,) = bind_routes(Listener.BROKER, handlers, rows=[row])
+
+    def _construct(self) -> ListGroups:
+        self.count += 1
+        return ListGroups()
+
+
+def test_lazy_handler_is_constructed_once_by_its_first_request() -> None:
+    bound = Constructed(row_of())
+    assert bound.count == 0
+    assert bound.route.handle("caller", "request", 3) == ("caller", "request", 3)
+    assert bound.route.handle("caller", "request", 4) == ("caller", "request", 4)
+    assert bound.count == 1
+
+
+def test_handler_loaded_at_start_is_constructed_by_binding() -> None:
+    assert Constructed(row_of(is_loaded_at_start=True)).count == 1
+
+
+def test_fast_path_of_a_lazy_handler_declines_until_it_is_constructed() -> None:
+    bound = Constructed(row_of(fast_path="path"))
+    fast_path: Any = bound.route.fast_path
+    assert fast_path("caller", b"c", bytearray(), 0, 0) is None
+    assert bound.count == 0, "a fast path constructs nothing"
+    bound.route.handle("caller", "request", 3)
+    assert fast_path("caller", b"c", bytearray(), 0, 0) == b"c"
+
+
+def test_fast_path_that_does_not_apply_declines_every_request() -> None:
+    bound = Constructed(row_of(fast_path="no_path"))
+    bound.route.handle("caller", "request", 3)
+    fast_path: Any = bound.route.fast_path
+    assert fast_path("caller", b"c", bytearray(), 0, 0) is None
+    assert Constructed(row_of(fast_path="no_path", is_loaded_at_start=True)).route.fast_path is None
+    assert Constructed(row_of()).route.fast_path is None
+
+
+def test_binding_keeps_every_column() -> None:
+    row = replace(
+        row_of(raw=True, keeps_body=False, cancel_when_gone=True),
+        versions=(1, 2),
+        is_advertised=False,
+    )
+    (route,) = bind_routes(Listener.BROKER, handlers_of(ListGroups()), rows=[row])
+    assert (route.api_key, route.versions, route.is_advertised) == (
+        ApiKey.LIST_GROUPS,
+        (1, 2),
+        False,
+    )
+    assert (route.raw, route.keeps_body, route.cancel_when_gone) == (True, False, True)
+
+
+def test_rows_of_other_listeners_and_classes_are_not_bound() -> None:
+    handlers = handlers_of(ListGroups())
+    assert bind_routes(Listener.CONTROLLER, handlers, rows=[row_of()]) == ()
+    assert bind_routes(Listener.BROKER, handlers) == ()
+
+
+def test_only_requests_about_the_cluster_wait_until_the_broker_is_unfenced() -> None:
+    waiting = {
+        key for key, row in SURFACE.items() if row.broker and row.broker.waits_until_unfenced
+    }
+    assert waiting == {
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.FIND_COORDINATOR,
+    }
+
+
+def test_gate_holds_the_rows_that_wait() -> None:
+    class Gate:
+        def hold(self, handle: Any) -> Any:
+            return lambda *call: ("held", handle(*call))
+
+    gate: Any = Gate()
+    handlers = handlers_of(ListGroups())
+    for waits, expected in ((True, ("held", (1, 2, 3))), (False, (1, 2, 3))):
+        rows = [row_of(waits_until_unfenced=waits)]
+        (route,) = bind_routes(Listener.BROKER, handlers, gate, rows)
+        assert route.handle(1, 2, 3) == expected
