@@ -15,6 +15,8 @@ from typing import Final
 PACKAGES: Final = (
     "ottla.protocol.messages",
     "ottla.protocol.internal",
+    "ottla.security",
+    "ottla.security.sasl",
     "ottla.raft",
     "ottla.controller",
     "ottla.coordinators",
