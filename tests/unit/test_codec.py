@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from ottla.protocol.codec import decode, encode, encode_into
-from ottla.protocol.codec.primitives import read_varint, read_varlong, varint, varlong
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.messages.find_coordinator import (
@@ -152,12 +151,6 @@ def test_no_version_but_the_declared_ones_is_written() -> None:
             encode(FindCoordinatorRequest(), version)
     with pytest.raises(ValueError, match="Coordinator has no version 4"):
         encode(Coordinator(), 4)
-
-
-@pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 2**31 - 1, -(2**31)])
-def test_signed_varints(value: int) -> None:
-    assert read_varint(varint(value), 0) == (value, len(varint(value)))
-    assert read_varlong(varlong(value << 32), 0) == (value << 32, len(varlong(value << 32)))
 
 
 def test_importing_the_protocol_loads_no_message() -> None:

@@ -13,7 +13,6 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     RequestTopicData,
 )
 from ottla.protocol.types import Uuid
-from ottla.protocol.uuids import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR
 
 
 def two() -> World:
@@ -133,12 +132,7 @@ def test_a_broker_that_goes_changes_a_partition_once() -> None:
 
 def test_the_ids_that_stand_for_no_directory_are_kafkas() -> None:
     assert tuple(Uuid(value.to_bytes(16)) for value in (0, 1, 2)) == (
-        MIGRATING_DIR,
-        UNASSIGNED_DIR,
-        LOST_DIR,
-    )
-    assert (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST) == (
-        MIGRATING_DIR,
-        UNASSIGNED_DIR,
-        LOST_DIR,
+        DIRECTORY_MIGRATING,
+        DIRECTORY_UNASSIGNED,
+        DIRECTORY_LOST,
     )

@@ -6,7 +6,6 @@ from ottla.metadata import features
 from ottla.metadata.features import (
     default_levels,
     supported_features,
-    unmet_dependents,
     unmet_needs,
 )
 from ottla.metadata.metadata_versions import (
@@ -19,33 +18,33 @@ from ottla.metadata.metadata_versions import (
 from ottla.metadata.registrations import VersionRange
 
 # Asked of Kafka 4.2.1: level, name, versions of PartitionRecord, PartitionChangeRecord,
-# RegisterBrokerRecord, Fetch and ListOffsets, and letters for what the log may contain:
+# RegisterBrokerRecord, and letters for what the log may contain:
 # (S)cram, (T)ransactions, delegation tokens (D), (C)ontroller registrations, directories (A),
 # (E)lr, (M)igrating brokers.
 KAFKA = """
-7 3.3-IV3 0 0 1 13 7 -
-8 3.4-IV0 0 0 2 13 7 M
-9 3.5-IV0 0 0 2 14 8 M
-10 3.5-IV1 0 0 2 15 8 M
-11 3.5-IV2 0 0 2 15 8 SM
-12 3.6-IV0 0 0 2 15 8 SM
-13 3.6-IV1 0 0 2 15 8 STM
-14 3.6-IV2 0 0 2 15 8 STDM
-15 3.7-IV0 0 0 2 15 8 STDCM
-16 3.7-IV1 0 0 2 15 8 STDCM
-17 3.7-IV2 1 1 3 15 8 STDCAM
-18 3.7-IV3 1 1 3 15 8 STDCAM
-19 3.7-IV4 1 1 3 16 8 STDCAM
-20 3.8-IV0 1 1 3 16 8 STDCAM
-21 3.9-IV0 1 1 3 17 9 STDCAM
-22 4.0-IV0 1 1 3 17 9 STDCAM
-23 4.0-IV1 2 2 3 17 9 STDCAEM
-24 4.0-IV2 2 2 3 17 9 STDCAEM
-25 4.0-IV3 2 2 3 17 10 STDCAEM
-26 4.1-IV0 2 2 3 17 10 STDCAEM
-27 4.1-IV1 2 2 3 18 10 STDCAEM
-28 4.2-IV0 2 2 3 18 10 STDCAEM
-29 4.2-IV1 2 2 3 18 11 STDCAEM
+7 3.3-IV3 0 0 1 -
+8 3.4-IV0 0 0 2 M
+9 3.5-IV0 0 0 2 M
+10 3.5-IV1 0 0 2 M
+11 3.5-IV2 0 0 2 SM
+12 3.6-IV0 0 0 2 SM
+13 3.6-IV1 0 0 2 STM
+14 3.6-IV2 0 0 2 STDM
+15 3.7-IV0 0 0 2 STDCM
+16 3.7-IV1 0 0 2 STDCM
+17 3.7-IV2 1 1 3 STDCAM
+18 3.7-IV3 1 1 3 STDCAM
+19 3.7-IV4 1 1 3 STDCAM
+20 3.8-IV0 1 1 3 STDCAM
+21 3.9-IV0 1 1 3 STDCAM
+22 4.0-IV0 1 1 3 STDCAM
+23 4.0-IV1 2 2 3 STDCAEM
+24 4.0-IV2 2 2 3 STDCAEM
+25 4.0-IV3 2 2 3 STDCAEM
+26 4.1-IV0 2 2 3 STDCAEM
+27 4.1-IV1 2 2 3 STDCAEM
+28 4.2-IV0 2 2 3 STDCAEM
+29 4.2-IV1 2 2 3 STDCAEM
 """
 ROWS = [line.split() for line in KAFKA.strip().splitlines()]
 
@@ -68,8 +67,6 @@ def test_a_level_lets_in_what_kafkas_does(row: list[str]) -> None:
         str(level.partition_record_version()),
         str(level.partition_change_record_version()),
         str(level.register_broker_record_version()),
-        str(level.fetch_request_version()),
-        str(level.list_offsets_request_version()),
         "".join(letter for letter, there in letters.items() if there) or "-",
     ] == row
 
@@ -132,6 +129,3 @@ def test_a_level_may_need_another_feature() -> None:
     assert unmet_needs(elr, 1, {"metadata.version": 22}) == [("metadata.version", 23)]
     assert unmet_needs(elr, 1, {"metadata.version": 23}) == []
     assert unmet_needs(elr, 0, {}) == [] and unmet_needs("unheard", 1, {}) == []
-    finalized = {"metadata.version": 29, elr: 1, "group.version": 1}
-    assert unmet_dependents("metadata.version", 22, finalized) == [(elr, 1)]
-    assert unmet_dependents("metadata.version", 23, finalized) == []

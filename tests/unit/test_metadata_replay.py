@@ -237,7 +237,7 @@ def test_a_delta_says_old_and_new_of_a_broker() -> None:
     new, delta = apply(old, [UnfenceBrokerRecord(0, 12), RegisterControllerRecord(3)])
     change = delta.brokers[0]
     assert change.old == old.cluster.brokers[0] and change.new == new.cluster.brokers[0]
-    assert not change.is_created() and delta.controllers[3].is_created()
+    assert delta.controllers[3].old is None
 
 
 # -- features, configs, quotas, ids ------------------------------------------------------------
@@ -253,10 +253,10 @@ def test_features_are_finalized_and_removed_by_level_0() -> None:
     assert image.features.level("group.version") == 1
     image, delta = apply(image, [FeatureLevelRecord("group.version", 0)])
     assert "group.version" not in image.features.levels
-    assert delta.features["group.version"].is_deleted() and not delta.is_metadata_version_changed()
-    assert apply(image, [FeatureLevelRecord("metadata.version", 28)])[
-        1
-    ].is_metadata_version_changed()
+    assert delta.features["group.version"].is_deleted()
+    assert "metadata.version" not in delta.features
+    _, delta = apply(image, [FeatureLevelRecord("metadata.version", 28)])
+    assert "metadata.version" in delta.features
 
 
 @pytest.mark.parametrize("level", [0, 6, 30])

@@ -3,14 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
-from ottla.protocol.faults import NotLeader
 from ottla.runtime.supervisor import (
-    Backoff,
-    Restarting,
     Service,
     ServiceStopped,
     ServiceStuck,
@@ -18,7 +15,6 @@ from ottla.runtime.supervisor import (
     supervise,
 )
 from simulation.loop import run_simulated
-from simulation.random import SimRandom
 
 
 @dataclass
@@ -223,62 +219,3 @@ def test_cancelling_the_supervisor_stops_everything_in_order_and_stays_a_cancell
 
     run_simulated(scenario())
     assert journal[-2:] == ["-b", "-a"]
-
-
-@dataclass
-class Flaky:
-    """Fails with the errors given, one per start, then stays up."""
-
-    errors: list[Exception | None]
-    up_s: float = 0.0
-    name: str = "flaky"
-    starts: list[float] = field(default_factory=list)
-
-    async def run(self, ready: Callable[[], None]) -> None:
-        self.starts.append(asyncio.get_running_loop().time())
-        ready()
-        if not self.errors:
-            await asyncio.sleep(1e9)
-        error = self.errors.pop(0)
-        await asyncio.sleep(self.up_s)
-        if error:
-            raise error
-
-
-def restarting(inner: Flaky, **settings: object) -> Restarting:
-    backoff = Backoff(initial_ms=1000, longest_ms=8000, jitter=0.0)
-    return Restarting(inner, SimRandom(1), backoff, **settings)  # type: ignore[arg-type]
-
-
-def test_an_expected_failure_is_restarted_with_growing_bounded_delays() -> None:
-    inner = Flaky([OSError(), NotLeader(), OSError(), OSError(), OSError(), OSError()])
-    run([restarting(inner)], stop_after_s=1000)
-    assert inner.starts == [0, 1, 3, 7, 15, 23, 31]
-
-
-def test_restarts_are_bounded_and_end_in_the_last_error() -> None:
-    inner = Flaky([OSError(str(i)) for i in range(9)])
-    with pytest.raises(OSError, match="3"):
-        run([restarting(inner, failures_max=3)])
-    assert len(inner.starts) == 4
-
-
-def test_a_steady_time_forgets_old_failures() -> None:
-    inner = Flaky([OSError(str(i)) for i in range(9)], up_s=60)
-    run([restarting(inner, failures_max=2)], stop_after_s=10_000)
-    assert len(inner.starts) == 10
-
-
-@pytest.mark.parametrize("error", [ValueError("bug"), None])
-def test_a_bug_or_an_early_return_is_not_restarted(error: Exception | None) -> None:
-    inner = Flaky([error])
-    with pytest.raises(ValueError if error else ServiceStopped):
-        run([restarting(inner)])
-    assert len(inner.starts) == 1
-
-
-def test_jitter_spreads_within_its_bounds() -> None:
-    backoff = Backoff(initial_ms=100, longest_ms=400, jitter=0.5)
-    assert backoff.delay_ms(1, 0.0) == 50
-    assert backoff.delay_ms(1, 0.5) == 100
-    assert backoff.delay_ms(99, 0.5) == 400

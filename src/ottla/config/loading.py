@@ -20,7 +20,7 @@ from ottla.config.key_table import (
     base_of_listener_key,
     fields_of,
 )
-from ottla.config.layers import Layers, parse_checked, shown
+from ottla.config.layers import parse_checked, shown
 from ottla.config.listeners import Listeners, resolve
 from ottla.config.problems import ConfigError, ConfigWarning, Problem
 from ottla.config.properties import (
@@ -184,8 +184,3 @@ def for_listener(loaded: Loaded, listener: str, mechanism: str | None = None) ->
             if name.startswith(prefix) and key is not None and key.name in fields:
                 changes[key.field] = parse_checked(key, text)
     return replace(loaded.broker, **changes)
-
-
-def layers_of(loaded: Loaded) -> Layers:
-    """The static layer, to lay dynamic ones upon."""
-    return Layers(static=loaded.static)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.protocol.types import Uuid
-
 
 class ScramUser(NamedTuple):
     """A user under one SCRAM mechanism, by Kafka's number of it."""
@@ -43,6 +41,3 @@ class DelegationToken(msgspec.Struct, frozen=True, gc=False):
     issue_timestamp: int
     max_timestamp: int
     expiration_timestamp: int
-
-
-AclId = Uuid

@@ -13,7 +13,6 @@ from immutables import Map
 from ottla.metadata.access import DelegationToken, ScramCredential, ScramUser
 from ottla.metadata.configs import ConfigResource, QuotaEntity
 from ottla.metadata.image import Image
-from ottla.metadata.metadata_versions import METADATA_VERSION
 from ottla.metadata.registrations import BrokerRegistration, ControllerRegistration
 from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.metadata.touched import Touched
@@ -30,10 +29,6 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     old: T | None
     new: T | None
 
-    def is_created(self) -> bool:
-        """Whether the value was not there before."""
-        return self.old is None
-
     def is_deleted(self) -> bool:
         """Whether the value is there no more."""
         return self.new is None
@@ -48,10 +43,6 @@ class TopicDelta(msgspec.Struct, frozen=True):
     old: Topic | None
     new: Topic | None
     partitions: Mapping[int, Change[PartitionRegistration]]
-
-    def is_created(self) -> bool:
-        """Whether the topic was not there before."""
-        return self.old is None
 
     def is_deleted(self) -> bool:
         """Whether the topic is there no more."""
@@ -95,10 +86,6 @@ class Delta(msgspec.Struct, frozen=True):
                 self.delegation_tokens,
             )
         )
-
-    def is_metadata_version_changed(self) -> bool:
-        """Whether another metadata.version was finalized."""
-        return METADATA_VERSION in self.features
 
     def created_topics(self) -> list[Topic]:
         """Return the topics that are new."""

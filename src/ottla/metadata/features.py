@@ -108,15 +108,3 @@ def unmet_needs(feature: str, level: int, finalized: Mapping[str, int]) -> list[
         for name, least in version.needs
         if finalized.get(name, 0) < least
     ]
-
-
-def unmet_dependents(
-    feature: str, level: int, finalized: Mapping[str, int]
-) -> list[tuple[str, int]]:
-    """Return which finalized levels of other features need more of ``feature`` than ``level``."""
-    after = {**finalized, feature: level}
-    return [
-        (name, at)
-        for name, at in sorted(finalized.items())
-        if any(needed == feature for needed, _ in unmet_needs(name, at, after))
-    ]

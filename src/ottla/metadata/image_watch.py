@@ -7,7 +7,6 @@ import msgspec
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
-from ottla.protocol.types import Offset
 
 Condition = Callable[[Image], bool]
 
@@ -55,7 +54,3 @@ class ImageWatch:
         waiter = _Waiter(condition, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         return await waiter.found
-
-    async def wait_offset(self, offset: Offset) -> Image:
-        """Return an image that contains the record at ``offset``."""
-        return await self.wait_image(lambda image: image.provenance.offset >= offset)

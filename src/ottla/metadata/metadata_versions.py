@@ -82,10 +82,6 @@ class MetadataVersion(enum.IntEnum):
             return 3
         return 2 if self.is_migration_supported() else 1
 
-    def broker_registration_change_record_version(self) -> int:
-        """Return the newest version in which a change of a registration may be written."""
-        return 2 if self.is_directory_assignment_supported() else 1
-
     def partition_record_version(self) -> int:
         """Return the version in which a partition is written."""
         if self.is_elr_supported():
@@ -96,38 +92,9 @@ class MetadataVersion(enum.IntEnum):
         """Return the version in which a change of a partition is written."""
         return self.partition_record_version()
 
-    def fetch_request_version(self) -> int:
-        """Return the version in which brokers fetch from each other."""
-        return _newest(_FETCH, self)
-
-    def list_offsets_request_version(self) -> int:
-        """Return the version in which brokers ask each other for offsets."""
-        return _newest(_LIST_OFFSETS, self)
-
 
 MINIMUM_VERSION = MetadataVersion.IBP_3_3_IV3
 LATEST_PRODUCTION = MetadataVersion.IBP_4_2_IV1
-
-# From which level on which request version is used between brokers, newest first.
-_FETCH = (
-    (MetadataVersion.IBP_4_1_IV1, 18),
-    (MetadataVersion.IBP_3_9_IV0, 17),
-    (MetadataVersion.IBP_3_7_IV4, 16),
-    (MetadataVersion.IBP_3_5_IV1, 15),
-    (MetadataVersion.IBP_3_5_IV0, 14),
-    (MINIMUM_VERSION, 13),
-)
-_LIST_OFFSETS = (
-    (MetadataVersion.IBP_4_2_IV1, 11),
-    (MetadataVersion.IBP_4_0_IV3, 10),
-    (MetadataVersion.IBP_3_9_IV0, 9),
-    (MetadataVersion.IBP_3_5_IV0, 8),
-    (MINIMUM_VERSION, 7),
-)
-
-
-def _newest(table: tuple[tuple[MetadataVersion, int], ...], level: MetadataVersion) -> int:
-    return next(version for since, version in table if level >= since)
 
 
 def from_version_string(text: str) -> MetadataVersion | None:

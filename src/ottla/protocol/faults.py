@@ -127,12 +127,6 @@ class OffsetOutOfRange(Fault):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-class OffsetMovedToTieredStorage(Fault):
-    """The offset exists, and only in remote storage: a follower must start from there."""
-
-    code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
-
-
 class OffsetNotAvailable(Fault):
     """The new leader does not know its high watermark yet."""
 
@@ -160,22 +154,10 @@ class OutOfOrderSequence(Fault):
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-class DuplicateSequence(Fault):
-    """A batch seen before, and too long ago to tell where it was stored."""
-
-    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-
-
 class InvalidProducerEpoch(Fault):
     """A batch of a producer incarnation that a newer one has replaced."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-class UnknownProducer(Fault):
-    """A producer id of which this log holds no state."""
-
-    code = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 class InvalidTransactionState(Fault):

@@ -10,12 +10,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
-PartitionId = NewType("PartitionId", int)
 NodeId = NewType("NodeId", int)
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Sequence = NewType("Sequence", int)
-MemberId = NewType("MemberId", str)
 
 # Milliseconds; since 1970 for a wall clock, since some fixed start for a monotonic one.
 Millis = NewType("Millis", int)

@@ -9,17 +9,11 @@ import base64
 import binascii
 from typing import Final
 
-from ottla.protocol.types import ZERO_UUID, Uuid
+from ottla.protocol.types import Uuid
 
 RESERVED_LIMIT: Final = 100
 """Values below this, read as one big-endian number, are Kafka's own."""
 
-METADATA_TOPIC_ID: Final = Uuid((1).to_bytes(16))
-
-# Where a replica is, when no directory is known for it (KIP-858).
-MIGRATING_DIR: Final = ZERO_UUID
-UNASSIGNED_DIR: Final = Uuid((1).to_bytes(16))
-LOST_DIR: Final = Uuid((2).to_bytes(16))
 
 _TEXT_LENGTH_MAX: Final = 24  # Kafka's own limit: padding is tolerated
 

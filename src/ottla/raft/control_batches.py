@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.faults import InvalidRecord
 from ottla.protocol.internal import raft_records as wire
-from ottla.protocol.records.batch import batches
 from ottla.protocol.records.control import ControlType, control_key, parse_control_type
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
@@ -128,22 +127,8 @@ def _voter(voter: wire.VotersVoter) -> Voter:
     )
 
 
-def controls_in(buffer: Buffer) -> list[Control]:
-    """Return the control records in the whole batches of ``buffer``, in offset order.
-
-    Raises:
-        Fault: a control batch cannot be read.
-    """
-    return [
-        control
-        for start, header in batches(buffer)
-        if header.is_control
-        for control in controls_of_batch(buffer, start)
-    ]
-
-
 def controls_of_batch(buffer: Buffer, start: int = 0) -> list[Control]:
-    """Return the control records of the control batch at ``start``. Raises as `controls_in`."""
+    """Return the control records of the control batch at ``start``. Raises Fault."""
     return list(_controls(read_records(buffer, start)))
 
 

@@ -13,11 +13,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
-from ottla.protocol.faults import Fault
-from ottla.runtime.ports import Random
-
 log = logging.getLogger(__name__)
 
 # How long a service may take to clean up before it is given up. Kafka waits as long for
@@ -228,61 +223,3 @@ class _Supervision:
         task.cancel()  # whatever it waits for in its cleanup
         if self.first_error is None:
             self.first_error = ServiceStuck(task.get_name())
-
-
-class Backoff(msgspec.Struct, frozen=True):
-    """How long to wait before the n-th attempt: doubling, bounded, spread at random.
-
-    ``jitter`` 0.2 means plus or minus a fifth, as in Kafka's clients, so that nodes that
-    failed together do not come back together.
-    """
-
-    initial_ms: int = 100
-    longest_ms: int = 10_000
-    jitter: float = 0.2
-
-    def delay_ms(self, failures: int, fraction: float) -> float:
-        """Return the wait after ``failures`` in a row (1 or more); ``fraction`` is in [0, 1)."""
-        doublings = min(failures - 1, 32)
-        plain = min(self.initial_ms << doublings, self.longest_ms)
-        return plain * (1 + self.jitter * (2 * fraction - 1))
-
-
-class Restarting(msgspec.Struct, frozen=True):
-    """Service: runs another again after an expected failure, a bounded number of times in a row.
-
-    Expected is an ``OSError`` or a `Fault`; anything else is a bug and passes through, as
-    does the failure after the last attempt. ``steady_s`` without failure forgets the
-    past ones. Ready is whenever the inner service first says so.
-    """
-
-    inner: Service
-    random: Random
-    backoff: Backoff = Backoff()
-    failures_max: int = 10
-    steady_s: float = 60.0
-
-    @property
-    def name(self) -> str:
-        """The inner service's name."""
-        return self.inner.name
-
-    async def run(self, ready: Callable[[], None]) -> None:
-        """Run ``inner`` until it fails once too often or by surprise."""
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            began = loop.time()
-            try:
-                await self.inner.run(ready)
-                raise ServiceStopped(self.name)
-            except (OSError, Fault) as error:
-                failures = 1 if loop.time() - began >= self.steady_s else failures + 1
-                if failures > self.failures_max:
-                    raise
-                delay_ms = self.backoff.delay_ms(failures, self.random.fraction())
-                log.warning(
-                    "%s failed: restart=%d of %d delay_ms=%d error=%r",
-                    self.name, failures, self.failures_max, delay_ms, error,
-                )  # fmt: skip
-            await asyncio.sleep(delay_ms / 1000)

@@ -25,7 +25,6 @@ TAGS_MAX: Final = 1000
 """Tagged fields of one struct. No schema comes near; a stranger could send millions to skip."""
 
 _UINT32_MAX: Final = 0xFFFFFFFF
-_UINT64_MAX: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -48,33 +47,6 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     raise ProtocolFault("varint of more than 32 bits")
 
 
-def read_uvarlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return an unsigned 64-bit varint and where it ends; fails as `read_uvarint` does."""
-    value = shift = 0
-    while shift <= 63:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > _UINT64_MAX:
-                break
-            return value, position
-        shift += 7
-    raise ProtocolFault("varlong of more than 64 bits")
-
-
-def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return a zigzag 32-bit varint and where it ends; fails as `read_uvarint` does."""
-    value, position = read_uvarint(buffer, position)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return a zigzag 64-bit varint and where it ends; fails as `read_uvarint` does."""
-    value, position = read_uvarlong(buffer, position)
-    return (value >> 1) ^ -(value & 1), position
-
-
 def uvarint(value: int) -> bytes:
     """Return an unsigned varint of up to 64 bits; the caller knows that ``value`` is in range."""
     if value < 0x80:
@@ -85,16 +57,6 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def varint(value: int) -> bytes:
-    """Return a zigzag varint of a signed 32-bit number."""
-    return uvarint((value << 1) ^ (value >> 31))
-
-
-def varlong(value: int) -> bytes:
-    """Return a zigzag varint of a signed 64-bit number."""
-    return uvarint((value << 1) ^ (value >> 63))
 
 
 def read_long_string_length(buffer: Buffer, position: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ iterate over it in the same order.
 from collections.abc import Iterator
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from ottla.protocol.types import ZERO_UUID, NodeId, Uuid
 
@@ -136,7 +136,3 @@ class VoterSet(msgspec.Struct, frozen=True):
         if old is None or not old.is_same_replica(voter.key):
             return None
         return VoterSet(tuple(voter if v is old else v for v in self.voters))
-
-    def without_directories(self) -> "VoterSet":
-        """Return the set as in a static configuration: node ids only."""
-        return VoterSet(tuple(replace(v, key=ReplicaKey(v.key.node_id)) for v in self.voters))
