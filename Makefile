@@ -57,8 +57,8 @@ gen: setup ## regenerate the generated modules
 sim: setup ## run simulations; SEED=n replays one
 	$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),)
 
-nightly: setup ## run every test, with SEEDS=n seeds per simulation and deep Hypothesis searches
-	OTTLA_EXPECT=compiled OTTLA_SEEDS=$(or $(SEEDS),50) HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --timeout 3600 -m "not jvm and not external"
+nightly: setup ## run every test with deep searches; SEEDS=n for n seeds per simulation
+	OTTLA_EXPECT=compiled SEEDS=$(or $(SEEDS),deep) HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --timeout 3600 -m "not jvm and not external"
 
 nemesis: setup ## kill, pause and cut off real processes under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b
 	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))

@@ -82,6 +82,7 @@ def outcome(mutant: Mutant) -> str | None:
         path = os.pathsep.join(map(str, (copy / "src", copy, ROOT)))
         environment = dict(os.environ, PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1")
         environment["OTTLA_EXPECT"] = "plain"
+        environment.setdefault("SEEDS", "deep")
         try:
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, timeout=SECONDS_MAX

@@ -1,15 +1,15 @@
 """Bits that flip in stored segments, in seeded simulations of whole nodes."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.cluster_rot import BitRotScenario
 from simulation.simulation import Simulation
 
-FIRST, LAST = map(int, os.environ.get("ROT_SEEDS", "0:6").split(":"))
+SEEDS = seeds(3, deep=6)
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, LAST))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_replicas_are_found_and_repaired(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(BitRotScenario(simulation).run)

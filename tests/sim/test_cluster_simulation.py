@@ -1,20 +1,17 @@
-"""Whole clusters with their clients in seeded simulations.
-
-`CLUSTER_SEEDS=first:last` plays other seeds than those of every day.
-"""
+"""Whole clusters with their clients in seeded simulations."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.cluster import ClusterScenario
 from simulation.runner import play
 from simulation.simulation import Simulation
 
 BLOCK = 5
-FIRST, LAST = map(int, os.environ.get("CLUSTER_SEEDS", "0:200").split(":"))
+SEEDS = seeds(20, deep=200)
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +22,9 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
+@pytest.mark.parametrize("block", SEEDS[::BLOCK])
 def test_acknowledged_records_stay_and_replicas_agree(block: int) -> None:
-    for seed in range(block, min(block + BLOCK, LAST)):
+    for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         outcome = play("cluster", seed)
         if outcome.error is not None:
             raise AssertionError(outcome.describe()) from outcome.error

@@ -1,13 +1,10 @@
-"""Whole nodes of the quorum, with image and active controller, in seeded simulations.
-
-`CONTROLLERS_SEEDS=first:last` plays other seeds than those of every day.
-"""
+"""Whole nodes of the quorum, with image and active controller, in seeded simulations."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.controllers import ROUNDS, make_scenario
 from simulation.quorum import run_quorum
@@ -15,7 +12,7 @@ from simulation.runner import play
 from simulation.simulation import Simulation
 
 BLOCK = 10
-FIRST, LAST = map(int, os.environ.get("CONTROLLERS_SEEDS", "0:300").split(":"))
+SEEDS = seeds(40, deep=300)
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +23,9 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
+@pytest.mark.parametrize("block", SEEDS[::BLOCK])
 def test_acknowledged_changes_stay_and_all_see_the_same(block: int) -> None:
-    for seed in range(block, min(block + BLOCK, LAST)):
+    for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         outcome = play("controllers", seed)
         if outcome.error is not None:
             raise AssertionError(outcome.describe()) from outcome.error

@@ -1,16 +1,15 @@
 """Groups and transactions of whole clusters in seeded simulations.
 
-`COORDINATOR_SEEDS=first:last` plays other seeds than those of every day. What must be hit exactly,
-as a death between two steps, is in `test_coordinator_steps.py`.
+`test_coordinator_steps.py` injects a fault between every two steps.
 """
 
 import functools
 import logging
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.coordinator_watch import CoordinatorWatch
 from simulation.coordinators import KINDS, CoordinatorScenario
@@ -18,7 +17,7 @@ from simulation.runner import play
 from simulation.simulation import Simulation
 
 BLOCK = 4
-FIRST, LAST = map(int, os.environ.get("COORDINATOR_SEEDS", "0:5").split(":"))
+SEEDS = seeds(5, deep=5)  # one for each kind of group
 
 
 class Played(NamedTuple):
@@ -49,9 +48,9 @@ def played(seed: int) -> Played:
     return Played(scenario.watch, scenario.kind, simulation.journal.hash(), error)
 
 
-@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
-def test_b1_b13_work_is_done_exactly_once_by_one_owner(block: int) -> None:
-    for seed in range(block, min(block + BLOCK, LAST)):
+@pytest.mark.parametrize("block", SEEDS[::BLOCK])
+def test_work_is_done_exactly_once_by_one_owner(block: int) -> None:
+    for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         if played(seed).error is not None:
             message = f"coordinators: make sim SEED={seed}"
             raise AssertionError(message) from played(seed).error
@@ -59,7 +58,7 @@ def test_b1_b13_work_is_done_exactly_once_by_one_owner(block: int) -> None:
 
 def test_the_worlds_of_coordinators_are_eventful() -> None:
     """The promises are only worth something if what could break them happened."""
-    simulations = [played(seed) for seed in range(FIRST, LAST)]
+    simulations = [played(seed) for seed in SEEDS]
     assert {each.kind for each in simulations} == set(KINDS)
     watches = [each.watch for each in simulations]
     assert sum(watch.committed for watch in watches) > 90
@@ -71,4 +70,4 @@ def test_the_worlds_of_coordinators_are_eventful() -> None:
 
 
 def test_one_seed_gives_one_history_of_coordinators() -> None:
-    assert play("coordinators", FIRST + 3).hash == played(FIRST + 3).hash
+    assert play("coordinators", SEEDS[3]).hash == played(SEEDS[3]).hash

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.cluster_directed import BelowMinimumScenario, JoiningScenario
 from simulation.simulation import Simulation
 
-SEEDS = range(4)
+SEEDS = seeds(2, deep=4)
 
 
 @pytest.fixture(autouse=True)

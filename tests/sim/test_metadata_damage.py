@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.metadata_damage import MetadataDamageScenario
 from simulation.simulation import Simulation
@@ -16,7 +17,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, deep=12))
 def test_damaged_voter_refuses_to_start_and_rejoins_without_loss(seed: int) -> None:
     simulation = Simulation(seed)
     damage = MetadataDamageScenario(simulation)

@@ -7,6 +7,7 @@ equal all along.
 import asyncio
 
 import pytest
+from tests.seeds import seeds
 
 from ottla.client.connection import Connection, Options
 from ottla.config.loading import Loaded, load
@@ -27,7 +28,7 @@ from ottla.protocol.messages.alter_client_quotas import (
 from ottla.runtime.ports import Address
 from simulation.simulation import Ports, Simulation
 
-SEEDS = range(6)
+SEEDS = seeds(3, deep=6)
 NODES = (1, 2, 3)
 VOTERS = ",".join(f"{node_id}@n{node_id}:9093" for node_id in NODES)
 FAULTS = 4

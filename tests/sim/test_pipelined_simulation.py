@@ -1,21 +1,18 @@
-"""Pipelined transactional producers on whole simulated clusters.
-
-`PIPELINED_SEEDS=first:last` runs other seeds.
-"""
+"""Pipelined transactional producers on whole simulated clusters."""
 
 import functools
 import logging
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.coordinator_pipeline import PipelinedScenario
 from simulation.coordinator_watch import CoordinatorWatch
 from simulation.simulation import Simulation
 
-FIRST, LAST = map(int, os.environ.get("PIPELINED_SEEDS", "0:3").split(":"))
+SEEDS = seeds(3, deep=3)
 
 
 class Played(NamedTuple):
@@ -43,7 +40,7 @@ def played(seed: int) -> Played:
     return Played(scenario.watch, None)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, LAST))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_pipelined_transactions_are_appended_once_and_in_order(seed: int) -> None:
     if (error := played(seed).error) is not None:
         message = f"pipelined: make sim SEED={seed}"
@@ -51,7 +48,7 @@ def test_pipelined_transactions_are_appended_once_and_in_order(seed: int) -> Non
 
 
 def test_pipelined_simulations_commit_abort_and_retry() -> None:
-    watches = [played(seed).watch for seed in range(FIRST, LAST)]
+    watches = [played(seed).watch for seed in SEEDS]
     assert sum(watch.committed for watch in watches) > 60
     assert sum(watch.aborted for watch in watches) > 15
     assert sum(watch.refused for watch in watches) > 30

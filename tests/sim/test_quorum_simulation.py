@@ -1,14 +1,13 @@
 """Whole quorums of the real driver, log, client and server in seeded simulations.
 
 Far more simulations are played with the controller on top (`test_controllers_simulation.py`).
-`QUORUM_SEEDS=first:last` plays other seeds than the 40 of every day.
 """
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.quorum import QuorumScenario, make_machines, run_quorum
 from simulation.quorum_watch import QuorumWatch
@@ -16,7 +15,7 @@ from simulation.runner import play
 from simulation.simulation import Simulation
 
 BLOCK = 20
-FIRST, LAST = map(int, os.environ.get("QUORUM_SEEDS", "0:40").split(":"))
+SEEDS = seeds(20, deep=40)
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +26,9 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("block", range(FIRST, LAST, BLOCK))
+@pytest.mark.parametrize("block", SEEDS[::BLOCK])
 def test_promises_hold_and_a_healed_quorum_works(block: int) -> None:
-    for seed in range(block, min(block + BLOCK, LAST)):
+    for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         outcome = play("quorum", seed)
         if outcome.error is not None:
             raise AssertionError(outcome.describe()) from outcome.error

@@ -1,15 +1,15 @@
 """Partitions that lose every complete replica, in seeded simulations of whole nodes."""
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seeds
 
 from simulation.cluster_unclean import UncleanScenario
 from simulation.simulation import Simulation
 
-FIRST, LAST = map(int, os.environ.get("UNCLEAN_SEEDS", "0:12").split(":"))
+SEEDS = seeds(4, deep=12)
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, LAST))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_most_complete_of_the_incomplete_leads(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(UncleanScenario(simulation).run)

@@ -2,10 +2,11 @@
 
 import pytest
 from raft_world import World
+from tests.seeds import seeds
 
 from ottla.raft.core.effects import Role
 
-SEEDS = 240
+SEEDS = seeds(120, deep=240)
 CHAOS_MS = 2500
 # After healing: a lease may have to run out, then elections may collide a few times.
 HEALED_MS = 3000
@@ -58,9 +59,9 @@ def is_caught_up(world: World) -> bool:
     return all(r.high_watermark >= end for r in world.replicas.values())
 
 
-@pytest.mark.parametrize("block", range(0, SEEDS, 20))
+@pytest.mark.parametrize("block", SEEDS[::20])
 def test_promises_hold_and_a_healed_quorum_works(block: int) -> None:
-    for seed in range(block, block + 20):
+    for seed in SEEDS[block - SEEDS.start :][:20]:
         try:
             one_world(seed)
         except AssertionError as broken:

@@ -1,0 +1,21 @@
+"""How many seeds a simulation test runs.
+
+``SEEDS`` in the environment chooses: unset, the few of `make test`; ``SEEDS=deep``, the many that
+mutants and `make nightly` run; ``SEEDS=500``, the first 500; ``SEEDS=500:600``, these.
+"""
+
+import os
+
+
+def seeds(count: int, *, deep: int) -> range:
+    """Return the seeds to run: ``count`` by default, ``deep`` of them with ``SEEDS=deep``."""
+    match os.environ.get("SEEDS", "").split(":"):
+        case [""]:
+            return range(count)
+        case ["deep"]:
+            return range(deep)
+        case [last]:
+            return range(int(last))
+        case [first, last]:
+            return range(int(first), int(last))
+    raise ValueError("SEEDS is a number, a range first:last, or deep")
