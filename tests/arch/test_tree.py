@@ -1,4 +1,4 @@
-"""The tree drawn in ARCHITECTURE.md is the tree on disk, and says what the packages say."""
+"""Documents match the repository: the tree, links, tests that they name, and the ADR index."""
 
 import ast
 import re
@@ -9,10 +9,10 @@ SRC = ROOT / "src" / "ottla"
 
 
 def drawn() -> dict[str, str]:
-    """package path -> its line in the block that opens with ``src/ottla/``."""
+    """Return each package of the tree in ARCHITECTURE.md with its description."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     block = re.search(r"```\nsrc/ottla/\n(.*?)```", text, re.S)
-    assert block, "ARCHITECTURE.md has a tree that opens with src/ottla/"
+    assert block, "ARCHITECTURE.md has no tree that starts with src/ottla/"
     found: dict[str, str] = {}
     parents: list[str] = []
     for line in block[1].splitlines():
@@ -24,7 +24,7 @@ def drawn() -> dict[str, str]:
 
 
 def on_disk() -> dict[str, str]:
-    """package path -> the first line of its docstring."""
+    """Return each package on disk with the first line of its docstring."""
     found = {}
     for path in sorted(SRC.rglob("__init__.py")):
         package = path.parent.relative_to(SRC).as_posix()
@@ -34,11 +34,11 @@ def on_disk() -> dict[str, str]:
     return found
 
 
-def test_the_tree_in_architecture_md_is_the_tree_on_disk() -> None:
+def test_tree_in_architecture_md_matches_the_packages() -> None:
     assert drawn() == on_disk()
 
 
-def test_every_room_to_come_is_not_there_yet() -> None:
+def test_planned_packages_do_not_exist_yet() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     block = re.search(r"```\nto come\n(.*?)```", text, re.S)
     assert block
@@ -47,7 +47,7 @@ def test_every_room_to_come_is_not_there_yet() -> None:
     assert [room for room in planned if (SRC / room).exists()] == []
 
 
-def test_links_in_documents_lead_somewhere() -> None:
+def test_links_in_documents_exist() -> None:
     broken = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
@@ -56,7 +56,19 @@ def test_links_in_documents_lead_somewhere() -> None:
     assert broken == []
 
 
-def test_every_decision_is_in_the_index() -> None:
+def test_tests_named_in_documents_exist() -> None:
+    rooms = "|".join(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())
+    missing = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        if page.name == "CHANGELOG.md":
+            continue
+        for path in re.findall(rf"\b((?:{rooms})/[\w/]*test_\w+\.py)", page.read_text()):
+            if not (ROOT / "tests" / path).exists():
+                missing.append(f"{page.relative_to(ROOT)} -> {path}")
+    assert missing == []
+
+
+def test_every_adr_is_in_the_index() -> None:
     index = (ROOT / "docs" / "adr" / "README.md").read_text()
     pages = sorted(p.name for p in (ROOT / "docs" / "adr").glob("0*.md"))
     assert pages

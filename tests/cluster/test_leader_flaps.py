@@ -65,7 +65,7 @@ def lead(cluster: Cluster, admin: AdminClient, node: int) -> None:
         )
 
 
-def test_b10_a_consumer_goes_on_however_often_the_leader_changes() -> None:
+def test_a_consumer_goes_on_however_often_the_leader_changes() -> None:
     with run_cluster(3, config=CONFIG) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(SECONDS_MAX)

@@ -86,7 +86,7 @@ def transactional(cluster: Cluster, name: str) -> Producer:
     return producer
 
 
-def test_b1_b6_a_coordinator_killed_in_a_transaction_loses_nothing_of_it(
+def test_a_coordinator_killed_in_a_transaction_loses_nothing_of_it(
     cluster: Cluster,
 ) -> None:
     """Killed between the records and the end: the next coordinator knows what to end where.

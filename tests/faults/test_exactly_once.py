@@ -171,7 +171,7 @@ def read_output(cluster: Cluster) -> list[AnyEvent]:
 @pytest.mark.slow
 @pytest.mark.timeout(200 + 15 * KILLS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_b3_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
+def test_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
     tmp_path: Path, protocol: str
 ) -> None:
     seed = random.SystemRandom().randrange(10**6)

@@ -1,8 +1,8 @@
-"""Breaks the code on purpose, one promise at a time, and demands that a test notices.
+"""Break the code on purpose, one promise at a time, and check that a test fails.
 
-Each ``*.toml`` beside this file lists mutants: a promise, a file, a text to find, its
-broken replacement, and the tests that must then fail. The source is copied without
-compiled modules, so that the broken text is what runs.
+Each ``*.toml`` file in this folder lists mutants: a promise, a file, a text to find, its
+broken replacement, and the tests that must then fail. The sources are copied without the
+compiled modules, so that the broken text runs.
 
     python tests/mutants/run.py [part ...] [--jobs N]
 """
@@ -21,12 +21,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-# The trees that a mutant may change.
+# The folders that a mutant may change.
 BREAKABLE = ("src", "simulation")
 SECONDS_MAX = 300
 # pytest: 1 is "tests failed". Anything else (no tests, usage, crash) proves nothing.
 TESTS_FAILED = 1
-# A mutant that hangs a test is noticed too, by the test's own time limit.
+# A mutant that makes a test hang is caught by the time limit of the test.
 PER_TEST_SECONDS_MAX = 60
 
 
@@ -55,15 +55,29 @@ def load(parts: list[str]) -> list[Mutant]:
 
 
 def problem_with(mutant: Mutant) -> str | None:
-    """Say why a mutant cannot be applied, or None."""
+    """Return why a mutant cannot be applied, or None."""
     found = (ROOT / mutant.file).read_text().count(mutant.find)
     if found != 1:
         return f"`find` occurs {found} times in {mutant.file}, want once"
-    return "`replace` changes nothing" if mutant.find == mutant.replace else None
+    if mutant.find == mutant.replace:
+        return "`replace` changes nothing"
+    missing = [test for test in mutant.tests.split() if not exists(test)]
+    return f"`tests` names what does not exist: {missing}" if missing else None
+
+
+def exists(test: str) -> bool:
+    """Return whether a path or test id exists; options of pytest count as existing."""
+    if not test.startswith("tests/"):
+        return True
+    path, *names = re.sub(r"\[.*", "", test).split("::")
+    file = ROOT / path
+    return file.exists() and all(
+        re.search(rf"(def|class) {name}\b|^{name} = ", file.read_text(), re.M) for name in names
+    )
 
 
 def outcome(mutant: Mutant) -> str | None:
-    """Return None when the mutant was caught, else what went wrong."""
+    """Return None if a test caught the mutant, else what went wrong."""
     if problem := problem_with(mutant):
         return problem
     with tempfile.TemporaryDirectory(prefix="mutant-") as temporary:
@@ -96,7 +110,7 @@ def outcome(mutant: Mutant) -> str | None:
 
 
 def baseline(tests: str) -> str | None:
-    """A test that fails without any mutant proves nothing: return its last line."""
+    """Run tests without a mutant; return the last line if they fail, as they then prove nothing."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
     if done.returncode == 0:

@@ -27,7 +27,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.replace(" ", "-"))
-def test_b1_a_transaction_is_whole_whoever_dies_between_two_steps(fault: str) -> None:
+def test_a_transaction_is_whole_whoever_dies_between_two_steps(fault: str) -> None:
     simulation = Simulation(VERSION_2)
     scenario = TransactionStepsScenario(simulation, [fault])
     simulation.run(scenario.run)
@@ -47,7 +47,7 @@ def test_so_is_one_of_an_older_client() -> None:
 
 
 @pytest.mark.parametrize("seed", range(len(KINDS)), ids=KINDS)
-def test_b13_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -> None:
+def test_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -> None:
     simulation = Simulation(seed)
     scenario = RebalanceStepsScenario(simulation)
     simulation.run(scenario.run)
@@ -61,7 +61,7 @@ def test_b13_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -
 @pytest.mark.parametrize(
     "faults", [("worker", "leader", "leader moved"), ("coordinator", "deposed")]
 )
-def test_b18_a_shared_record_is_finished_once_whoever_dies_on_its_way(
+def test_a_shared_record_is_finished_once_whoever_dies_on_its_way(
     faults: tuple[str, ...],
 ) -> None:
     simulation = Simulation(0)

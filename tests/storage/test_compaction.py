@@ -351,7 +351,7 @@ def test_committed_records_supersede_others() -> None:
     assert log.pairs() == [(1, b"a", b"2"), (3, b"b", b"1")]
 
 
-def test_b15_markers_are_never_deduplicated_by_their_key() -> None:
+def test_markers_are_never_deduplicated_by_their_key() -> None:
     log = world()
     for number in range(3):
         log.put((b"k%d" % number, b"v"), pid=1, txn=True)
@@ -362,7 +362,7 @@ def test_b15_markers_are_never_deduplicated_by_their_key() -> None:
     assert [h.base_offset for h in log.batches() if h.is_control] == [1, 3, 5]
 
 
-def test_b15_a_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
+def test_a_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True)

@@ -113,7 +113,7 @@ def assert_only_obsolete_is_gone(before: list[Record], left: list[Record], upto:
 
 @settings(max_examples=120)
 @given(moves, st.sampled_from([Compression.NONE, Compression.LZ4]), st.sampled_from([6, 100]))
-def test_b15_a_reader_of_committed_records_sees_the_same_before_and_after(
+def test_a_reader_of_committed_records_sees_the_same_before_and_after(
     steps: list[tuple[str, list[Pair]]], codec: Compression, map_slots: int
 ) -> None:
     checked = Checked(codec, map_slots)

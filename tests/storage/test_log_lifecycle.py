@@ -419,7 +419,7 @@ def check_failed(log: Log, disk: SimDisk, expected: list[bytes]) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_d55_a_write_that_fails_halfway_leaves_no_partial_batch(seed, error) -> None:
+def test_a_write_that_fails_halfway_leaves_no_partial_batch(seed, error) -> None:
     disk = SimDisk(seed)
     log = open_log(disk)
     expected = fill(log, 6)
@@ -434,7 +434,7 @@ def test_d55_a_write_that_fails_halfway_leaves_no_partial_batch(seed, error) -> 
     check_failed(log, disk, expected)
 
 
-def test_d55_a_full_disk_after_a_short_write() -> None:
+def test_a_full_disk_after_a_short_write() -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 6)
@@ -449,7 +449,7 @@ def test_d55_a_full_disk_after_a_short_write() -> None:
     "error", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EMFILE]
 )
 @pytest.mark.parametrize("path", [".log", ".index", ".timeindex", ".snapshot"])
-def test_d56_d59_a_roll_that_fails_corrupts_nothing(kind, error, path) -> None:
+def test_a_roll_that_fails_corrupts_nothing(kind, error, path) -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 3)
@@ -462,7 +462,7 @@ def test_d56_d59_a_roll_that_fails_corrupts_nothing(kind, error, path) -> None:
         pytest.fail("the fault did not strike")
 
 
-def test_d57_a_failed_fsync_is_final() -> None:
+def test_a_failed_fsync_is_final() -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 6)
@@ -477,7 +477,7 @@ def test_d57_a_failed_fsync_is_final() -> None:
     assert values(log) == expected
 
 
-def test_d58_a_read_that_fails_says_so() -> None:
+def test_a_read_that_fails_says_so() -> None:
     disk = SimDisk()
     log = open_log(disk)
     fill(log, 6)

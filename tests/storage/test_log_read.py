@@ -39,7 +39,7 @@ def fetched(log: Log, offset: int, bytes_max: int = ALL, **bounds) -> list[tuple
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
-def test_b7_every_offset_of_every_batch_can_be_fetched(sizes) -> None:
+def test_every_offset_of_every_batch_can_be_fetched(sizes) -> None:
     """Also in the middle of a batch: the whole batch comes, and nothing before it."""
     log = open_log(SimDisk())
     spans, at = [], 0
@@ -182,7 +182,7 @@ def test_a_batch_that_reaches_behind_the_bound_is_not_given() -> None:
     assert fetched(log, 1, upto=4) == [(0, 2), (3, 3)]
 
 
-def test_d61_a_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
+def test_a_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
     """Whatever is hit behind offset and epoch: an error, or bytes whose CRC gives it away."""
     size = len(batch_of(b"value-000000"))
     for position in [*range(8, 12), *range(16, size)]:

@@ -358,7 +358,7 @@ def test_a_transaction_open_for_too_long_is_late() -> None:
 # -- forgetting ----------------------------------------------------------------
 
 
-def test_b6_an_idle_producer_expires_and_may_then_send_any_sequence() -> None:
+def test_an_idle_producer_expires_and_may_then_send_any_sequence() -> None:
     log = Written(expiration_ms=100)
     log.append(header(0, timestamp=1000), now=1000)
     assert log.state.expire(Millis(1099)) == 0

@@ -83,7 +83,7 @@ TAILS = {
 
 
 @pytest.mark.parametrize("tail", TAILS)
-def test_d60_a_tail_that_is_no_batch_is_cut_off(tail) -> None:
+def test_a_tail_that_is_no_batch_is_cut_off(tail) -> None:
     disk, expected = stopped()
     path = path_of(0, Kind.LOG)
     size = disk.size(path)
@@ -98,7 +98,7 @@ def test_d60_a_tail_that_is_no_batch_is_cut_off(tail) -> None:
 
 
 @pytest.mark.parametrize("tail", ["zeros", "half a batch", "one byte"])
-def test_d60_even_where_the_stop_was_called_clean(tail) -> None:
+def test_even_where_the_stop_was_called_clean(tail) -> None:
     disk, expected = stopped()
     put(disk, path_of(0, Kind.LOG), TAILS[tail], disk.size(path_of(0, Kind.LOG)))
     log = reopen(disk, ONE_SEGMENT, is_clean=True)
@@ -107,7 +107,7 @@ def test_d60_even_where_the_stop_was_called_clean(tail) -> None:
 
 
 @pytest.mark.parametrize("cut", range(0, 3 * SIZE + 1, 5))
-def test_d60_a_log_cut_off_anywhere_ends_with_its_last_whole_batch(cut) -> None:
+def test_a_log_cut_off_anywhere_ends_with_its_last_whole_batch(cut) -> None:
     disk, expected = stopped(3)
     path = path_of(0, Kind.LOG)
     put(disk, path, disk.read(path)[:cut])
@@ -117,7 +117,7 @@ def test_d60_a_log_cut_off_anywhere_ends_with_its_last_whole_batch(cut) -> None:
 
 
 @given(st.integers(0, 10 * SIZE - 1), st.integers(0, 2**16))
-def test_d60_a_flipped_bit_cuts_the_log_before_it(position, seed) -> None:
+def test_a_flipped_bit_cuts_the_log_before_it(position, seed) -> None:
     disk = SimDisk(seed)
     log = open_log(disk, ONE_SEGMENT)
     expected = fill(log, 10)
@@ -249,7 +249,7 @@ GARBAGE = {
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("garbage", GARBAGE)
 @pytest.mark.parametrize("kind", [Kind.OFFSET_INDEX, Kind.TIME_INDEX])
-def test_d62_d63_every_index_may_be_garbage(kind, garbage, is_clean) -> None:
+def test_every_index_may_be_garbage(kind, garbage, is_clean) -> None:
     disk, expected = stopped(30, SMALL)
     for name in names(disk):
         if name.endswith(kind.value):
@@ -277,7 +277,7 @@ def producers_and_aborts(disk: SimDisk):
 
 
 @pytest.mark.parametrize("garbage", [each for each in GARBAGE if each not in ("missing", "empty")])
-def test_d63_a_garbage_transaction_index_is_built_again(garbage) -> None:
+def test_a_garbage_transaction_index_is_built_again(garbage) -> None:
     disk = SimDisk()
     aborted = producers_and_aborts(disk)
     for name in names(disk):
@@ -288,7 +288,7 @@ def test_d63_a_garbage_transaction_index_is_built_again(garbage) -> None:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_d63_after_a_crash_the_transaction_index_is_built_from_the_log(garbage) -> None:
+def test_after_a_crash_the_transaction_index_is_built_from_the_log(garbage) -> None:
     disk = SimDisk()
     aborted = producers_and_aborts(disk)
     for name in names(disk):
@@ -302,9 +302,7 @@ def test_d63_after_a_crash_the_transaction_index_is_built_from_the_log(garbage) 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("garbage", GARBAGE)
 @pytest.mark.parametrize("only_newest", [True, False])
-def test_d63_a_bad_snapshot_is_replaced_by_replaying_the_log(
-    garbage, is_clean, only_newest
-) -> None:
+def test_a_bad_snapshot_is_replaced_by_replaying_the_log(garbage, is_clean, only_newest) -> None:
     disk = SimDisk()
     producers_and_aborts(disk)
     taken = [name for name in names(disk) if name.endswith(".snapshot")]
@@ -320,7 +318,7 @@ def test_d63_a_bad_snapshot_is_replaced_by_replaying_the_log(
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_d63_bad_leader_epochs_are_found_in_the_log(garbage, is_clean) -> None:
+def test_bad_leader_epochs_are_found_in_the_log(garbage, is_clean) -> None:
     disk = SimDisk()
     log = open_log(disk)
     for at in range(20):

@@ -186,7 +186,7 @@ HARMLESS_TO_LOOKUPS = {"middle garbage", "one entry off"}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_d62_a_damaged_offset_index_gives_right_answers_and_is_rebuilt(damage) -> None:
+def test_a_damaged_offset_index_gives_right_answers_and_is_rebuilt(damage) -> None:
     where = files()
     filled(where)
     path = where.path(BASE, Kind.OFFSET_INDEX)
@@ -201,7 +201,7 @@ def test_d62_a_damaged_offset_index_gives_right_answers_and_is_rebuilt(damage) -
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_d63_a_damaged_time_index_gives_right_answers(damage) -> None:
+def test_a_damaged_time_index_gives_right_answers(damage) -> None:
     where = files()
     filled(where)
     path = where.path(BASE, Kind.TIME_INDEX)
@@ -217,7 +217,7 @@ def test_d63_a_damaged_time_index_gives_right_answers(damage) -> None:
 
 
 @pytest.mark.parametrize("kind", SPARSE)
-def test_d63_a_missing_index_is_built_again(kind) -> None:
+def test_a_missing_index_is_built_again(kind) -> None:
     where = files()
     filled(where)
     path = where.path(BASE, kind)
@@ -230,14 +230,14 @@ def test_d63_a_missing_index_is_built_again(kind) -> None:
 
 
 @given(st.data())
-def test_d62_any_bytes_as_an_offset_index_give_right_answers(data) -> None:
+def test_any_bytes_as_an_offset_index_give_right_answers(data) -> None:
     where = files()
     filled(where, count=12)
     overwrite(where, Kind.OFFSET_INDEX, data.draw(st.binary(max_size=40)))
     check_everything(opened(where), BASE + 26)
 
 
-def test_d61_damage_in_the_batches_is_reported_and_not_stepped_over() -> None:
+def test_damage_in_the_batches_is_reported_and_not_stepped_over() -> None:
     where = files()
     filled(where)
     position = opened(where).find(BASE + 41).position

@@ -183,7 +183,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     assert world.heartbeat(first, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_b11_a_follower_with_nothing_new_is_told_of_the_generation() -> None:
+def test_a_follower_with_nothing_new_is_told_of_the_generation() -> None:
     world = World()
     leader, follower = world.stable(2)
     ticket = world.join(follower)
@@ -217,7 +217,7 @@ def test_before_the_assignment_the_same_join_gets_the_same_answer() -> None:
     assert world.group.state is ClassicState.PREPARING_REBALANCE
 
 
-def test_b12_a_join_sent_twice_leaves_no_request_without_answer() -> None:
+def test_a_join_sent_twice_leaves_no_request_without_answer() -> None:
     world = World()
     first, second = world.stable(2)
     waiting = world.join(first)

@@ -243,7 +243,7 @@ def test_who_got_records_comes_last_next_time() -> None:
 # -- slots -----------------------------------------------------------------------
 
 
-def test_b17_without_a_slot_the_client_goes_on_with_full_requests() -> None:
+def test_without_a_slot_the_client_goes_on_with_full_requests() -> None:
     cache = sessions(slots=1)
     assert begin(cache, 0) == 1
     assert begin(cache, 0) == 0
@@ -254,7 +254,7 @@ def test_no_slots_no_sessions() -> None:
     assert begin(sessions(slots=0), 0) == 0
 
 
-def test_b17_one_that_is_not_used_any_more_makes_room() -> None:
+def test_one_that_is_not_used_any_more_makes_room() -> None:
     cache = sessions(slots=2)
     first, second = begin(cache, 0), begin(cache, 0)
     answer(cache, ask(session=first, epoch=1), 10)
@@ -288,7 +288,7 @@ def test_a_follower_takes_the_slot_of_a_young_client() -> None:
     assert cache.get(young) is None
 
 
-def test_b17_clients_cannot_throw_out_a_follower_that_fetches() -> None:
+def test_clients_cannot_throw_out_a_follower_that_fetches() -> None:
     cache = sessions(slots=1)
     follower = begin(cache, 0, replica=2)
     answer(cache, ask(session=follower, epoch=1, replica=2), EVICTION_MS + 1)

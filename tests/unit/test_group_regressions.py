@@ -30,14 +30,14 @@ def form(world: World, count: int) -> list[str]:
     return ids
 
 
-def test_b12_members_that_join_at_once_are_one_generation_with_whole_assignments() -> None:
+def test_members_that_join_at_once_are_one_generation_with_whole_assignments() -> None:
     world = World(settings=lenient(max_size=MEMBERS))
     ids = form(world, MEMBERS)
     assert world.group.generation == 1
     assert {world.heartbeat(each, 1) for each in ids} == {ErrorCode.NONE}
 
 
-def test_b11_a_group_rebalances_as_often_as_it_has_reason_to() -> None:
+def test_a_group_rebalances_as_often_as_it_has_reason_to() -> None:
     """Once for those who come first, once for one more, once for one who leaves; then never."""
     world = World(settings=lenient(max_size=5))
     ids = form(world, 3)

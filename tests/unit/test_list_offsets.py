@@ -162,7 +162,7 @@ def lagging() -> tuple[Broker, Partition]:
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, MAX, 300, 500])
-def test_b8_a_new_leader_does_not_guess(timestamp: int) -> None:
+def test_a_new_leader_does_not_guess(timestamp: int) -> None:
     broker, partition = lagging()
     row = listed(broker, timestamp)
     assert (row.error_code, row.offset) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
@@ -200,7 +200,7 @@ def test_a_topic_without_partitions_is_left_out_of_the_answer() -> None:
     assert handlers.on_list_offsets(CALLER, request, 11).topics == []
 
 
-def test_b8_refusals_are_never_an_offset() -> None:
+def test_refusals_are_never_an_offset() -> None:
     broker, partition = filled()
     broker.know("elsewhere", 0, registration(leader=2, replicas=(2,)))
     rows = {

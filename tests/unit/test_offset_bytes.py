@@ -83,7 +83,7 @@ def test_the_bytes_are_those_of_the_codec(
 
 @settings(max_examples=60, deadline=None)
 @given(COMMITS, st.just(NO_TIMESTAMP) | TIMES, st.none() | st.just(Producer(7, 3)))
-def test_b14_offsets_taken_at_once_are_as_if_read_from_the_log(
+def test_offsets_taken_at_once_are_as_if_read_from_the_log(
     topics: list[NewOffsets], expires: int, producer: Producer | None
 ) -> None:
     live, loaded = GroupMachine(), GroupMachine()

@@ -174,7 +174,7 @@ def test_a_commit_that_is_not_replicated_in_time_sends_readers_to_look_anew() ->
     asyncio.run(story())
 
 
-def test_b8_an_offset_that_was_told_does_not_fall_when_another_coordinates() -> None:
+def test_an_offset_that_was_told_does_not_fall_when_another_coordinates() -> None:
     """A new leader learns only by and by how far the one before had committed."""
 
     async def story() -> None:

@@ -54,7 +54,7 @@ def only(ticket: Any) -> Any:
 # -- commit and read -----------------------------------------------------------------------
 
 
-def test_b9_what_was_committed_is_read_with_epoch_and_metadata_also_after_a_restart() -> None:
+def test_what_was_committed_is_read_with_epoch_and_metadata_also_after_a_restart() -> None:
     world = World()
     assert world.commit_code(7, metadata="note") == ErrorCode.NONE
     assert fetched(world) == (7, 5, "note")
@@ -62,7 +62,7 @@ def test_b9_what_was_committed_is_read_with_epoch_and_metadata_also_after_a_rest
     assert fetched(world.reload(), "other") == (-1, -1, "")
 
 
-def test_b9_an_offset_without_epoch_stays_without_after_a_restart() -> None:
+def test_an_offset_without_epoch_stays_without_after_a_restart() -> None:
     world = World()
     record = _offset(3, epoch=-1)
     world.machine.offsets.replay(*record, 0, -1)
@@ -206,7 +206,7 @@ def test_offsets_of_a_transaction_count_when_it_commits(is_commit: bool) -> None
     assert fetched(world.reload())[0] == (2 if is_commit else 1)
 
 
-def test_b14_a_later_commit_beats_a_transaction_that_began_before_it() -> None:
+def test_a_later_commit_beats_a_transaction_that_began_before_it() -> None:
     world = World()
     world.txn_commit(9, 2)
     world.commit(5)
@@ -215,7 +215,7 @@ def test_b14_a_later_commit_beats_a_transaction_that_began_before_it() -> None:
     assert fetched(world.reload())[0] == 5
 
 
-def test_b14_a_tombstone_also_removes_what_is_pending() -> None:
+def test_a_tombstone_also_removes_what_is_pending() -> None:
     world = World()
     world.txn_commit(9, 2)
     request = OffsetDeleteRequest(
@@ -369,7 +369,7 @@ def test_a_commit_may_say_when_it_expires() -> None:
     assert fetched(world)[0] == -1
 
 
-def test_b14_an_open_transaction_keeps_offset_and_group() -> None:
+def test_an_open_transaction_keeps_offset_and_group() -> None:
     world = World()
     world.commit(1)
     world.txn_commit(9, 2)

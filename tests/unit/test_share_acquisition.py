@@ -223,7 +223,7 @@ def test_what_was_never_delivered_cannot_be_acknowledged() -> None:
     assert held(10).acknowledge("m1", [ack(10, 11, ACCEPT)]) is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_b18_acknowledging_again_below_the_start_changes_nothing() -> None:
+def test_acknowledging_again_below_the_start_changes_nothing() -> None:
     acquisition = held(10)
     acquisition.acknowledge("m1", [ack(0, 3, ACCEPT)])
 
@@ -232,7 +232,7 @@ def test_b18_acknowledging_again_below_the_start_changes_nothing() -> None:
     assert acquisition.start == 5
 
 
-def test_b18_acknowledging_after_the_lock_expired_is_refused() -> None:
+def test_acknowledging_after_the_lock_expired_is_refused() -> None:
     acquisition = held(10)
     assert acquisition.expire(Millis(1000)) == 10
 

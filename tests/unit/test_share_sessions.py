@@ -68,7 +68,7 @@ def test_without_a_session_nothing_goes_on() -> None:
         assert sessions.acknowledge(KEY, epoch, NOW) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_b18_a_first_fetch_acknowledges_nothing() -> None:
+def test_a_first_fetch_acknowledges_nothing() -> None:
     sessions = begun(P0)
 
     code = sessions.fetch(Asked(KEY, 0, (P1,), has_acks=True), NOW)
@@ -125,7 +125,7 @@ def test_the_largest_epoch_is_followed_by_one() -> None:
     assert sessions.acknowledge(KEY, 1, NOW) is ErrorCode.NONE
 
 
-def test_b18_too_many_sessions() -> None:
+def test_too_many_sessions() -> None:
     sessions = begun(P0, sessions_max=1)
     other = Asked(SessionKey("g", "m2"), 0, (P0,))
 

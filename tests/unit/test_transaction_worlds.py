@@ -56,7 +56,7 @@ def script(world: World, client: Transactor, commit: bool) -> list[Callable[[], 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("at", range(8))
 @pytest.mark.parametrize("commits", [True, False])
-def test_b1_a_coordinator_killed_between_any_two_steps_forgets_nothing(
+def test_a_coordinator_killed_between_any_two_steps_forgets_nothing(
     version: int, commit: bool, at: int, commits: bool
 ) -> None:
     """The step before the crash is committed or not; then its answer is lost, too."""
@@ -94,7 +94,7 @@ def test_b1_a_coordinator_killed_between_any_two_steps_forgets_nothing(
 
 
 @VERSIONS
-def test_b1_a_transaction_that_was_begun_is_known_to_the_next_coordinator(version: int) -> None:
+def test_a_transaction_that_was_begun_is_known_to_the_next_coordinator(version: int) -> None:
     world = World()
     client = Transactor(world, version)
     until_ready(client)
@@ -106,7 +106,7 @@ def test_b1_a_transaction_that_was_begun_is_known_to_the_next_coordinator(versio
     assert world.visible() == {"a"}
 
 
-def test_b2_a_delayed_end_cannot_reach_a_later_transaction_under_version_2() -> None:
+def test_a_delayed_end_cannot_reach_a_later_transaction_under_version_2() -> None:
     world = World()
     client = Transactor(world, 2)
     until_ready(client)
@@ -123,7 +123,7 @@ def test_b2_a_delayed_end_cannot_reach_a_later_transaction_under_version_2() -> 
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_b2_a_delayed_end_cannot_reach_a_later_transaction_of_an_older_client(
+def test_a_delayed_end_cannot_reach_a_later_transaction_of_an_older_client(
     commit: bool,
 ) -> None:
     world = World()
@@ -142,7 +142,7 @@ def test_b2_a_delayed_end_cannot_reach_a_later_transaction_of_an_older_client(
     check(world, [client])
 
 
-def test_b2_a_delayed_end_is_known_by_a_shard_that_went_and_came_back() -> None:
+def test_a_delayed_end_is_known_by_a_shard_that_went_and_came_back() -> None:
     world = World()
     client = Transactor(world, 0)
     until_ready(client)
@@ -175,7 +175,7 @@ def test_an_older_client_of_several_connections_is_believed_when_it_asks_again()
 
 
 @VERSIONS
-def test_b4_nothing_of_an_open_or_aborted_transaction_is_seen(version: int) -> None:
+def test_nothing_of_an_open_or_aborted_transaction_is_seen(version: int) -> None:
     world = World()
     client = Transactor(world, version)
     until_ready(client)
@@ -194,7 +194,7 @@ def test_b4_nothing_of_an_open_or_aborted_transaction_is_seen(version: int) -> N
 
 
 @VERSIONS
-def test_b5_an_abort_that_comes_again_cannot_hit_a_newer_transaction(version: int) -> None:
+def test_an_abort_that_comes_again_cannot_hit_a_newer_transaction(version: int) -> None:
     world = World()
     client = Transactor(world, version)
     until_ready(client)
@@ -214,7 +214,7 @@ def test_b5_an_abort_that_comes_again_cannot_hit_a_newer_transaction(version: in
 
 
 @VERSIONS
-def test_b6_a_fenced_producer_writes_nothing_any_more(version: int) -> None:
+def test_a_fenced_producer_writes_nothing_any_more(version: int) -> None:
     world = World()
     client = Transactor(world, version)
     until_ready(client)

@@ -141,7 +141,7 @@ def test_odd_client_ids_are_served(node: OneNode, client_id: str | None) -> None
         assert line.frame()[:4] == b"\0\0\0\3"
 
 
-def test_b16_a_newer_api_versions_is_told_what_there_is(node: OneNode) -> None:
+def test_a_newer_api_versions_is_told_what_there_is(node: OneNode) -> None:
     """Row 9."""
     with Line(node.address) as line:
         line.send(framed(struct.pack(">hhih", 18, 99, 7, -1) + b"whatever"))

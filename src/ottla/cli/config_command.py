@@ -84,7 +84,7 @@ def describe(
 
 
 @app.command("set")
-def change(  # noqa: PLR0913 - one per option
+def change(
     context: typer.Context,
     kind: KindArgument,
     name: NameArgument,

@@ -84,7 +84,7 @@ def _partitions(broker: int, found: DescribeLogDirsResult) -> list[Row]:
 
 
 @app.command("move")
-def move(  # noqa: PLR0913 - one per option
+def move(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="The topic.")],
     *,

@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command("server")
-def serve(  # noqa: PLR0913 - one parameter per option
+def serve(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(help="The server.properties.")],
     *,

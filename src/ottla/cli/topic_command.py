@@ -75,7 +75,7 @@ def _summary(topic: MetadataResponseTopic) -> Row:
 
 
 @app.command("create")
-def create(  # noqa: PLR0913 - one per option
+def create(
     context: typer.Context,
     name: Name,
     *,
@@ -163,7 +163,7 @@ async def _description(cluster: Cluster, topic: MetadataResponseTopic) -> Row:
 
 
 @app.command("alter")
-def alter(  # noqa: PLR0913 - one per option
+def alter(
     context: typer.Context,
     name: Name,
     *,
