@@ -1,8 +1,8 @@
-"""AlterPartition: the leader of a partition says who is in sync with it.
+"""AlterPartition: the leader of a partition reports its in-sync replicas.
 
-The leader names the leader epoch and the partition epoch it knows. What it does not know yet,
-it may not overwrite; what it knows and we do not, makes us an old controller. Every member it
-names must be alive, and be the incarnation that it saw (KIP-903).
+The leader sends the leader epoch and the partition epoch it knows. It may not overwrite a newer
+state that it does not know yet; if its epochs are newer than ours, this controller is outdated.
+Every member it names must be alive, and be the incarnation that the leader saw (KIP-903).
 """
 
 from ottla.controller.brokers import refuse_broker
@@ -28,7 +28,7 @@ EPOCH_UNKNOWN = -1
 def decide_alter_partition(
     image: Image, request: AlterPartitionRequest, settings: DecisionSettings
 ) -> Decision[AlterPartitionResponse]:
-    """Take the ISRs that a leader reports, each on its own."""
+    """Apply the ISRs that a leader reports, each on its own."""
     refusal = refuse_broker(image, request.broker_id, request.broker_epoch)
     if refusal is not None:
         return Decision([], AlterPartitionResponse(error_code=int(refusal.code)))
@@ -62,8 +62,8 @@ def _alter(
     )
     new = draft.change(topic, data.partition_index, wanted) or old
     if new.leader != leader:
-        # The change completed a reassignment in which the leader was to go. It is made, and
-        # the leader told to look who leads now.
+        # The change completed a reassignment that removes the leader. It is applied, and the
+        # leader is told to look up the new leader.
         return _error(data, ErrorCode.NEW_LEADER_ELECTED)
     return ResponsePartitionData(
         partition_index=data.partition_index,
@@ -107,7 +107,8 @@ def _refuse_isr(
         and set(isr) <= set(old.replicas)
         and old.leader in isr
         and data.leader_recovery_state in LeaderRecoveryState.__members__.values()
-        # A leader with holes in its log has nobody in sync, and none gets holes by itself.
+        # A leader that still has to recover has no in-sync followers, and no leader goes back to
+        # it.
         and not (is_recovering and len(isr) > 1)
         and not (is_recovering and old.leader_recovery_state is LeaderRecoveryState.RECOVERED)
     )

@@ -1,11 +1,11 @@
-"""Which brokers are alive, by when they were last heard. Not in the log: it dies with a leadership.
+"""The sessions of the brokers, by the time of their last heartbeat. Kept in memory only.
 
-A broker has a session while its heartbeats come in time. On becoming leader the registry is
-seeded with every broker of the image, so that one that only ever spoke to the old leader times
-out here as well. Sessions belong to an incarnation: a heartbeat of an older epoch counts nothing.
-While the controller itself stands still nobody is silent: heartbeats wait to be read (`look`).
+A broker has a session while its heartbeats arrive in time. When a node becomes leader, a session is
+created for every broker of the image, so that one that only ever contacted the old leader times out
+here as well. Sessions belong to an incarnation: heartbeats with an older epoch are ignored. While
+the controller itself is stalled no session expires: heartbeats are waiting to be read (`look`).
 
-Pure: whoever calls says what time it is, by a clock that does not jump.
+Pure: the caller passes the time, from a monotonic clock.
 """
 
 import enum
@@ -16,19 +16,19 @@ from ottla.metadata.image import Image
 from ottla.protocol.types import Millis, Offset
 
 UNKNOWN_OFFSET = Offset(-1)
-# What nobody is behind: there is nobody to wait for.
+# No broker is behind this offset: there is no broker to wait for.
 OFFSET_MAX = Offset(2**63 - 1)
 
 
 class Transition(enum.Enum):
-    """What became of a broker."""
+    """How a broker's session changed."""
 
     ALIVE_TO_DEAD = "alive to dead"
     DEAD_TO_ALIVE = "dead to alive"
 
 
 class SessionChange(msgspec.Struct, frozen=True):
-    """A broker that died or came back since the last tick."""
+    """A broker whose session expired or was renewed since the last tick."""
 
     broker_id: int
     epoch: int
@@ -36,14 +36,14 @@ class SessionChange(msgspec.Struct, frozen=True):
 
 
 class ChangeCounter(msgspec.Struct):
-    """Counts how often a watched value really changed; the first one seen is no change."""
+    """Counts how often a watched value changed; the first value is not a change."""
 
     count: int = 0
     _last: object = None
     _has_seen: bool = False
 
     def see(self, value: object) -> bool:
-        """Take the value as it is now; say whether it is another than before."""
+        """Take the current value; return whether it differs from the last one."""
         is_changed = self._has_seen and value != self._last
         self._last, self._has_seen = value, True
         self.count += is_changed
@@ -60,10 +60,11 @@ class _Session(msgspec.Struct):
 
 
 class HeartbeatContext(msgspec.Struct, frozen=True):
-    """What a heartbeat is judged by, beside the image.
+    """The input of a heartbeat decision beside the image.
 
-    ``shutdown_offset`` is where the broker's leaderships were moved away, -1 while it has not
-    asked to go; ``lowest_active_offset`` how far all brokers that stay have read the log.
+    ``shutdown_offset`` is the offset at which the broker's leaderships were moved away, -1 if it
+    has not asked to shut down; ``lowest_active_offset`` is how far all remaining brokers have read
+    the log.
     """
 
     shutdown_offset: Offset = UNKNOWN_OFFSET
@@ -71,7 +72,7 @@ class HeartbeatContext(msgspec.Struct, frozen=True):
 
 
 class Liveness(msgspec.Struct):
-    """The registry of one leadership. ``session_timeout_ms`` is broker.session.timeout.ms."""
+    """The sessions of one leadership. ``session_timeout_ms`` is broker.session.timeout.ms."""
 
     session_timeout_ms: int
     heartbeats: int = 0
@@ -81,9 +82,9 @@ class Liveness(msgspec.Struct):
     _looked: Millis = Millis(0)
 
     def seed(self, image: Image, now: Millis) -> None:
-        """Start over with every broker of the image, all just heard but for those fenced.
+        """Start over with a new session for every broker of the image that is not fenced.
 
-        A fenced broker has no session to lose: whoever registers under its id is welcome.
+        A fenced broker has no session to lose: any incarnation may register under its id.
         """
         self._looked = now
         self._sessions = {
@@ -92,9 +93,9 @@ class Liveness(msgspec.Struct):
         }
 
     def register(self, broker_id: int, epoch: int, now: Millis) -> None:
-        """A broker registered. What was known of an older incarnation is forgotten.
+        """Record a registration. The session of an older incarnation is dropped.
 
-        Its session begins with its first heartbeat: until then it is fenced, and may restart.
+        A new session begins with the first heartbeat: until then the broker is fenced.
         """
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
@@ -103,7 +104,7 @@ class Liveness(msgspec.Struct):
             self._hear(session, now)
 
     def touch(self, broker_id: int, epoch: int, metadata_offset: Offset, now: Millis) -> None:
-        """A heartbeat came, having read the log as far as ``metadata_offset``."""
+        """Record a heartbeat of a broker that has read the log up to ``metadata_offset``."""
         session = self._sessions.get(broker_id)
         if session is None:
             session = self._sessions[broker_id] = _Session(epoch, now, was_alive=False)
@@ -118,31 +119,31 @@ class Liveness(msgspec.Struct):
         session.is_alive = True
 
     def enter_shutdown(self, broker_id: int, offset: Offset) -> None:
-        """The broker's leaderships were moved by records up to ``offset``; the first counts."""
+        """Record that leaderships were moved by records up to ``offset``; the first call counts."""
         session = self._sessions[broker_id]
         if session.shutdown_offset == UNKNOWN_OFFSET:
             session.shutdown_offset = offset
 
     def fence(self, broker_id: int) -> None:
-        """The broker was fenced: it has no session, and is not on its way out any more."""
+        """Record that the broker was fenced: it has no session and is not shutting down."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.is_alive = session.was_alive = False
             session.shutdown_offset = UNKNOWN_OFFSET
 
     def forget(self, broker_id: int) -> None:
-        """The broker was unregistered."""
+        """Record that the broker was unregistered."""
         self._sessions.pop(broker_id, None)
 
     def has_session(self, broker_id: int, epoch: int, now: Millis) -> bool:
-        """Whether this incarnation was heard in time."""
+        """Return whether this incarnation has a session."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch or not session.is_alive:
             return False
         return not self._is_expired(session, now)
 
     def heartbeat_context(self, broker_id: int, image: Image) -> HeartbeatContext:
-        """Return what the next heartbeat of a broker is judged by."""
+        """Return the input for the next heartbeat decision of a broker."""
         session = self._sessions.get(broker_id)
         offsets = [
             self._offset(broker.id)
@@ -155,10 +156,10 @@ class Liveness(msgspec.Struct):
         )
 
     def look(self, now: Millis, interval_ms: int) -> None:
-        """Take note of a look at the sessions; there is one every ``interval_ms``.
+        """Record a check of the sessions; there is one every ``interval_ms``.
 
-        One that comes later than twice that means that this process stood still (a busy or paused
-        machine), and what brokers said meanwhile is not read yet: that time does not count.
+        A check that comes later than twice the interval means that this process was stalled (a busy
+        or paused machine) and has not read the heartbeats sent meanwhile: that time does not count.
         """
         late_ms = now - self._looked - interval_ms
         self._looked = now
@@ -168,7 +169,7 @@ class Liveness(msgspec.Struct):
             session.contact = Millis(min(now, session.contact + late_ms))
 
     def tick(self, now: Millis) -> list[SessionChange]:
-        """Return who died and who came back since the last tick, by broker id, each once."""
+        """Return the sessions expired and renewed since the last tick, by broker id, each once."""
         turns: list[SessionChange] = []
         for broker_id in sorted(self._sessions):
             session = self._sessions[broker_id]
@@ -184,7 +185,7 @@ class Liveness(msgspec.Struct):
         return turns
 
     def alive_snapshot(self, now: Millis) -> tuple[int, ...]:
-        """Return who has a session, ascending."""
+        """Return the ids of the brokers that have a session, ascending."""
         return tuple(
             broker_id
             for broker_id, session in sorted(self._sessions.items())

@@ -1,10 +1,10 @@
-"""Decisions about brokers: who registers under which epoch, who is fenced, who is forgotten.
+"""Decisions about brokers: registration, epochs, fencing, unregistration.
 
-A broker's epoch is the offset where its registration is to stand: higher than that of any
-incarnation before. Everything a broker asks carries it, and what carries an older one is refused.
+A broker's epoch is the offset of its registration record: greater than that of any earlier
+incarnation. Every request of a broker carries it, and requests with an older one are rejected.
 
-    registers (fenced) --caught up--> unfenced --silent--> fenced ...
-                                         \\--asks to go--> controlled shutdown --> fenced
+    registers (fenced) --caught up--> unfenced --session expired--> fenced ...
+                                         \\--requests shutdown--> controlled shutdown --> fenced
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,10 +45,10 @@ IN_CONTROLLED_SHUTDOWN = 1
 
 
 class RegistrationContext(msgspec.Struct, frozen=True):
-    """What a registration is judged by beside the image.
+    """The input of a registration beside the image.
 
-    ``next_offset`` is where its first record will stand; ``has_session`` whether the registered
-    incarnation of the same id was heard in time.
+    ``next_offset`` is the offset of its first record; ``has_session`` whether the registered
+    incarnation of the same id still has a session.
     """
 
     cluster_id: str
@@ -65,12 +65,12 @@ def decide_broker_registration(
     context: RegistrationContext,
     settings: DecisionSettings,
 ) -> Decision[BrokerRegistrationResponse]:
-    """Register a broker: under a new epoch, fenced and in no ISR, whoever it was before.
+    """Register a broker under a new epoch, fenced and in no ISR.
 
-    What it holds is not known to be complete. An incarnation outlives its process here, so that
-    a broker need not wait for its own old session; the same incarnation may therefore be a
-    restart that lost what was not synced, and is never taken for a repeated request. One that
-    did not shut down cleanly is not eligible to lead by history either (KIP-966).
+    Its logs are not known to be complete. An incarnation id outlives the process here, so that a
+    broker need not wait for its own old session; the same incarnation may therefore be a restart
+    that lost unsynced records, and is never taken for a repeated request. A broker that did not
+    shut down cleanly is also removed from the eligible leader replicas (KIP-966).
     """
     refusal = _refuse_registration(image, request, context)
     if refusal is not None:
@@ -91,7 +91,7 @@ def _refuse_registration(
     if request.cluster_id != context.cluster_id:
         return Refusal(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"cluster {request.cluster_id} is not this one, {context.cluster_id}",
+            f"the cluster id is {context.cluster_id}, not {request.cluster_id}",
         )
     existing = image.cluster.brokers.get(request.broker_id)
     if (
@@ -101,10 +101,10 @@ def _refuse_registration(
     ):
         return Refusal(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another broker {request.broker_id} is alive; its session must end first",
+            f"another broker {request.broker_id} has a session, which must expire first",
         )
     if request.is_migrating_zk_broker:
-        return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no migration from ZooKeeper")
+        return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, "ZooKeeper migration is not supported")
     return _refuse_directories(image, request) or _refuse_features(image, request)
 
 
@@ -113,23 +113,23 @@ def _refuse_directories(image: Image, request: BrokerRegistrationRequest) -> Ref
         return None
     directories = request.log_dirs
     if not directories:
-        return Refusal(ErrorCode.INVALID_REGISTRATION, "a broker has at least one directory")
+        return Refusal(ErrorCode.INVALID_REGISTRATION, "a broker needs at least one log directory")
     if any(int.from_bytes(directory, "big") < RESERVED_LIMIT for directory in directories):
-        return Refusal(ErrorCode.INVALID_REGISTRATION, "a directory has a reserved id")
+        return Refusal(ErrorCode.INVALID_REGISTRATION, "a log directory has a reserved id")
     if len(set(directories)) != len(directories):
-        return Refusal(ErrorCode.INVALID_REGISTRATION, "two directories have the same id")
+        return Refusal(ErrorCode.INVALID_REGISTRATION, "two log directories have the same id")
     for other in image.cluster.brokers.values():
         taken = set(other.log_dirs).intersection(directories)
         if other.id != request.broker_id and taken:
             return Refusal(
                 ErrorCode.INVALID_REGISTRATION,
-                f"directory {uuid_text(min(taken))} belongs to broker {other.id}",
+                f"log directory {uuid_text(min(taken))} belongs to broker {other.id}",
             )
     return None
 
 
 def _refuse_features(image: Image, request: BrokerRegistrationRequest) -> Refusal | None:
-    """A broker must be able to run every finalized level, and say so."""
+    """Check that the broker supports every finalized level, and announces it."""
     ranges = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
@@ -143,7 +143,7 @@ def _refuse_features(image: Image, request: BrokerRegistrationRequest) -> Refusa
         if not low <= level <= high:
             return Refusal(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{name} is finalized at {level}, the broker runs {low} to {high}",
+                f"{name} is finalized at {level}, the broker supports {low} to {high}",
             )
     return None
 
@@ -170,7 +170,7 @@ def _registration(image: Image, request: BrokerRegistrationRequest) -> RegisterB
 def _restarted(
     image: Image, broker_id: int, is_clean: bool, settings: DecisionSettings
 ) -> list[Versioned]:
-    """Return what the end of an older incarnation means to its partitions."""
+    """Return the partition changes that the end of an older incarnation requires."""
     draft = Draft(image, settings, leaving=broker_id)
     if is_clean or not is_elr_enabled(image):
         drop_from_isr(draft, broker_id, in_isr(image, broker_id))
@@ -190,7 +190,7 @@ def _restarted(
 def decide_fence(
     image: Image, broker_id: int, epoch: int, settings: DecisionSettings
 ) -> Decision[None]:
-    """Fence a broker that was not heard in time; nothing if it is fenced, or another, by now."""
+    """Fence a broker whose session expired; nothing if it is fenced or has a newer epoch by now."""
     broker = image.cluster.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch or broker.fenced:
         return Decision([], None)
@@ -200,9 +200,9 @@ def decide_fence(
 def fence_records(
     image: Image, broker: BrokerRegistration, settings: DecisionSettings
 ) -> list[Versioned]:
-    """Return what fences a broker: out of every ISR first, then fenced.
+    """Return the records that fence a broker: remove it from every ISR first, then fence it.
 
-    In that order each part of a long list leaves no partition led by a fenced broker.
+    In that order, no prefix of a long list leaves a partition led by a fenced broker.
     """
     draft = Draft(image, settings, leaving=broker.id)
     drop_from_isr(draft, broker.id, in_isr(image, broker.id))
@@ -215,7 +215,7 @@ def unfence_records(
     leadable: Sequence[TopicIdPartition],
     settings: DecisionSettings,
 ) -> list[Versioned]:
-    """Return what unfences a broker, and lets it lead of ``leadable`` what nobody else can."""
+    """Return the records that unfence a broker and make it leader of ``leadable`` if it can be."""
     draft = Draft(image, settings, joining=broker.id)
     for at in leadable:
         topic = image.topics.by_id[at.topic_id]
@@ -226,7 +226,7 @@ def unfence_records(
 def controlled_shutdown_records(
     image: Image, broker: BrokerRegistration, settings: DecisionSettings
 ) -> list[Versioned]:
-    """Return what moves all leaderships off a broker that wants to go."""
+    """Return the records that move all leaderships off a broker in controlled shutdown."""
     draft = Draft(image, settings, leaving=broker.id)
     drop_from_isr(draft, broker.id, in_isr(image, broker.id))
     if broker.in_controlled_shutdown:
@@ -248,7 +248,7 @@ def _change(broker: BrokerRegistration, fenced: int = 0) -> BrokerRegistrationCh
 def decide_unregister_broker(
     image: Image, request: UnregisterBrokerRequest, settings: DecisionSettings
 ) -> Decision[UnregisterBrokerResponse]:
-    """Forget a broker. Partitions go on naming it as a replica until they are reassigned."""
+    """Unregister a broker. Partitions keep it as a replica until they are reassigned."""
     broker = image.cluster.brokers.get(request.broker_id)
     if broker is None:
         text = f"broker {request.broker_id} is not registered"
@@ -262,11 +262,11 @@ def decide_unregister_broker(
     )
 
 
-# -- who asks -------------------------------------------------------------------------------
+# -- broker requests ------------------------------------------------------------------------
 
 
 def refuse_broker(image: Image, broker_id: int, epoch: int) -> Refusal | None:
-    """Say why a request of a broker is not taken: its incarnation is not the registered one."""
+    """Return why a broker's request is rejected: its epoch is not the registered one."""
     known = image.cluster.broker_epoch(broker_id)
     if known != epoch or broker_id not in image.cluster.brokers:
         return Refusal(

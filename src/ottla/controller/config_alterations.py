@@ -1,9 +1,9 @@
-"""AlterConfigs and IncrementalAlterConfigs: what to write for a change of configurations.
+"""AlterConfigs and IncrementalAlterConfigs: the records for a configuration change.
 
-Each resource of a request succeeds or fails by itself, and within it all keys together. A key
-that keeps its value is not written, except that of a broker: brokers take the record as the
-word to load certificates and the like again. Where partitions keep eligible leader replicas, a
-change of min.insync.replicas makes all of those ineligible (KIP-966), in the same batch.
+Each resource of a request succeeds or fails on its own, with all its keys together. A key whose
+value does not change is not written, except for a broker: brokers take the record as the signal to
+reload certificates and the like. If eligible leader replicas are enabled, a change of
+min.insync.replicas clears all of them (KIP-966), in the same batch.
 """
 
 import enum
@@ -41,7 +41,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 
 Changes = dict[str, str | None]
-"""The new value by key; None is to unset it. An unchanged key is not there."""
+"""The new value by key; None removes it. Unchanged keys are not included."""
 
 AnyResource = TypeVar(
     "AnyResource",
@@ -51,7 +51,7 @@ AnyResource = TypeVar(
 
 
 class Operation(enum.IntEnum):
-    """What IncrementalAlterConfigs does with a key, by Kafka's numbers."""
+    """The operations of IncrementalAlterConfigs, by Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -60,7 +60,7 @@ class Operation(enum.IntEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What becomes of one resource: the records, or why there are none."""
+    """The outcome for one resource: its records, or why there are none."""
 
     resource: ConfigResource
     records: list[Versioned]
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def decide_incremental_alter_configs(
     image: Image, request: IncrementalAlterConfigsRequest, context: ConfigContext
 ) -> Decision[IncrementalAlterConfigsResponse]:
-    """Change the keys that are named, and leave the others (KIP-339)."""
+    """Change the given keys, and keep the others (KIP-339)."""
     outcomes = _outcomes(image, request.resources, incremental_changes, context)
     responses = [
         incremental_alter_configs.AlterConfigsResourceResponse(
@@ -88,7 +88,7 @@ def decide_incremental_alter_configs(
 def decide_alter_configs(
     image: Image, request: AlterConfigsRequest, context: ConfigContext
 ) -> Decision[AlterConfigsResponse]:
-    """Set the keys that are named, and unset all others of the resource."""
+    """Set the given keys, and remove all others of the resource."""
     outcomes = _outcomes(image, request.resources, whole_changes, context)
     responses = [
         alter_configs.AlterConfigsResourceResponse(
@@ -106,7 +106,7 @@ def decide_alter_configs(
 def incremental_changes(
     resource: incremental_alter_configs.AlterConfigsResource, old: Mapping[str, str]
 ) -> Changes | Refusal:
-    """Return what an IncrementalAlterConfigs makes of the keys set so far."""
+    """Return the changes that an IncrementalAlterConfigs makes to the keys set so far."""
     return refuse_operations(resource.configs) or _incremental(
         resource.resource_type, resource.configs, old
     )
@@ -115,7 +115,7 @@ def incremental_changes(
 def whole_changes(
     resource: alter_configs.AlterConfigsResource, old: Mapping[str, str]
 ) -> Changes | Refusal:
-    """Return what an AlterConfigs makes of the keys set so far."""
+    """Return the changes that an AlterConfigs makes to the keys set so far."""
     nameless = [c.name for c in resource.configs if c.value is None]
     if nameless:
         return _refuse_null(nameless)
@@ -148,7 +148,7 @@ def _outcomes(
 
 
 def canonical(resource: ConfigResource) -> ConfigResource:
-    """Return the one resource that all spellings of a node's id mean: ``01`` is ``1``."""
+    """Return the resource under its one spelling of a node id: ``01`` is ``1``."""
     node_id = node_id_of(resource.name) if resource.type == ConfigResourceType.BROKER else None
     return resource if node_id is None else ConfigResource(resource.type, str(node_id))
 
@@ -161,11 +161,11 @@ def _refuse_shape(resource: ConfigResource, times: int, keys: list[str]) -> Refu
 
 
 def refuse_repetition(times: int, keys: Iterable[str]) -> Refusal | None:
-    """Say that a request names a resource, or a resource a key, more than once."""
+    """Return an error if a request names a resource, or a resource a key, more than once."""
     if times > 1:
-        return Refusal(ErrorCode.INVALID_REQUEST, "A resource may be named once in a request")
+        return Refusal(ErrorCode.INVALID_REQUEST, "A resource may occur only once in a request")
     if twice := sorted(key for key, count in Counter(keys).items() if count > 1):
-        message = f"A key may be named once per resource: {', '.join(twice)}"
+        message = f"A key may occur only once per resource: {', '.join(twice)}"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     return None
 
@@ -192,7 +192,7 @@ def _outcome(
 
 
 def _bounded(outcomes: list[Outcome]) -> list[Outcome]:
-    """Refuse the whole of a request that would write too much."""
+    """Reject a whole request that would write too many records."""
     if sum(len(outcome.records) for outcome in outcomes) <= RECORDS_MAX:
         return outcomes
     refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} changes in a request")
@@ -207,7 +207,7 @@ def _records(image: Image, outcomes: list[Outcome], validate_only: bool) -> list
 
 
 def config_record(resource: ConfigResource, name: str, value: str | None) -> Versioned:
-    """Return the record that sets a key, or unsets it when ``value`` is None."""
+    """Return the record that sets a key, or removes it if ``value`` is None."""
     record = ConfigRecord(
         resource_type=resource.type, resource_name=resource.name, name=name, value=value
     )
@@ -215,10 +215,10 @@ def config_record(resource: ConfigResource, name: str, value: str | None) -> Ver
 
 
 def clear_elr_records(image: Image, records: Iterable[Versioned]) -> list[Versioned]:
-    """Return what follows from changes of min.insync.replicas among ``records``.
+    """Return the records that changes of min.insync.replicas among ``records`` require.
 
-    Replicas became eligible by the old value and may lack what was acknowledged under the new
-    one. A change for the brokers reaches every topic.
+    Replicas became eligible under the old value and may lack records acknowledged under the new
+    one. A change for the brokers affects every topic.
     """
     if not is_elr_enabled(image):
         return []
@@ -236,7 +236,7 @@ def clear_elr_records(image: Image, records: Iterable[Versioned]) -> list[Versio
 
 
 def refuse_operations(configs: Iterable[AlterableConfig]) -> Refusal | None:
-    """Say that an operation is unknown, or that one lacks its value."""
+    """Return an error if an operation is unknown or lacks its value."""
     for config in configs:
         if config.config_operation not in Operation._value2member_map_:
             message = f"Unknown operation {config.config_operation} on {config.name}"
@@ -260,12 +260,12 @@ def _incremental(
         if operation is Operation.DELETE:
             changes[config.name] = None
             continue
-        assert value is not None, "checked before"
+        assert value is not None, "null values are rejected earlier"
         if operation is Operation.SET:
             changes[config.name] = value
             continue
         if not is_list(resource_type, config.name):
-            message = f"{operation.name} needs a list, and {config.name} is none"
+            message = f"{operation.name} needs a list, and {config.name} is not a list"
             return Refusal(ErrorCode.INVALID_CONFIG, message)
         items = _items_now(resource_type, config.name, old)
         changes[config.name] = ",".join(_combined(operation, items, _split(value)))
@@ -275,7 +275,7 @@ def _incremental(
 def _items_now(resource_type: int, name: str, old: Mapping[str, str]) -> list[str]:
     """Return the items that a change starts from: those set, else those of the key's default.
 
-    Kafka means the default of the key itself, not what the brokers would give the resource.
+    As in Kafka, that is the default of the key itself, not the value inherited from the brokers.
     """
     text = old.get(name)
     if text is None:
@@ -294,7 +294,7 @@ def _combined(operation: Operation, items: list[str], operands: list[str]) -> li
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas as Java does: empty items at the end do not count, unless all is empty."""
+    """Split at commas as Java does: trailing empty items are dropped, unless all are empty."""
     items = text.split(",")
     while len(items) > 1 and not items[-1]:
         items.pop()

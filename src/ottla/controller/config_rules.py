@@ -1,8 +1,8 @@
-"""Which configurations a resource may have: its name, its keys, its values, together.
+"""Validates the configuration of a resource: name, keys, values, and how they combine.
 
-The configuration as it would be after a change is judged as a whole, so that two keys that
-contradict each other are found whichever of them came last. A refusal names keys and rules; it
-never holds the value of a secret, nor that of a key nobody knows.
+The configuration as it would be after a change is validated as a whole, so that two conflicting
+keys are found whichever of them was set last. An error names keys and rules; it never contains the
+value of a secret, nor that of an unknown key.
 """
 
 import re
@@ -35,7 +35,7 @@ from ottla.storage.partition_names import is_topic_name
 
 ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
-# A longer one would not fit the length of a string in older versions of the requests.
+# A longer one would not fit a string of older request versions.
 VALUE_LENGTH_MAX = 32767
 
 _SCOPES = {
@@ -44,7 +44,7 @@ _SCOPES = {
     ConfigResourceType.CLIENT_METRICS: Scope.CLIENT_METRICS,
     ConfigResourceType.GROUP: Scope.GROUP,
 }
-# Keys of TLS stores: as in Kafka they can be altered for one listener only.
+# Keys of TLS stores: as in Kafka they can be altered only for one listener.
 _STORE_KEYS = frozenset(
     {"ssl.key.password"}
     | {key for key in KEYS[Scope.BROKER] if key.startswith(("ssl.keystore.", "ssl.truststore."))}
@@ -57,9 +57,9 @@ _CLUSTER_WIDE_LISTENER_KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ConfigContext:
-    """What a controller knows about configurations beside the image.
+    """The controller's input for configurations beside the image.
 
-    ``static`` is its own file, which stands in for those of the brokers as in Kafka;
+    ``static`` is its own file, which is used in place of the brokers' files, as in Kafka;
     ``controller_ids`` are the nodes of the quorum, which can be configured like brokers.
     """
 
@@ -68,18 +68,18 @@ class ConfigContext:
     controller_ids: frozenset[int] = frozenset()
 
     def layers(self, image: Image) -> Layers:
-        """Return where the defaults of topics and groups come from, strongest first."""
+        """Return the sources of topic and group defaults, highest precedence first."""
         return own_layers(image, self.node_id, self.static)
 
 
 def own_layers(image: Image, node_id: int, static: Texts) -> Layers:
-    """Return the settings of a broker, strongest first."""
+    """Return the settings of a broker, highest precedence first."""
     own = ConfigResource(ConfigResourceType.BROKER, str(node_id))
     return Layers(image.configs.of(own), image.configs.of(ALL_BROKERS), static)
 
 
 def key_of(resource_type: int, name: str) -> Key | None:
-    """Return what is known about a key of a resource; None if nobody knows it."""
+    """Return the definition of a resource's key; None if it is unknown."""
     scope = _SCOPES.get(ConfigResourceType(resource_type))
     return None if scope is None else KEYS[scope].get(name)
 
@@ -92,9 +92,9 @@ def is_elr_enabled(image: Image) -> bool:
 def refuse_configs(
     image: Image, resource: ConfigResource, new: Texts, old: Texts, context: ConfigContext
 ) -> Refusal | None:
-    """Say why a resource may not have the configurations ``new`` after ``old``, if it may not.
+    """Return why a resource may not have the configuration ``new`` after ``old``, or None.
 
-    Whether the resource exists is another question: `refuse_missing`.
+    Whether the resource exists is checked by `refuse_missing`.
     """
     match resource.type:
         case ConfigResourceType.TOPIC:
@@ -108,21 +108,21 @@ def refuse_configs(
         case ConfigResourceType.CLIENT_METRICS:
             return _refuse_client_metrics(resource.name, new)
         case _:
-            # Loggers are set on the node itself and leave no record.
+            # Logger levels are set on the node itself and leave no record.
             return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
 
 
 def refuse_missing(
     image: Image, resource: ConfigResource, context: ConfigContext
 ) -> Refusal | None:
-    """Say that a resource does not exist, if it has to exist before it can be configured."""
+    """Return an error if the resource must exist before it is configured, and does not."""
     if resource.type == ConfigResourceType.TOPIC and image.topics.named(resource.name) is None:
         message = f"The topic '{resource.name}' does not exist"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if resource.type == ConfigResourceType.BROKER and resource.name:
         node_id = int(resource.name)
         if node_id not in image.cluster.brokers and node_id not in context.controller_ids:
-            return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"There is no node {node_id}")
+            return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Node {node_id} does not exist")
     return None
 
 
@@ -130,7 +130,7 @@ def refuse_missing(
 
 
 def refuse_topic_configs(new: Texts, old: Texts, layers: Layers) -> Refusal | None:
-    """Say why a topic may not have these configurations. A new topic has no ``old`` ones."""
+    """Return why a topic may not have this configuration. A new topic has an empty ``old``."""
     try:
         config = topic_config(new, layers)
     except ConfigError as error:
@@ -161,10 +161,10 @@ def _remote_problems(config: TopicConfig, old: Texts, layers: Layers) -> Iterabl
 
 def _refuse_topic_name(name: str) -> Refusal | None:
     if not name:
-        message = "Topics have no configurations in common; set them on the brokers"
+        message = "There is no default topic configuration; set it on the brokers"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     if not is_topic_name(name):
-        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name[:300]}' is no topic name")
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name[:300]}' is no valid topic name")
     return None
 
 
@@ -175,13 +175,13 @@ _NODE_ID = re.compile(r"[+-]?0*([0-9]{1,10})\Z")
 
 
 def node_id_of(name: str) -> int | None:
-    """Return the node id that a resource's name means; None when it is no 32-bit integer.
+    """Return the node id that a resource name stands for; None if it is not a 32-bit integer.
 
-    As in Kafka a sign and leading zeros are allowed, so ``01`` is node 1. Digits are ASCII.
+    As in Kafka a sign and leading zeros are allowed, so ``01`` is node 1. Digits must be ASCII.
     """
     if _NODE_ID.match(name) is None:
         return None
-    # Stripped before it is converted: thousands of zeros must not cost a conversion.
+    # Zeros are stripped before the conversion: thousands of them must not cost a conversion.
     number = int(name.lstrip("+-0") or "0") * (-1 if name.startswith("-") else 1)
     return number if -(1 << 31) <= number < 1 << 31 else None
 
@@ -191,7 +191,7 @@ def _refuse_broker_name(name: str) -> Refusal | None:
         return None
     node_id = node_id_of(name)
     if node_id is None or node_id < 0:
-        return Refusal(ErrorCode.INVALID_REQUEST, f"'{name[:300]}' is no node id")
+        return Refusal(ErrorCode.INVALID_REQUEST, f"'{name[:300]}' is not a node id")
     return None
 
 
@@ -200,26 +200,26 @@ def _refuse_broker(name: str, new: Texts) -> Refusal | None:
 
 
 def broker_key_problems(new: Texts, *, for_all: bool) -> list[Problem]:
-    """Return what is wrong with each dynamic key of one broker, or of all, by itself."""
+    """Return what is wrong with each dynamic key of one broker, or of all brokers, on its own."""
     problems = (_broker_problem(key, text, for_all=for_all) for key, text in new.items())
     return [problem for problem in problems if problem is not None]
 
 
 def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
-    """Return what is wrong with one key of a broker; one that nobody knows is carried along."""
+    """Return what is wrong with one key of a broker; unknown keys are accepted and stored."""
     own = KEYS[Scope.BROKER].get(name)
     key = own or base_of_listener_key(name)
     if key is None:
         return None
     if key.update is Update.READ_ONLY:
-        return Problem(name, None, "cannot be changed while a node runs")
+        return Problem(name, None, "cannot be changed while the node is running")
     if own is not None and name in _STORE_KEYS:
-        return Problem(name, None, "can be changed for a listener only, as listener.name.{name}.")
+        return Problem(name, None, "can only be changed per listener, as listener.name.{name}.")
     per_broker = key.update is Update.PER_BROKER or (
         own is None and key.name not in _CLUSTER_WIDE_LISTENER_KEYS
     )
     if for_all and per_broker:
-        return Problem(name, None, "cannot be set for all brokers, only for one")
+        return Problem(name, None, "can only be set for a single broker")
     try:
         parse_checked(key, text)
     except BadValue as error:
@@ -232,7 +232,7 @@ def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
 
 def _refuse_group(name: str, new: Texts, layers: Layers) -> Refusal | None:
     if not name:
-        message = "Groups have no configurations in common; set them on the brokers"
+        message = "There is no default group configuration; set it on the brokers"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     try:
         config = group_config(new, layers)
@@ -252,7 +252,7 @@ def _refuse_client_metrics(name: str, new: Texts) -> Refusal | None:
     try:
         client_metrics_config(new)
     except ConfigError as error:
-        # Kafka calls an interval out of bounds a bad request, and all else a bad value.
+        # Kafka answers INVALID_REQUEST for an interval out of bounds, and INVALID_CONFIG otherwise.
         of_interval = any(problem.key == "interval.ms" for problem in error.problems)
         is_number = of_interval and new["interval.ms"].strip().lstrip("+-").isdigit()
         code = ErrorCode.INVALID_REQUEST if is_number else ErrorCode.INVALID_CONFIG
@@ -260,15 +260,15 @@ def _refuse_client_metrics(name: str, new: Texts) -> Refusal | None:
     return None
 
 
-# -- what KIP-966 adds ---------------------------------------------------------------------------
+# -- min.insync.replicas with eligible leader replicas (KIP-966) ---------------------------------
 
 
 def refuse_min_insync_change(
     image: Image, resource: ConfigResource, changes: Mapping[str, str | None]
 ) -> Refusal | None:
-    """Say why min.insync.replicas may not change so while replicas are eligible by it.
+    """Return why min.insync.replicas may not change this way while ELR is enabled.
 
-    All brokers must agree on it then: it is one value for the cluster, and it stays set.
+    All brokers must then agree on it: it is one value for the cluster, and it stays set.
     """
     if resource.type != ConfigResourceType.BROKER or MIN_INSYNC_REPLICAS not in changes:
         return None
@@ -284,7 +284,7 @@ def refuse_min_insync_change(
 
 
 def refuse_long_value(changes: Mapping[str, str | None]) -> Refusal | None:
-    """Say that a value is too long to be kept."""
+    """Return an error if a value is too long to be stored."""
     for name, value in changes.items():
         if value is not None and len(value) > VALUE_LENGTH_MAX:
             message = f"The value of {name[:300]} is longer than {VALUE_LENGTH_MAX}"
@@ -293,7 +293,7 @@ def refuse_long_value(changes: Mapping[str, str | None]) -> Refusal | None:
 
 
 def is_list(resource_type: int, name: str) -> bool:
-    """Whether a key holds a list, so that items can be appended and subtracted.
+    """Return whether a key holds a list, so that items can be appended and subtracted.
 
     Kafka's controller does not know the types of client metrics keys and treats none as a list.
     """

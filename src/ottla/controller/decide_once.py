@@ -1,12 +1,12 @@
-"""Decide a forwarded request once, however often it is sent (KIP-590 with ids of ours).
+"""Decides a forwarded request only once, even if it is sent again (KIP-590 with added request ids).
 
     first attempt   decide -> records and, in the same batch, the request's id with its reply
-    any other one   the id is in the newest state -> no records, the same reply
+    later attempts  the id is in the newest state -> no records, the same reply
 
-The newest state contains what is appended and not committed; the reply of a second attempt
-waits for the commit like any other. A decision without records is not noted: it changed nothing,
-so deciding again is harmless. After lost leadership the uncommitted state is dropped together with
-its ids, and the next controller knows exactly those that were committed.
+The newest state includes appended but uncommitted records; the reply to a second attempt waits for
+the commit like any other. A decision without records is not stored: it changed nothing, so deciding
+again is harmless. When leadership is lost, the uncommitted state is dropped together with its ids,
+and the next controller knows exactly those that were committed.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
 
 Restore = Callable[[Message], Message]
-"""Fills in again what `_kept` leaves out of a reply."""
+"""Restores what `_kept` leaves out of a reply."""
 
 
 def decide_once(
@@ -37,7 +37,7 @@ def decide_once(
     decide: Callable[[], Decision[Message]],
     restore: Restore,
 ) -> Decision[Message]:
-    """Return the decision, or the reply that an earlier attempt has in ``image``."""
+    """Return the decision, or the reply of an earlier attempt that is stored in ``image``."""
     answered = image.answered.get(identity.id)
     if answered is not None and answered.api_key == key:
         reply = decode(response_class(key), APIS[key].versions[1], answered.reply)
@@ -56,7 +56,7 @@ def _note(key: ApiKey, request_id: Uuid, reply: Message) -> Versioned:
 
 
 def _kept(reply: Message) -> Message:
-    """Return a reply without what is large or secret; both can be worked out again."""
+    """Return a reply without its large or secret parts, which can be computed again."""
     if isinstance(reply, CreateTopicsResponse):
         topics = [msgspec.structs.replace(topic, configs=[]) for topic in reply.topics]
         return msgspec.structs.replace(reply, topics=topics)

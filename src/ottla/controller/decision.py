@@ -1,16 +1,16 @@
-"""The shape of every decision: state and request in, records and a reply out.
+"""The form of every decision: state and request in, records and a reply out.
 
     decide_x(image, request, ...) -> Decision(records, reply)
 
-No decision reads a clock, draws by itself or keeps state: what it needs comes as a parameter.
-It is made against the newest state, which contains records that are not committed yet; its
-reply may leave only when its own records are.
+A decision reads no clock, draws no random numbers and keeps no state: everything it needs is a
+parameter. It is made against the newest state, which includes uncommitted records; its reply may be
+sent only when its own records are committed.
 
-The records of one decision are appended as one batch and hold or fall together. An operation
-that a user asked for and that would need more than `RECORDS_MAX` of them is refused, with
-POLICY_VIOLATION, as Kafka does; creation is bounded by partitions instead. The controller's own
-work, such as fencing a broker with many partitions, may need more than fits one batch: `parts`
-cuts it, and each part by itself leaves a valid state.
+The records of one decision are appended as one batch and are committed together or not at all. A
+user's operation that would need more than `RECORDS_MAX` records is rejected with POLICY_VIOLATION,
+as in Kafka; topic creation is bounded by partitions instead. The controller's own work, such as
+fencing a broker with many partitions, may need more than fits one batch: `parts` splits it, and
+each part on its own leaves a valid state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,19 +25,19 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.schema import Message
 
-# As many as Kafka lets one operation of a user write.
+# The limit that Kafka puts on one operation of a user.
 RECORDS_MAX = 10_000
-# As many as go into one batch: 10,000 partitions and the topics and configurations they belong
-# to fit, in some three megabytes.
+# The most records in one batch: 10,000 partitions with their topics and configurations fit, in
+# about three megabytes.
 BATCH_RECORDS_MAX = 20_000
 
 Reply = TypeVar("Reply", bound=Message | None, covariant=True)
 
 
 class Decision(msgspec.Struct, Generic[Reply], frozen=True):
-    """What to write, in this order, and what to answer when it is committed.
+    """The records to write, in this order, and the reply to send when they are committed.
 
-    ``reply`` is None where nobody asked: the controller's own periodic work.
+    ``reply`` is None if there is no request: the controller's own periodic tasks.
     """
 
     records: list[Versioned]
@@ -45,26 +45,26 @@ class Decision(msgspec.Struct, Generic[Reply], frozen=True):
 
 
 class Refusal(NamedTuple):
-    """Why something asked for is not done: Kafka's code, and a sentence for the one who asked."""
+    """Why a request is rejected: Kafka's error code, and a message for the client."""
 
     code: ErrorCode
     message: str
 
 
 class ControllerState(msgspec.Struct, frozen=True):
-    """The newest image, with records that are not committed, and the index that belongs to it."""
+    """The newest image, including uncommitted records, and its index."""
 
     image: Image = EMPTY
     index: PartitionIndex = msgspec.field(default_factory=PartitionIndex)
 
     @classmethod
     def of(cls, image: Image) -> "ControllerState":
-        """Return the state of an image, at the cost of a look at all of its partitions."""
+        """Return the state of an image, at the cost of reading all of its partitions."""
         return cls(image, index_of(image))
 
     def after(self, delta: Delta) -> "ControllerState":
         """Return the state after a change of its image, at the cost of the change."""
-        assert delta.old is self.image, "a change of another image"
+        assert delta.old is self.image, "the delta is of another image"
         return ControllerState(delta.new, follow(self.index, delta))
 
 

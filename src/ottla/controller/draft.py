@@ -1,7 +1,7 @@
-"""The partition changes of one decision, each made upon those before it.
+"""The partition changes of one decision, each based on those before it.
 
-A request may name a partition twice, and one cause may touch it twice. The second change is
-made to what the first left, so that the records of a decision never contradict each other.
+A request may name a partition twice, and one cause may change it twice. The second change applies
+to the result of the first, so that the records of a decision never contradict each other.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ NO_BROKER = NO_LEADER
 
 
 def default_directory(image: Image, broker_id: int) -> Uuid:
-    """Return where a new replica goes: the one directory, or for the broker to say (KIP-858)."""
+    """Return the directory of a new replica: the broker's only one, or unassigned (KIP-858)."""
     broker = image.cluster.brokers.get(broker_id)
     if broker is None:
         return DIRECTORY_UNASSIGNED
@@ -34,10 +34,10 @@ def default_directory(image: Image, broker_id: int) -> Uuid:
 
 
 class Draft:
-    """Collects `records`. For the time of one decision.
+    """Collects the `records` of one decision.
 
-    ``leaving`` is a broker that can lead no longer although the image says so, ``joining`` one
-    that can although the image says not yet; their records are part of the same decision.
+    ``leaving`` is a broker that can no longer lead although the image says it can, ``joining`` one
+    that can although the image says it cannot yet; the same decision contains their records.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Draft:
         return topic.partitions.get(partition_id) if changed is None else changed
 
     def may_lead(self, partition: PartitionRegistration, broker_id: int) -> bool:
-        """Say whether a replica of a partition could lead it: alive, and its directory works."""
+        """Return whether a replica could lead a partition: alive, with its directory online."""
         return self._may_lead(broker_id, partition.directory(broker_id))
 
     def change(
         self, topic: Topic, partition_id: int, update: PartitionUpdate
     ) -> PartitionRegistration | None:
-        """Change a partition that is there; return what it became, None if it stays."""
+        """Change an existing partition; return the result, or None if nothing changes."""
         at = TopicIdPartition(topic.id, partition_id)
         old = self.partition(topic, partition_id)
         assert old is not None
@@ -108,7 +108,7 @@ class Draft:
 
 
 def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPartition]) -> None:
-    """Take a broker that is leaving out of ISRs, and give what it leads to others."""
+    """Remove a leaving broker from ISRs, and elect other leaders for the partitions it leads."""
     for at in partitions:
         topic = draft.image.topics.by_id[at.topic_id]
         partition = draft.partition(topic, at.partition)
@@ -118,7 +118,7 @@ def drop_from_isr(draft: Draft, broker_id: int, partitions: Iterable[TopicIdPart
 
 
 def in_isr(image: Image, broker_id: int) -> list[TopicIdPartition]:
-    """Return the partitions that have a broker in their ISR, or for a leader."""
+    """Return the partitions that a broker leads or is in the ISR of."""
     return [
         at
         for at, partition in image.topics.replicas_on(broker_id)

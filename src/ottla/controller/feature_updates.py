@@ -1,13 +1,13 @@
-"""UpdateFeatures: at which levels the cluster may run (KIP-584, KIP-778, KIP-1022).
+"""UpdateFeatures: the feature levels that the cluster finalizes (KIP-584, KIP-778, KIP-1022).
 
-All updates of a request hold or none does. A level is finalized only if every registered
-broker and every controller can run it, and if the levels it needs of other features are there
-once the request is done. A downgrade must be asked for as one; of metadata.version it is
-possible only while nothing that the log may contain would be lost.
+All updates of a request succeed or none does. A level is finalized only if every registered broker
+and every controller supports it, and if the levels of other features that it depends on are
+finalized after the request. A downgrade must be requested as one; of metadata.version it is
+possible only if no metadata in the log would be lost.
 
-kraft.version is not among the records: the voters keep it in control records of the log. Such
-an update comes back as `FeaturesDecision.kraft_version`, with a record that does nothing so
-that the reply waits for its place in the log.
+kraft.version is not among the records: the voters keep it in control records of the log. Such an
+update is returned as `FeaturesDecision.kraft_version`, with a no-op record so that the reply waits
+for its offset.
 """
 
 import enum
@@ -48,7 +48,7 @@ DISABLED = VersionRange(0, 0)
 
 
 class UpgradeType(enum.IntEnum):
-    """Which way a level may go, by Kafka's numbers."""
+    """The allowed direction of an update, by Kafka's numbers."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -58,16 +58,16 @@ class UpgradeType(enum.IntEnum):
 class FeaturesDecision(Decision[UpdateFeaturesResponse], frozen=True):
     """A decision that may also ask the voters for another kraft.version.
 
-    So it does for a request that only validates: the voters know more that speaks against it.
+    It does so for a validate-only request as well: the voters have further reasons to reject it.
     """
 
     kraft_version: int | None = None
 
 
 class FeatureContext(msgspec.Struct, frozen=True):
-    """What the active controller knows of features beside the image.
+    """The active controller's input for features beside the image.
 
-    ``configs`` names the quorum's nodes, all of which must be able to run a new level.
+    ``configs`` names the quorum's nodes, all of which must support a new level.
     """
 
     configs: ConfigContext
@@ -77,14 +77,14 @@ class FeatureContext(msgspec.Struct, frozen=True):
 def decide_update_features(
     image: Image, request: UpdateFeaturesRequest, version: int, context: FeatureContext
 ) -> FeaturesDecision:
-    """Finalize levels. ``version`` is that of the request: its shape changed twice."""
+    """Finalize levels. ``version`` is that of the request: its fields changed twice."""
     updates = {update.feature: update for update in request.feature_updates}
     after = _levels(image, context)
     after.update((name, update.max_version_level) for name, update in updates.items())
     for update in updates.values():
         refusal = _refuse(image, update, version, after, context)
         if refusal is not None:
-            message = f"No feature was updated, because of one: {refusal.message}"
+            message = f"No feature was updated, because one update failed: {refusal.message}"
             reply = UpdateFeaturesResponse(error_code=refusal.code, error_message=message)
             return FeaturesDecision([], reply)
     reply = _accepted(request, version)
@@ -117,7 +117,7 @@ def _record(update: FeatureUpdateKey) -> Versioned:
     return Versioned(record, 0)
 
 
-# -- refusals ------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 def _refuse(
@@ -146,7 +146,7 @@ def _refuse(
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> UpgradeType | None:
     if version == 0:
-        # Before there were three ways to go, a flag allowed the one that loses nothing.
+        # Before upgrade types existed, a flag allowed a safe downgrade.
         return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
     known = update.upgrade_type in UpgradeType._value2member_map_
     return UpgradeType(update.upgrade_type) if known else None
@@ -154,21 +154,21 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> UpgradeType | None:
 
 def _reason_of_shape(update: FeatureUpdateKey, way: UpgradeType | None) -> str | None:
     if way is None:
-        return f"upgrade type {update.upgrade_type} is not known"
+        return f"upgrade type {update.upgrade_type} is unknown"
     if update.max_version_level < 0:
-        return "a level is never less than 0"
+        return "a level must not be negative"
     if update.feature != METADATA_VERSION and update.feature not in FEATURES:
-        return "there is no such feature"
+        return "the feature is unknown"
     return None
 
 
 def _reason_of_direction(feature: str, now: int, level: int, way: UpgradeType | None) -> str | None:
     if level < now and feature == KRAFT_VERSION:
-        return f"the level is {now} and cannot go down"
+        return f"the level is {now} and cannot be lowered"
     if level < now and way is UpgradeType.UPGRADE:
-        return f"the level is {now}, and going down must be asked for as a downgrade"
+        return f"the level is {now}; lowering it must be requested as a downgrade"
     if level > now and way is not UpgradeType.UPGRADE:
-        return f"the level is {now}, and this would be no downgrade"
+        return f"the level is {now}, so this is not a downgrade"
     return None
 
 
@@ -184,7 +184,7 @@ def _reason_of_metadata_version(now: int, level: int, way: UpgradeType | None) -
     if new >= old or not is_metadata_changed(old, new):
         return None
     if way is UpgradeType.UNSAFE_DOWNGRADE:
-        return f"a downgrade from {old} to {new} would lose metadata, and that is not supported"
+        return f"a downgrade from {old} to {new} would lose metadata, which is not supported"
     return f"a downgrade from {old} to {new} might lose metadata"
 
 
@@ -214,7 +214,7 @@ def _nodes(
 
 
 def _reason_unregistered(image: Image, context: FeatureContext) -> str | None:
-    """Name a node of the quorum that never said what it can run."""
+    """Return an error that names a node of the quorum whose supported levels are unknown."""
     if not image.metadata_version().is_controller_registration_supported():
         return None
     known = {context.configs.node_id, *image.cluster.controllers}
@@ -226,10 +226,10 @@ def _reason_unregistered(image: Image, context: FeatureContext) -> str | None:
 
 
 def elr_safety_records(image: Image, min_insync_replicas: int) -> list[Versioned]:
-    """Return what makes min.insync.replicas one value for the whole cluster (KIP-966).
+    """Return the records that make min.insync.replicas one value for the cluster (KIP-966).
 
-    Eligibility is by that value, so brokers must not differ in it: what their files say becomes
-    the cluster's, unless it has one, and what was set for single brokers is removed.
+    Eligibility depends on that value, so brokers must not differ in it: the value of their files
+    becomes the cluster's, unless it has one, and values set for single brokers are removed.
     """
     records = []
     if MIN_INSYNC_REPLICAS not in image.configs.of(ALL_BROKERS):

@@ -1,14 +1,14 @@
-"""A broker's heartbeat: what it asks for, and what it is granted.
+"""BrokerHeartbeat: the state a broker asks for, and the state it is granted.
 
     fenced          wants to run, has read its registration  -> unfenced
-                    wants to shut down                       -> may
+                    wants to shut down                       -> may shut down
     unfenced        wants to be fenced                       -> fenced
-                    wants to shut down, leads something      -> controlled shutdown
-                    wants to shut down, leads nothing        -> fenced, may shut down
-    controlled      leads nothing, and all brokers that stay
-    shutdown        have read who leads now                  -> fenced, may shut down
+                    wants to shut down, leads partitions     -> controlled shutdown
+                    wants to shut down, leads none           -> fenced, may shut down
+    controlled      leads none, and all remaining brokers
+    shutdown        have read the new leaders                -> fenced, may shut down
 
-The last rule keeps clients from being sent to a broker that is gone.
+The last rule keeps clients from being sent to a broker that has stopped.
 """
 
 import enum
@@ -34,7 +34,7 @@ from ottla.protocol.messages.broker_heartbeat import (
 
 
 class BrokerState(enum.Enum):
-    """How a broker stands with the controller."""
+    """The state of a broker as the controller sees it."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -48,7 +48,7 @@ def decide_broker_heartbeat(
     context: HeartbeatContext,
     settings: DecisionSettings,
 ) -> Decision[BrokerHeartbeatResponse]:
-    """Grant what a heartbeat asks for, as far as it may be, and note directories that failed."""
+    """Grant the requested state as far as allowed, and record failed directories."""
     image = state.image
     refusal = refuse_broker(image, request.broker_id, request.broker_epoch)
     if refusal is not None:
@@ -58,7 +58,7 @@ def decide_broker_heartbeat(
     granted = next_state(image, request, context)
     records = [] if granted is current else _transition(state, request, granted, settings)
     if image.metadata_version().is_directory_assignment_supported():
-        # Whoever leaves every ISR anyway does not leave some of them once more.
+        # A broker that leaves every ISR in this decision need not leave some of them again.
         is_leaving = granted is not current and granted is not BrokerState.UNFENCED
         failed = request.offline_log_dirs
         records += offline_records(image, broker, failed, settings, is_leaving=is_leaving)
@@ -78,7 +78,7 @@ _GONE = (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 def next_state(
     image: Image, request: BrokerHeartbeatRequest, context: HeartbeatContext
 ) -> BrokerState:
-    """Return how a registered broker stands after its heartbeat."""
+    """Return the state of a registered broker after its heartbeat."""
     broker = image.cluster.brokers[request.broker_id]
     current = _current_state(broker, context)
     if current is BrokerState.FENCED:
@@ -95,13 +95,13 @@ def next_state(
 
 
 def _is_leading(image: Image, broker: BrokerRegistration) -> bool:
-    # A look at all of its partitions: not for every heartbeat.
+    # Reads all of its partitions: too expensive for every heartbeat.
     return next(led_by(image, broker.id), None) is not None
 
 
 def _current_state(broker: BrokerRegistration, context: HeartbeatContext) -> BrokerState:
     # A new leader does not know the offset of a shutdown that began before it: the broker then
-    # counts as unfenced, asks again, and has what it still leads moved.
+    # counts as unfenced, asks again, and the partitions it still leads are moved.
     if broker.fenced:
         return BrokerState.FENCED
     if context.shutdown_offset != UNKNOWN_OFFSET:
@@ -118,7 +118,7 @@ def _from_fenced(broker: BrokerRegistration, request: BrokerHeartbeatRequest) ->
 
 
 def _is_caught_up(broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> bool:
-    # The epoch is the offset of the batch with the registration, and a batch is read whole.
+    # The epoch is the offset of the batch with the registration, and a batch is read as a whole.
     return request.current_metadata_offset >= broker.epoch
 
 

@@ -1,7 +1,7 @@
-"""Elections that somebody asked for (KIP-460).
+"""ElectLeaders: elections requested by a client (KIP-460).
 
-An unclean one needs to know who has the most complete log (`unclean_recovery`): replicas are asked
-first, and only somebody who answered is elected.
+An unclean election needs to know which replica has the most complete log (`unclean_recovery`): the
+replicas are polled first, and only one that answered is elected.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from ottla.protocol.messages.elect_leaders import (
 )
 from ottla.protocol.types import TopicIdPartition
 
-# One round of the controller's own elections; what is left waits for the next.
+# The most elections in one round of the controller's own; the rest wait for the next round.
 ELECTIONS_MAX = 1000
 
 _ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
@@ -33,7 +33,7 @@ Recoveries = Mapping[TopicIdPartition, Recovery]
 
 
 def unclean_partitions(image: Image, request: ElectLeadersRequest) -> list[TopicIdPartition]:
-    """Return the partitions for which a request wants any leader, and that have none."""
+    """Return the requested partitions that need an unclean election and have no leader."""
     if _ELECTIONS.get(request.election_type) is not Election.UNCLEAN:
         return []
     found: list[TopicIdPartition] = []
@@ -55,10 +55,10 @@ def decide_elect_leaders(
     settings: DecisionSettings,
     recoveries: Recoveries = MappingProxyType({}),
 ) -> Decision[ElectLeadersResponse]:
-    """Elect as asked: preferred leaders, or for partitions without a leader whoever has most.
+    """Elect as requested: preferred leaders, or the most complete replicas (unclean).
 
-    Without partitions named it is about all of them, and those that need no election are not
-    mentioned in the reply. ``recoveries`` are for `unclean_partitions`, where replicas answered.
+    A request without partitions is for all of them, and those that need no election are left out of
+    the reply. ``recoveries`` are the results of polling the replicas of `unclean_partitions`.
     """
     election = _ELECTIONS.get(request.election_type)
     if election is None:
@@ -80,8 +80,8 @@ def decide_elect_leaders(
 
 
 def _unknown_type(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Refuse a type of election that there is not: as a whole, and for every partition named."""
-    code, text = int(ErrorCode.INVALID_REQUEST), f"no election type {request.election_type}"
+    """Reject an unknown election type: for the whole request and for every partition in it."""
+    code, text = int(ErrorCode.INVALID_REQUEST), f"unknown election type {request.election_type}"
     results = [
         ReplicaElectionResult(
             named.topic, [PartitionResult(number, code, text) for number in named.partitions]
@@ -104,18 +104,18 @@ def _elect(
     topic = draft.image.topics.named(name)
     partition = None if topic is None else draft.partition(topic, partition_id)
     if topic is None or partition is None:
-        text = f"there is no partition {name}-{partition_id}"
+        text = f"partition {name}-{partition_id} does not exist"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     if election is Election.PREFERRED:
         return _elect_preferred(draft, topic, partition_id)
     if partition.has_leader():
-        return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "there is a leader")
+        return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the partition has a leader")
     if draft.change(topic, partition_id, PartitionUpdate()) is not None:
         return _DONE
     at = TopicIdPartition(topic.id, partition_id)
     if at in recoveries and recover(draft, at, recoveries[at]):
         return _DONE
-    text = "no replica is alive and says how far its log goes"
+    text = "no replica is alive and reported the end of its log"
     return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
 
 
@@ -123,8 +123,8 @@ def _elect_preferred(draft: Draft, topic: Topic, partition_id: int) -> Refusal:
     partition = draft.partition(topic, partition_id)
     assert partition is not None
     if partition.leader == partition.preferred_leader():
-        return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the first replica leads already")
+        return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica already leads")
     if draft.change(topic, partition_id, PartitionUpdate(election=Election.PREFERRED)) is not None:
         return _DONE
-    text = "the first replica is not in sync, or not alive"
+    text = "the preferred replica is not in sync, or not alive"
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text)

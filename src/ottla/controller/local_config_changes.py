@@ -1,11 +1,11 @@
-"""What a broker decides about a change of configurations before the controller is asked.
+"""The checks that a broker makes on a configuration change before it forwards it.
 
-    unknown resource type          refused
+    unknown resource type          rejected
     broker logger                  decided and applied here, see `logger_rules`; leaves no record
-    broker, its own id or all      validated against the settings in force here, then forwarded
+    broker, its own id or all      validated against the settings in effect here, then forwarded
     topic, group, client metrics   forwarded
 
-As in Kafka: only the broker itself knows its file, and so what a change would amount to.
+As in Kafka: only the broker knows its own file, and so the settings that a change results in.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ from ottla.protocol.errors import ErrorCode
 
 
 class LocalConfigChange(msgspec.Struct, frozen=True):
-    """A change of this broker's settings: those in force, and those it asks for."""
+    """A change of this broker's settings: those in effect, and those requested."""
 
     before: Layers
     after: Layers
 
     def new_listeners(self) -> Listeners | None:
-        """Return the listeners that are asked for; None where they stay as they are.
+        """Return the requested listeners; None if they do not change.
 
         Raises:
             ConfigError: they do not fit together.
@@ -45,7 +45,7 @@ class LocalConfigChange(msgspec.Struct, frozen=True):
 
 
 def refuse_other_node(name: str, node_id: int) -> Refusal | None:
-    """Say that a resource's name is not the id of this node."""
+    """Return an error if a resource's name is not the id of this node."""
     found = node_id_of(name)
     if found is None:
         message = f"Node id must be an integer, but it is: {name[:300]}"
@@ -57,7 +57,7 @@ def refuse_other_node(name: str, node_id: int) -> Refusal | None:
 
 
 def local_change(before: Layers, changes: Changes, *, for_all: bool) -> LocalConfigChange:
-    """Return what a change of the keys of one broker, or of all, amounts to here."""
+    """Return what a change of the keys of one broker, or of all brokers, means here."""
     if for_all:
         cluster = _changed(before.dynamic_cluster, changes)
         return LocalConfigChange(before, Layers(before.dynamic_broker, cluster, before.static))
@@ -73,9 +73,9 @@ def _changed(old: Mapping[str, str], changes: Changes) -> dict[str, str]:
 def refuse_local_change(
     change: LocalConfigChange, changes: Changes, *, for_all: bool
 ) -> Refusal | None:
-    """Say why this broker's settings cannot change so.
+    """Return why this broker's settings cannot change this way, or None.
 
-    Kafka answers INVALID_REQUEST to every dynamic broker setting that fails validation.
+    Kafka answers INVALID_REQUEST for every dynamic broker setting that fails validation.
     """
     named = {name: value for name, value in changes.items() if value is not None}
     if problems := broker_key_problems(named, for_all=for_all):
@@ -93,7 +93,7 @@ def refuse_local_change(
 
 
 def refusal_of(problems: "list[Problem] | tuple[Problem, ...]") -> Refusal | None:
-    """Return the refusal that names all problems; None where there are none."""
+    """Return the error that names all problems; None if there are none."""
     if not problems:
         return None
     return Refusal(ErrorCode.INVALID_REQUEST, "; ".join(map(str, problems)))

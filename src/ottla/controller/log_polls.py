@@ -1,10 +1,10 @@
-"""Asking a broker how far its logs go, as one may ask any replica of any Kafka (KIP-966).
+"""Asks a broker for the ends of its logs, with requests that any Kafka broker serves (KIP-966).
 
-    ListOffsets, latest      -> where each log ends
+    ListOffsets, latest      -> the end of each log
     Fetch of the last offset -> the last batch, whose header has the leader epoch that wrote it
 
-Both by the replica id of debuggers, -2: a replica answers that although it does not lead, and up
-to the end of its log. Kafka has no request of its own for it yet.
+Both use the debugging replica id -2: a replica answers it although it does not lead, up to the end
+of its log. Kafka has no request of its own for this yet.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from ottla.protocol.types import NO_EPOCH, TopicIdPartition
 log = logging.getLogger(__name__)
 
 POLL_MS: Final = 3_000
-"""How long a broker has to answer: it is alive, and partitions wait for a leader meanwhile."""
+"""How long a broker has to answer: it is alive, and partitions have no leader meanwhile."""
 
 _DEBUGGER: Final = -2
 _LATEST: Final = -1
-# The last version that names topics, and has the replica id where every Kafka reads it.
+# The last version with topic names, and with the replica id in the field that every Kafka reads.
 _FETCH_VERSION: Final = 12
 
 Ends = dict[TopicIdPartition, int]
 
 
 class LogPolls(msgspec.Struct, frozen=True):
-    """Asks brokers, each on a connection of its own for the time of one question."""
+    """Polls brokers, each over a connection of its own for one poll."""
 
     dial: Callable[[int], Awaitable[Connection]]
     timeout_ms: int = POLL_MS
@@ -50,7 +50,7 @@ class LogPolls(msgspec.Struct, frozen=True):
     async def ask(
         self, broker_id: int, leaderless: Sequence[LeaderlessPartition]
     ) -> dict[TopicIdPartition, LogState] | None:
-        """Return how far a broker's logs go, without those it does not tell; None if it is mute."""
+        """Return the log ends that a broker reports, without failed ones; None if unreachable."""
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 connection = await self.dial(broker_id)
@@ -59,7 +59,7 @@ class LogPolls(msgspec.Struct, frozen=True):
                 finally:
                     await connection.close()
         except (OSError, TimeoutError, Fault) as error:
-            log.info("replica does not answer broker=%d reason=%s", broker_id, error)
+            log.info("replica did not answer broker=%d reason=%s", broker_id, error)
             return None
 
     async def _ask(
@@ -67,7 +67,7 @@ class LogPolls(msgspec.Struct, frozen=True):
     ) -> dict[TopicIdPartition, LogState]:
         ends = await self._ends(connection, leaderless)
         found: dict[TopicIdPartition, LogState] = {}
-        # One after the other: each answer has a whole batch in it.
+        # One after the other: each response contains a whole batch.
         for each in leaderless:
             end = ends.get(each.at)
             if end is not None:
@@ -91,7 +91,7 @@ class LogPolls(msgspec.Struct, frozen=True):
     async def _last_epoch(
         self, connection: Connection, leaderless: LeaderlessPartition, end: int
     ) -> int:
-        """Return the leader epoch of the batch that holds the last offset; -1 if it is gone."""
+        """Return the leader epoch of the batch with the last offset; -1 if it was deleted."""
         asked = FetchPartition(
             partition=leaderless.at.partition, fetch_offset=end - 1, partition_max_bytes=1
         )

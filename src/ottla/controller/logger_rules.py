@@ -1,7 +1,7 @@
 """Which changes of a broker's log levels are allowed (KIP-412).
 
-Levels are set on the node itself and leave no record. As in Kafka a level can be set or deleted,
-and a deleted one is inherited again; the root logger always has a level of its own.
+Levels are set on the node itself and leave no record. As in Kafka a level can be set or deleted; a
+deleted one is inherited from the parent, and the root logger always has a level.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,9 +18,9 @@ LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
 def refuse_logger_changes(
     changes: Iterable[AlterableConfig], exists: Callable[[str], bool]
 ) -> Refusal | None:
-    """Say why log levels may not be changed so; the first reason counts.
+    """Return why log levels may not be changed this way, or None; the first reason counts.
 
-    The operations are known to be valid and values not to be null.
+    Operations are already known to be valid and values not to be null.
     """
     for change in changes:
         operation, name = Operation(change.config_operation), change.name

@@ -1,13 +1,13 @@
-"""How many changes a client may ask of the controller (KIP-599), as a token bucket.
+"""The controller mutation quota (KIP-599), as a token bucket.
 
-The bucket fills at the rate of the quota up to its burst; a change of a partition takes one
-token. It may go below zero: the last change that found a token is let through whole, however
-large, and what comes after waits until the debt is paid.
+The bucket fills at the rate of the quota up to its burst; a change of a partition takes one token.
+The bucket may go below zero: a change that finds at least one token is allowed whole, however
+large, and later ones wait until the debt is paid.
 
-A new client is told to wait and its changes are refused (strict). An old one does not know the
-error, so that its changes are made, and it is told to wait all the same (permissive).
+A new client is throttled and its changes are rejected (strict). An old client does not know the
+error, so its changes are made and it is throttled all the same (permissive).
 
-Pure: the state comes in and goes out, and so does the time, in ms of a clock that never falls.
+Pure: state and time are passed in and returned; times are ms of a monotonic clock.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ CREATE_TOPICS = 19
 DELETE_TOPICS = 20
 CREATE_PARTITIONS = 37
 
-# From which version of a request on its sender knows THROTTLING_QUOTA_EXCEEDED, by API key.
+# The request version from which on the sender knows THROTTLING_QUOTA_EXCEEDED, by API key.
 STRICT_SINCE: Mapping[int, int] = MappingProxyType(
     {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
 )
@@ -36,19 +36,19 @@ class MutationQuota(NamedTuple):
 
     @property
     def burst(self) -> float:
-        """The most tokens that the bucket holds."""
+        """The capacity of the bucket in tokens."""
         return self.rate * self.burst_seconds
 
 
 class TokenBucket(NamedTuple):
-    """What is left at a time. Below zero is a debt."""
+    """The tokens left at a time. A negative number is a debt."""
 
     tokens: float
     at: Millis
 
 
 class Charge(NamedTuple):
-    """The bucket after a request, whether its changes may be made, and how long to wait."""
+    """The bucket after a request, whether its changes are allowed, and the throttle time."""
 
     bucket: TokenBucket
     is_allowed: bool
@@ -56,17 +56,17 @@ class Charge(NamedTuple):
 
 
 def is_strict(api_key: int, version: int) -> bool:
-    """Whether the sender of such a request understands that its changes are refused."""
+    """Return whether the sender of such a request understands that its changes are rejected."""
     return api_key in STRICT_SINCE and version >= STRICT_SINCE[api_key]
 
 
 def full(quota: MutationQuota, now: Millis) -> TokenBucket:
-    """Return the bucket of a client that is new."""
+    """Return the bucket of a new client."""
     return TokenBucket(quota.burst, now)
 
 
 def refilled(bucket: TokenBucket, quota: MutationQuota, now: Millis) -> TokenBucket:
-    """Return the bucket as it is now. A quota that shrank takes what is over its burst."""
+    """Return the bucket as it is now. A smaller quota also lowers the tokens to its burst."""
     at = Millis(max(now, bucket.at))
     tokens = min(quota.burst, bucket.tokens + quota.rate * (at - bucket.at) / 1000)
     return TokenBucket(tokens, at)
@@ -75,7 +75,7 @@ def refilled(bucket: TokenBucket, quota: MutationQuota, now: Millis) -> TokenBuc
 def charge(
     bucket: TokenBucket, quota: MutationQuota, mutations: float, now: Millis, strict: bool
 ) -> Charge:
-    """Take the tokens of a request's changes."""
+    """Take the tokens for a request's changes."""
     found = refilled(bucket, quota, now)
     if strict and found.tokens < 0:
         return Charge(found, False, throttle_ms(found, quota))
@@ -84,13 +84,13 @@ def charge(
 
 
 def throttle_ms(bucket: TokenBucket, quota: MutationQuota) -> int:
-    """Return how long it takes until the debt is paid."""
+    """Return how long it takes to pay the debt."""
     return round(max(0.0, -bucket.tokens) / quota.rate * 1000)
 
 
 def refusal_of(charged: Charge) -> Refusal | None:
-    """Return what to answer for a change that may not be made."""
+    """Return the error for a change that is not allowed, or None."""
     if charged.is_allowed:
         return None
-    message = f"Too many changes: wait {charged.throttle_ms} ms"
+    message = f"The controller mutation quota is exceeded: retry after {charged.throttle_ms} ms"
     return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)

@@ -1,7 +1,7 @@
-"""What of the image wants attention, kept up change by change, so that nobody searches for it.
+"""Partitions that need attention, indexed change by change, so that they need no search.
 
-Immutable like the image it belongs to: the state that is thrown away with a lost leadership
-takes its index along. Which partitions a broker has is asked of the image, which knows.
+Immutable like the image it belongs to: the uncommitted state that is dropped with a lost leadership
+takes its index with it. The partitions of a broker are in the image itself.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from ottla.protocol.types import TopicIdPartition
 
 
 class PartitionIndex(msgspec.Struct, frozen=True, gc=False):
-    """Partitions by what is the matter with them; the values of these maps say nothing.
+    """Partitions by what needs to be done; the values of these maps carry no meaning.
 
-    ``leaderless`` have no leader, ``imbalanced`` are led by another than the first replica,
-    ``reassigning`` have replicas that are being added or removed. ``alike`` has the names of
-    topics with a dot or an underscore, ascending, under what `unified` makes of them.
+    ``leaderless`` have no leader, ``imbalanced`` are not led by the first replica, ``reassigning``
+    have replicas that are being added or removed. ``alike`` maps each `unified` name to the topic
+    names with a dot or an underscore that share it, ascending.
     """
 
     leaderless: Map[TopicIdPartition, None] = Map()
@@ -30,17 +30,17 @@ class PartitionIndex(msgspec.Struct, frozen=True, gc=False):
 
 
 def unified(name: str) -> str:
-    """Return what a topic is called where dots and underscores cannot be told apart: metrics."""
+    """Return a topic's name in metrics, where dots and underscores cannot be distinguished."""
     return name.replace(".", "_")
 
 
 def may_collide(name: str) -> bool:
-    """Whether there can be another name that is the same once unified."""
+    """Return whether another name can be the same once unified."""
     return "." in name or "_" in name
 
 
 def index_of(image: Image) -> PartitionIndex:
-    """Return the index of a whole image, at the cost of a look at every partition."""
+    """Return the index of a whole image, at the cost of reading every partition."""
     index = PartitionIndex(alike=_with_names(Map(), image.topics.names()))
     return _indexed(
         index,

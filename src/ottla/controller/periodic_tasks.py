@@ -19,19 +19,19 @@ from ottla.runtime.lazy import LazyModule
 if TYPE_CHECKING:
     from ottla.controller import tokens
 else:
-    # First swept an hour after the start.
+    # First used an hour after the start.
     tokens = LazyModule("ottla.controller.tokens")
 
-# Kafka looks as often for the next session to end.
+# Kafka checks for expired sessions as often.
 TICK_MS: Final = 1_000
 NOTHING: Final[Decision[None]] = Decision([], None)
 
 
 class FenceExpiredBrokers(msgspec.Struct, frozen=True):
-    """Every second, and at once while there is more to do: fences brokers whose session ended.
+    """Fences brokers whose session expired: every second, and again at once while there are more.
 
-    On becoming active every broker of the image is taken for just heard: one that
-    only ever spoke to the leader before must be able to time out here.
+    When this node becomes active, every broker of the image counts as just seen: one that only ever
+    contacted the previous leader must be able to time out here.
     """
 
     liveness: Liveness
@@ -40,13 +40,13 @@ class FenceExpiredBrokers(msgspec.Struct, frozen=True):
     interval_ms: int = TICK_MS
 
     def begin(self, moment: Moment) -> None:
-        """Seed the registry."""
+        """Start a session for every broker of the image."""
         self.liveness.seed(moment.image, moment.now)
 
     def decide(self, moment: Moment) -> Decision[None]:
-        """Fence one broker that is silent; another one in the next round, on top of that.
+        """Fence one broker; the next one is fenced in the next round, based on this one.
 
-        What one death means to a partition depends on who else has died before.
+        The effect on a partition depends on which brokers were fenced before.
         """
         self.liveness.look(moment.now, self.interval_ms)
         self.liveness.tick(moment.now)
@@ -62,7 +62,7 @@ class FenceExpiredBrokers(msgspec.Struct, frozen=True):
 
 
 class Rebalance(msgspec.Struct, frozen=True):
-    """Gives leadership back to preferred replicas where too much of it has drifted (KIP-460)."""
+    """Moves leadership back to preferred replicas if too many have another leader (KIP-460)."""
 
     interval_ms: int
     imbalance_percent_max: int
@@ -70,7 +70,7 @@ class Rebalance(msgspec.Struct, frozen=True):
     name: str = "rebalance"
 
     def begin(self, moment: Moment) -> None:
-        """Nothing to forget."""
+        """Do nothing: this task keeps no state."""
 
     def decide(self, moment: Moment) -> Decision[None]:
         """Elect some preferred leaders."""
@@ -78,14 +78,14 @@ class Rebalance(msgspec.Struct, frozen=True):
 
 
 class RemoveExpiredTokens(msgspec.Struct, frozen=True):
-    """Removes delegation tokens that have ended."""
+    """Removes expired delegation tokens."""
 
     interval_ms: int
     name: str = "remove-expired-tokens"
 
     def begin(self, moment: Moment) -> None:
-        """Nothing to forget."""
+        """Do nothing: this task keeps no state."""
 
     def decide(self, moment: Moment) -> Decision[None]:
-        """Remove some."""
+        """Remove some expired tokens."""
         return tokens.decide_sweep_delegation_tokens(moment.image, moment.expiry)

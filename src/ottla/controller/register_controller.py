@@ -1,4 +1,4 @@
-"""ControllerRegistration: where a controller can be reached and what it can run (KIP-919)."""
+"""ControllerRegistration: a controller's endpoints and supported features (KIP-919)."""
 
 from ottla.controller.decision import Decision
 from ottla.metadata.image import Image
@@ -18,19 +18,19 @@ from ottla.protocol.messages.controller_registration import (
 def decide_controller_registration(
     image: Image, request: ControllerRegistrationRequest
 ) -> Decision[ControllerRegistrationResponse]:
-    """Write down a controller, in place of what it was before.
+    """Register a controller, replacing its earlier registration.
 
-    Whether the node belongs to the quorum is for the caller to know, by the voters.
+    The caller checks, by the voters, that the node belongs to the quorum.
     """
     version = image.metadata_version()
     if not version.is_controller_registration_supported():
-        message = f"metadata.version {version} is too old for controllers to register"
+        message = f"metadata.version {version} does not support controller registration"
         code = ErrorCode.UNSUPPORTED_VERSION
         return Decision([], ControllerRegistrationResponse(error_code=code, error_message=message))
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
-        # There is no ZooKeeper left to migrate from; Kafka 4 writes the same.
+        # There is no ZooKeeper to migrate from; Kafka 4 writes the same.
         zk_migration_ready=False,
         end_points=[
             ControllerEndpoint(at.name, at.host, at.port, at.security_protocol)
