@@ -1,0 +1,177 @@
+"""Client quotas: bytes produced and fetched, request time (KIP-13, KIP-55, KIP-124).
+
+A quota belongs to a user, a client id, both, or a default of either. The most specific one that is
+set applies, in Kafka's order; clients with the same quota entity share one bucket:
+
+    user and client id, user and any client id, user,
+    any user and client id, any user and any client id, any user,
+    client id, any client id
+
+What a request cost is known after it was served, so a bucket keeps a debt: the client is throttled
+until the debt is paid at the rate of the quota. A second's worth can be saved up.
+
+Amounts are bytes, or milliseconds of request time for a percentage. Times are monotonic.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.protocol.types import Millis
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+Entity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Pairs of type and name, sorted by type; None as a name is the default."""
+
+THROTTLE_MS_MAX: Final = 60_000
+"""The longest that one reply throttles a client; the rest of a larger debt follows later."""
+LOOKUPS_MAX: Final = 50_000
+IDLE_MS: Final = 60_000
+"""A bucket without debt that was not used for so long is dropped."""
+
+
+class QuotaKind(enum.Enum):
+    """What a quota limits; the value is Kafka's name of it."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    REQUEST = "request_percentage"
+
+    @property
+    def per_second(self) -> float:
+        """Amount per second for a quota of 1."""
+        # One percent is ten milliseconds of each second.
+        return 10.0 if self is QuotaKind.REQUEST else 1.0
+
+
+class _Limit(NamedTuple):
+    """The quota of a client: whose bucket it uses, and how much flows in per second."""
+
+    entity: tuple[str | None, str | None]
+    rate: float
+
+
+class _Bucket:
+    __slots__ = ("at", "balance", "used_at")
+
+    def __init__(self, balance: float, now: Millis) -> None:
+        self.balance = balance
+        self.at = self.used_at = now
+
+    def settle(self, rate: float, saved_s_max: float, now: Millis) -> None:
+        earned = rate * max(0, now - self.at) / 1000
+        self.balance = min(self.balance + earned, rate * saved_s_max)
+        self.at = Millis(max(now, self.at))
+
+
+class ClientQuotas:
+    """The quotas of one broker, and what their clients used. Every broker enforces its own."""
+
+    def __init__(self, saved_s_max: float = 1.0) -> None:
+        self._saved_s_max = saved_s_max
+        self._limits: dict[QuotaKind, dict[Entity, float]] = {kind: {} for kind in QuotaKind}
+        self._found: dict[tuple[QuotaKind, str, str], _Limit | None] = {}
+        self._buckets: dict[tuple[QuotaKind, tuple[str | None, str | None]], _Bucket] = {}
+        self._swept_at = Millis(0)
+
+    def update(self, by_entity: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Go by these quotas from now on; debts stay."""
+        for kind in QuotaKind:
+            self._limits[kind] = {
+                entity: limits[kind.value]
+                for entity, limits in by_entity.items()
+                if kind.value in limits
+            }
+        self._found.clear()
+
+    def is_limited(self, kind: QuotaKind) -> bool:
+        """Say whether anybody has a quota of this kind; if not, nothing need be measured."""
+        return bool(self._limits[kind])
+
+    def charge(self, kind: QuotaKind, client: tuple[str, str], amount: float, now: Millis) -> int:
+        """Take what a request cost; return how many milliseconds to throttle its client.
+
+        ``client`` is the name of the user and the client id.
+        """
+        limit = self._limit_of(kind, client)
+        if limit is None:
+            return 0
+        bucket = self._bucket(kind, limit, now)
+        bucket.balance -= amount
+        bucket.used_at = now
+        self._sweep(now)
+        return _throttle_ms(bucket, limit)
+
+    def throttle_ms(self, kind: QuotaKind, client: tuple[str, str], now: Millis) -> int:
+        """Return for how long a client is over its quota; 0 for not at all."""
+        limit = self._limit_of(kind, client)
+        return 0 if limit is None else _throttle_ms(self._bucket(kind, limit, now), limit)
+
+    def _bucket(self, kind: QuotaKind, limit: _Limit, now: Millis) -> _Bucket:
+        key = (kind, limit.entity)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(limit.rate * self._saved_s_max, now)
+        bucket.settle(limit.rate, self._saved_s_max, now)
+        return bucket
+
+    def _limit_of(self, kind: QuotaKind, client: tuple[str, str]) -> _Limit | None:
+        limits = self._limits[kind]
+        if not limits:
+            return None
+        key = (kind, *client)
+        if key not in self._found:
+            if len(self._found) >= LOOKUPS_MAX:
+                self._found.clear()
+            self._found[key] = _most_specific(limits, kind, *client)
+        return self._found[key]
+
+    def _sweep(self, now: Millis) -> None:
+        """Drop buckets that would be as full as new ones."""
+        if now - self._swept_at < IDLE_MS:
+            return
+        self._swept_at = now
+        idle = [
+            key
+            for key, bucket in self._buckets.items()
+            if now - bucket.used_at >= IDLE_MS and bucket.balance >= 0
+        ]
+        for key in idle:
+            del self._buckets[key]
+
+
+def _throttle_ms(bucket: _Bucket, limit: _Limit) -> int:
+    if bucket.balance >= 0:
+        return 0
+    if limit.rate <= 0:
+        return THROTTLE_MS_MAX
+    return min(THROTTLE_MS_MAX, int(-bucket.balance * 1000 / limit.rate) + 1)
+
+
+def _most_specific(
+    limits: Mapping[Entity, float], kind: QuotaKind, user: str, client_id: str
+) -> _Limit | None:
+    """Return the quota that applies. A default is a bucket for each user and client it covers."""
+    for user_name, client_name in (
+        (user, client_id),
+        (user, None),
+        (user, ""),
+        (None, client_id),
+        (None, None),
+        (None, ""),
+        ("", client_id),
+        ("", None),
+    ):
+        rate = limits.get(_entity(user_name, client_name))
+        if rate is not None:
+            whose = None if user_name == "" else user
+            which = None if client_name == "" else client_id
+            return _Limit((whose, which), rate * kind.per_second)
+    return None
+
+
+def _entity(user: str | None, client_id: str | None) -> Entity:
+    """Return an entity; an empty name leaves that part out."""
+    parts = ((CLIENT_ID, client_id), (USER, user))
+    return tuple((kind, name) for kind, name in parts if name != "")
