@@ -10,7 +10,7 @@ from ottla.storage.cleaner import OffsetMapTooSmall
 from ottla.storage.log import Log
 from ottla.storage.log_cleaner import CleanerSettings, LogCleaner
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_maintenance import delete_old_segments, run_maintenance
+from ottla.storage.log_maintenance import delete_old_segments
 from simulation.random import SimRandom
 
 T0 = TopicPartition("t", 0)
@@ -192,13 +192,12 @@ def test_upkeep_removes_files_later_and_forgets_idle_producers() -> None:
     world = aged(retention_ms=250, producer_id_expiration_ms=50, file_delete_delay_ms=1000)
     assert isinstance(world.clock, FixedClock)
     world.put((b"z", b"1"), pid=5, timestamp=1300)
-    first = run_maintenance(world.log, Millis(1360))
-    assert (len(first.retention.base_offsets), first.segments_purged) == (2, 0)
-    assert first.producers_expired == 0
+    plan = delete_old_segments(world.log, Millis(1360))
+    assert (len(plan.base_offsets), world.log.purge_deleted()) == (2, 0)
+    assert world.log.producers.expire(Millis(1360)) == 0
     world.clock.mono += 1000
-    second = run_maintenance(world.log, Millis(world.clock.wall + 50))
-    assert second.segments_purged >= 2
-    assert second.producers_expired == 1
+    assert world.log.purge_deleted() >= 2
+    assert world.log.producers.expire(Millis(world.clock.wall + 50)) == 1
 
 
 def test_a_producer_keeps_its_sequence_when_all_it_wrote_is_deleted() -> None:

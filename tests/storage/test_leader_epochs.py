@@ -86,13 +86,6 @@ def test_epoch_of_an_offset() -> None:
     assert [cache.epoch_for_offset(Offset(o)) for o in (4, 5, 19, 20, 99)] == [None, 1, 1, 4, 4]
 
 
-def test_entry_before_an_epoch() -> None:
-    cache = epochs((1, 5), (4, 20))
-    assert cache.entry_before(LeaderEpoch(4)) == (1, 5)
-    assert cache.entry_before(LeaderEpoch(9)) == (4, 20)
-    assert cache.entry_before(LeaderEpoch(1)) is None
-
-
 steps = st.lists(
     st.tuples(
         st.sampled_from(["assign", "end", "start"]),

@@ -345,16 +345,6 @@ def test_a_marker_of_a_replaced_coordinator_is_refused() -> None:
     log.state.check_marker(marker_header(), abort(5), transaction_version=1)
 
 
-def test_a_transaction_open_for_too_long_is_late() -> None:
-    log = Written()
-    log.append(header(0, txn=True, timestamp=1000))
-    limit = 1000 + 900_000 + 300_000
-    assert not log.state.has_late_transaction(Millis(limit), 900_000)
-    assert log.state.has_late_transaction(Millis(limit + 1), 900_000)
-    log.end_txn(abort())
-    assert not log.state.has_late_transaction(Millis(limit + 1), 900_000)
-
-
 # -- forgetting ----------------------------------------------------------------
 
 

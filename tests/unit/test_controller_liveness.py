@@ -4,7 +4,6 @@ from controller_world import World
 
 from ottla.controller.broker_liveness import (
     OFFSET_MAX,
-    ChangeCounter,
     HeartbeatContext,
     Liveness,
     SessionChange,
@@ -44,12 +43,10 @@ def test_a_death_is_told_once_and_so_is_a_return() -> None:
     epoch = world.image.cluster.broker_epoch(0)
     assert liveness.tick(Millis(TIMEOUT + 1)) == [SessionChange(0, epoch, Transition.ALIVE_TO_DEAD)]
     assert liveness.tick(Millis(TIMEOUT + 2)) == []
-    assert liveness.alive_snapshot(Millis(TIMEOUT + 2)) == (1,)
     touch(liveness, world, 0, TIMEOUT + 3)
     assert liveness.tick(Millis(TIMEOUT + 4)) == [SessionChange(0, epoch, Transition.DEAD_TO_ALIVE)]
     assert liveness.tick(Millis(TIMEOUT + 5)) == []
     assert (liveness.expirations, liveness.renewals) == (1, 1)
-    assert liveness.alive_snapshot(Millis(TIMEOUT + 5)) == (0, 1)
 
 
 def test_a_new_leader_counts_from_its_own_beginning() -> None:
@@ -159,10 +156,3 @@ def test_the_last_broker_waits_for_nobody() -> None:
     assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(5), OFFSET_MAX)
     liveness.fence(0)
     assert liveness.heartbeat_context(0, world.image).shutdown_offset == -1
-
-
-def test_only_real_changes_are_counted() -> None:
-    counter = ChangeCounter()
-    seen = [counter.see(leader) for leader in (None, None, 1, 1, 2, 1, 1)]
-    assert seen == [False, False, True, False, True, True, False]
-    assert counter.count == 3

@@ -55,7 +55,7 @@ def test_added_listener_serves_and_removed_one_is_closed_with_its_connections(wi
     wire.wait_for(lambda: "OTHER" in open_listeners(wire))
     assert answers(at)
     # The registration stays as it is until the next start, as in Kafka.
-    assert list(wire.node.self_registration_endpoints) == ["PLAINTEXT"]
+    assert list(wire.node.image.cluster.brokers[wire.node.node_id].listeners) == ["PLAINTEXT"]
     with Line(at) as line:
         line.send(API_VERSIONS)
         line.frame()

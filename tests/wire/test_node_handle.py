@@ -19,7 +19,6 @@ from ottla.client.connection import Connection
 from ottla.config.problems import ConfigError
 from ottla.node.handle import StartFailed
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import NotLeader
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     OpData,
@@ -42,7 +41,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.schema import Message
-from ottla.protocol.types import ZERO_UUID, NodeId, Offset
+from ottla.protocol.types import ZERO_UUID, Offset
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
@@ -127,7 +126,7 @@ def test_several_listeners_of_both_families_and_an_advertised_port_of_0(tmp_path
         listeners="PLAINTEXT://127.0.0.1:0,OTHER://[::1]:0,CONTROLLER://127.0.0.1:0",
     )
     with one_node(loaded) as running:
-        told = running.node.self_registration_endpoints
+        told = running.node.image.cluster.brokers[running.node.node_id].listeners
         assert told["PLAINTEXT"].host == "node.example"
         assert told["PLAINTEXT"].port == running.address.port != 0
         other = Address("::1", told["OTHER"].port)
@@ -241,19 +240,6 @@ def test_what_is_not_there_is_told_as_none(tmp_path: Path) -> None:
         node = running.node
         assert node.metrics_addr is None
         assert node.local_log_end_offset("nothing", 0) is None
-        with pytest.raises(StartFailed, match="TLS"):
-            node.reload_tls()
-        with pytest.raises(TimeoutError):
-            running.call(node.add_learner(NodeId(9), 0.1))
-
-
-def test_a_node_that_does_not_lead_adds_no_learner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with one_node(settings(tmp_path)) as running:
-        monkeypatch.setattr(Node, "node_id", NodeId(7))
-        with pytest.raises(NotLeader):
-            running.call(running.node.add_learner(NodeId(9), 5))
 
 
 def test_leave_to_stop_is_seen_however_late_one_looks(tmp_path: Path) -> None:

@@ -188,7 +188,6 @@ class Sessions:
         self._evictable = _Ranking()
         self._by_followers = _Ranking()
         self.partition_count = 0
-        self.eviction_count = 0
 
     def __len__(self) -> int:
         return len(self._by_use)
@@ -264,7 +263,6 @@ class Sessions:
                 return False
             victim = least.session_id
         self.remove(victim)
-        self.eviction_count += 1
         return True
 
     def remove(self, session_id: int) -> None:

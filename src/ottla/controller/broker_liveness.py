@@ -35,21 +35,6 @@ class SessionChange(msgspec.Struct, frozen=True):
     transition: Transition
 
 
-class ChangeCounter(msgspec.Struct):
-    """Counts how often a watched value changed; the first value is not a change."""
-
-    count: int = 0
-    _last: object = None
-    _has_seen: bool = False
-
-    def see(self, value: object) -> bool:
-        """Take the current value; return whether it differs from the last one."""
-        is_changed = self._has_seen and value != self._last
-        self._last, self._has_seen = value, True
-        self.count += is_changed
-        return is_changed
-
-
 class _Session(msgspec.Struct):
     epoch: int
     contact: Millis
@@ -183,14 +168,6 @@ class Liveness(msgspec.Struct):
             transition = Transition.DEAD_TO_ALIVE if session.is_alive else Transition.ALIVE_TO_DEAD
             turns.append(SessionChange(broker_id, session.epoch, transition))
         return turns
-
-    def alive_snapshot(self, now: Millis) -> tuple[int, ...]:
-        """Return the ids of the brokers that have a session, ascending."""
-        return tuple(
-            broker_id
-            for broker_id, session in sorted(self._sessions.items())
-            if session.is_alive and not self._is_expired(session, now)
-        )
 
     def _is_expired(self, session: _Session, now: Millis) -> bool:
         return session.contact + self.session_timeout_ms < now

@@ -19,7 +19,6 @@ import msgspec
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
-from ottla.metadata.registrations import Endpoint
 from ottla.node.build import NodeContext, NodeParts, build_node
 from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.directories import all_directories
@@ -28,13 +27,10 @@ from ottla.node.listening import SocketUnwanted, bind_listeners, handed_over
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
 from ottla.node.services import services_of
-from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import NotLeader, StorageFailed
+from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NodeId, Offset
 from ottla.raft.core.log_view import LogPosition
-from ottla.raft.core.messages import AddVoterRequest, RemoveVoterRequest, VoterChangeReply
 from ottla.raft.core.view import QuorumView
-from ottla.raft.core.voters import VoterSet
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.ports import Address
@@ -51,15 +47,10 @@ log = logging.getLogger(__name__)
 # A broker that has no leader to register with by then gives up.
 START_S_MAX = 120.0
 # How often the progress of a learner is looked at, seconds.
-LEARNER_POLL_S = 0.05
 
 
 class ShutdownTimeout(Exception):
     """No leave to stop was given in time; the node still runs."""
-
-
-class MembershipRefused(Exception):
-    """The leader of the quorum does not change its voters so; the text has Kafka's code."""
 
 
 class StartFailed(Exception):
@@ -130,19 +121,9 @@ class Node:
         return None if self._parts.metrics is None else self._parts.metrics.address
 
     @property
-    def controller_leader_id(self) -> NodeId | None:
-        """Who leads the quorum, as far as known here; never blocks."""
-        return self.describe_quorum().leader_id
-
-    @property
     def image(self) -> Image:
         """The newest image that all of the node has seen."""
         return self._parts.watch.image
-
-    @property
-    def broker_count(self) -> int:
-        """How many brokers are registered."""
-        return len(self.image.cluster.brokers)
 
     def has_partition(self, topic: str, partition: int) -> bool:
         """Say whether this node is a replica of a partition."""
@@ -171,12 +152,6 @@ class Node:
         """What share groups have on this node, to be looked at; None if it is no broker."""
         return self._parts.sharing
 
-    @property
-    def self_registration_endpoints(self) -> dict[str, Endpoint]:
-        """Where the cluster was told that this broker is; empty while it is not registered."""
-        broker = self.image.cluster.brokers.get(self.node_id)
-        return {} if broker is None else dict(broker.listeners)
-
     def describe_quorum(self) -> QuorumView:
         """Return the quorum as this node sees it."""
         return self._parts.quorum.driver.describe()
@@ -198,66 +173,6 @@ class Node:
     async def wait_image(self, condition: Callable[[Image], bool]) -> Image:
         """Return the first image that fulfils a condition."""
         return await self._parts.watch.wait_image(condition)
-
-    async def change_membership(self, wanted: VoterSet) -> None:
-        """Make ``wanted`` the voters of the quorum: one change at a time, additions first.
-
-        Each change is committed before the next is asked for (KIP-853). What was changed before
-        a refusal stays changed.
-
-        Raises:
-            NotLeader: this node does not lead the quorum. MembershipRefused: by its leader.
-        """
-        have = self.describe_quorum().voters
-        cluster_id = self._context.cluster_id
-        changes: list[AddVoterRequest | RemoveVoterRequest] = [
-            AddVoterRequest(cluster_id, voter.key, voter.endpoints)
-            for voter in wanted
-            if have.get(voter.key.node_id) is None
-        ]
-        changes += [
-            RemoveVoterRequest(cluster_id, voter.key)
-            for voter in have
-            if wanted.get(voter.key.node_id) is None
-        ]
-        for change in changes:
-            reply = await self._parts.quorum.driver.request(change)
-            assert isinstance(reply, VoterChangeReply)
-            if reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                raise NotLeader(f"node {self.node_id} does not lead the quorum")
-            if reply.error is not ErrorCode.NONE:
-                raise MembershipRefused(f"{reply.error.name}: {reply.message}")
-
-    async def add_learner(self, node_id: NodeId, timeout_s: float) -> None:
-        """Wait until a node follows the quorum without a vote and has what is committed by now.
-
-        In KRaft such a node finds its leader by itself (an observer); nothing has to be written
-        for it before it may become a voter.
-
-        Raises:
-            NotLeader: this node does not lead the quorum. TimeoutError: not in time.
-        """
-        wanted = self.describe_quorum().high_watermark or 0
-        async with asyncio.timeout(timeout_s):
-            while not self._has_learner(node_id, wanted):  # noqa: ASYNC110 - no event tells of it
-                await asyncio.sleep(LEARNER_POLL_S)
-
-    def _has_learner(self, node_id: NodeId, wanted: int) -> bool:
-        view = self.describe_quorum()
-        if view.leader_id != self.node_id:
-            raise NotLeader(f"node {self.node_id} does not lead the quorum")
-        return any(
-            each.key.node_id == node_id and (each.log_end_offset or 0) >= wanted
-            for each in view.observers
-        )
-
-    def reload_tls(self) -> None:
-        """Read the key and trust files again.
-
-        Raises:
-            StartFailed: no listener of this node speaks TLS.
-        """
-        raise StartFailed("no listener of this node speaks TLS")
 
     # -- stopping --------------------------------------------------------------
 

@@ -126,11 +126,6 @@ class Partition(AppendingPartition):
         return self._leading.followers
 
     @property
-    def epoch_start_offset(self) -> Offset | None:
-        """Where this leader's reign began; None of a follower."""
-        return self._leading.epoch_start
-
-    @property
     def low_watermark(self) -> Offset:
         """The smallest log start of the replicas that are alive; of a leader."""
         return self._leading.low_watermark(self.log.log_start_offset, self._host.is_alive)

@@ -88,11 +88,6 @@ class LeaderEpochs:
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[index - 1].epoch if index else None
 
-    def entry_before(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """Return the newest entry of an epoch below ``epoch``."""
-        index = self._first_above(LeaderEpoch(epoch - 1))
-        return self._entries[index - 1] if index else None
-
     def truncate_from_end(self, offset: Offset) -> bool:
         """Drop epochs that start at or after ``offset``, the log's new end."""
         kept = bisect_right(self._entries, offset - 1, key=lambda entry: entry.start_offset)

@@ -1,28 +1,8 @@
-"""What a log needs done now and then, beside compaction: old segments and idle producers."""
-
-from typing import NamedTuple
+"""Retention applied to a log: which segments are old, and their deletion."""
 
 from ottla.protocol.types import Millis
 from ottla.storage.log import Log
 from ottla.storage.retention import LogState, Policy, RetentionPlan, plan_retention
-
-
-class MaintenanceResult(NamedTuple):
-    """What was done: the segments that retention took, files removed, producers forgotten."""
-
-    retention: RetentionPlan
-    segments_purged: int
-    producers_expired: int
-
-
-def run_maintenance(log: Log, now: Millis) -> MaintenanceResult:
-    """Do all of it once. ``now`` is `TrustedClock.expiry`: it decides what is old.
-
-    Raises:
-        StorageFailed: the disk failed; the log starts where it did or where it was to.
-    """
-    plan = delete_old_segments(log, now)
-    return MaintenanceResult(plan, log.purge_deleted(), log.producers.expire(now))
 
 
 def delete_old_segments(log: Log, now: Millis) -> RetentionPlan:

@@ -103,7 +103,6 @@ class RecoveryReport(msgspec.Struct):
     segments_dropped: list[Offset] = msgspec.field(default_factory=list)
     files_removed: list[str] = msgspec.field(default_factory=list)
     swaps_completed: list[Offset] = msgspec.field(default_factory=list)
-    are_epochs_rebuilt: bool = False
 
     @property
     def is_loss(self) -> bool:
@@ -474,7 +473,6 @@ class LogLoader:
             for segment in self.segments:
                 for found in segment.batches_from(0):
                     self._assign(found.header.leader_epoch, found.header.base_offset)
-            self.report.are_epochs_rebuilt = bool(self.epochs.entries)
         self.epochs.truncate_from_end(self.log_end)
         self.epochs.truncate_from_start(self.log_start)
         if self.epochs.entries != (before or ()):

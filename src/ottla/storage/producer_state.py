@@ -322,17 +322,6 @@ class ProducerState:
         producer = self._producers.get(producer_id)
         return 0 if producer is None else producer.markers
 
-    def has_late_transaction(self, now: Millis, timeout_ms_max: int) -> bool:
-        """Say whether the oldest transaction is open longer than any coordinator lets it be.
-
-        Five minutes beyond the largest timeout: its coordinator has lost sight of it.
-        """
-        oldest = next(iter(self._ongoing.values()), None)
-        if oldest is None:
-            return False
-        timestamp = self._producers[oldest].timestamp
-        return timestamp > 0 and now - timestamp > timeout_ms_max + 300_000
-
     # -- forgetting ----------------------------------------------------------
 
     def expire(self, now: Millis) -> int:
