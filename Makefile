@@ -84,6 +84,7 @@ differential: setup ## send the same requests to a node and to Apache Kafka and 
 
 docs: setup ## regenerate the generated pages and the tree in ARCHITECTURE.md
 	$(BIN)/python -m tools.draw_tree
+	$(BIN)/python -m tools.api_docs
 	$(BIN)/python -m ottla.config.generate --docs docs/config.md
 	$(BIN)/python -m tests.differential --write-docs
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tools import api_docs
 
 from ottla.api.binding import DECIDER, Handlers, bind_routes, handlers_of, load_name
 from ottla.api.routes import Route
@@ -253,3 +254,16 @@ def test_gate_holds_the_rows_that_wait() -> None:
         rows = [row_of(waits_until_unfenced=waits)]
         (route,) = bind_routes(Listener.BROKER, handlers, gate, rows)
         assert route.handle(1, 2, 3) == expected
+
+
+# -- documentation ------------------------------------------------------------------
+
+
+def test_page_about_apis_is_current() -> None:
+    assert api_docs.PAGE.read_text() == api_docs.page(), "run make docs"
+
+
+def test_page_about_apis_lists_every_api() -> None:
+    lines = api_docs.page().splitlines()
+    for key in SURFACE:
+        assert sum(f"| {key:d} | {key.title} |" in line for line in lines) == 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ottla.api.controller_decisions import (
 )
 from ottla.api.replies import Handled
 from ottla.api.routes import Caller
-from ottla.controller import leader_elections
+from ottla.controller import decide_once, feature_updates, leader_elections
 from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import Decision
 from ottla.controller.unclean_recovery import Recovery
@@ -22,19 +22,11 @@ from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
+from ottla.protocol.messages import update_features
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.protocol.schema import Message
 from ottla.protocol.types import TopicIdPartition
 from ottla.raft.core.messages import VoterChangeReply
-from ottla.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from ottla.controller import decide_once, feature_updates
-    from ottla.protocol.messages import update_features
-else:
-    feature_updates = LazyModule("ottla.controller.feature_updates")
-    decide_once = LazyModule("ottla.controller.decide_once")
-    update_features = LazyModule("ottla.protocol.messages.update_features")
 
 
 class ActiveController(Protocol):
@@ -135,12 +127,12 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         return response
 
     async def on_update_features(
-        self, caller: Caller, request: "update_features.UpdateFeaturesRequest", version: int
-    ) -> "update_features.UpdateFeaturesResponse":
+        self, caller: Caller, request: update_features.UpdateFeaturesRequest, version: int
+    ) -> update_features.UpdateFeaturesResponse:
         """Finalize feature levels; kraft.version is changed last, by the voters."""
         kraft_levels: list[int] = []
 
-        def decide(moment: Moment) -> "feature_updates.FeaturesDecision":
+        def decide(moment: Moment) -> feature_updates.FeaturesDecision:
             context = feature_updates.FeatureContext(
                 self.context.configs(), self.quorum.kraft_version()
             )

@@ -8,22 +8,17 @@ Some old versions have no place for an error at all, and only closing the connec
 Compared with the error responses of Apache Kafka's own request classes, version by version.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages import response_class
+from ottla.protocol.messages import (
+    alter_replica_log_dirs,
+    alter_user_scram_credentials,
+    response_class,
+)
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import Field, Kind, Message, covers
-from ottla.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from ottla.protocol.messages import alter_replica_log_dirs, alter_user_scram_credentials
-else:
-    alter_replica_log_dirs = LazyModule("ottla.protocol.messages.alter_replica_log_dirs")
-    alter_user_scram_credentials = LazyModule(
-        "ottla.protocol.messages.alter_user_scram_credentials"
-    )
 
 # Spellings of one thing. The name in the response is looked up, then the others, in the request.
 _SAME: Final = (

@@ -1,0 +1,75 @@
+"""Writes docs/apis.md from the API surface: ``python -m tools.api_docs``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ottla.api.surface import SURFACE, UNSUPPORTED
+from ottla.api.surface_row import Api, Handler
+from ottla.protocol.api_keys import APIS
+from ottla.protocol.messages import response_class
+
+PAGE = Path(__file__).parents[1] / "docs" / "apis.md"
+INTRODUCTION = """# APIs
+
+Written by `make docs` from `src/ottla/api/surface.py`, the one table that ApiVersions, dispatch and
+forwarding are derived from. *Versions* are those served; a version marked unstable is served only
+with `unstable.api.versions.enable`. *Quota* is what Kafka counts a request against;
+`throttle_time_ms` says whether the reply can report a delay. No API needs a permission yet.
+
+"""
+HEADER = (
+    "| Key | API | Versions | Broker listener | Controller listener | Forwarded "
+    "| Quota | `throttle_time_ms` | Notes |\n|---|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def page() -> str:
+    """Return the whole page."""
+    rows = "".join(_line(SURFACE[key]) for key in sorted(SURFACE))
+    reasons = "".join(
+        f"- {key.title} ({key:d}): {reason}\n" for key, reason in sorted(UNSUPPORTED.items())
+    )
+    missing = reasons or "None: every API of the protocol is served.\n"
+    return f"{INTRODUCTION}{HEADER}{rows}\n## Not served\n\n{missing}"
+
+
+def _line(row: Api) -> str:
+    first, last = row.versions or APIS[row.key].versions
+    versions = f"{first}" if first == last else f"{first}-{last}"
+    if row.unstable_from is not None:
+        versions += f" (unstable from {row.unstable_from})"
+    throttled = "throttle_time_ms" in response_class(row.key).__struct_fields__
+    cells = (
+        f"{row.key:d}",
+        row.key.title,
+        versions,
+        _handler(row.broker),
+        _handler(row.controller),
+        "" if row.forwarding is None else "yes",
+        row.throttle.value,
+        "yes" if throttled else "no",
+        "; ".join(_notes(row)),
+    )
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells) + "\n"
+
+
+def _handler(handler: Handler | None) -> str:
+    if handler is None:
+        return ""
+    module, _, name = handler.name.partition(":")
+    return f"`{module.removeprefix('ottla.')}` {name}"
+
+
+def _notes(row: Api) -> Iterator[str]:
+    if not row.is_advertised:
+        yield "not advertised"
+    if row.feature is not None:
+        yield f"hidden while `{row.feature}` is 0"
+    if row.broker is not None and row.broker.waits_until_unfenced:
+        yield "held until the broker is unfenced"
+    if row.broker is not None and row.broker.fast_path is not None:
+        yield "has a fast path"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
