@@ -1,4 +1,4 @@
-"""What every test shares: Hypothesis profiles, and proof of which form of the code runs."""
+"""Shared by all tests: Hypothesis profiles, and a check that the expected modules are tested."""
 
 import importlib
 import os
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
-# What starts a Spark, or uses the session of this worker.
+# Tests that start Spark or use the session of their worker.
 SPARK = {
     f"tests/pipeline/test_{name}.py"
     for name in ("pipeline_checks", "pipeline_run", "sink_spark", "source_spark", "tables_spark")
 }
 
-# ci is derandomised: the same commit gives the same verdict. dev and nightly explore.
+# ci is derandomised: the same commit gives the same result. dev and nightly explore.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
@@ -28,7 +28,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 
 def compiled_modules() -> list[str]:
-    """The modules that setup.py names as having a compiled form."""
+    """Return the modules that setup.py compiles."""
     text = (ROOT / "setup.py").read_text()
     literal = text.split("COMPILED: dict[str, str] = ", 1)[1].split("\n\n", 1)[0]
     return sorted(eval(literal))
@@ -39,21 +39,23 @@ def is_compiled(name: str) -> bool:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuse to test the plain form while believing it is the compiled one, or the reverse."""
+    """Exit if plain modules run where compiled ones are expected, or the reverse."""
     wanted = os.environ.get("OTTLA_EXPECT")
     if wanted is None:
         return
     wrong = [name for name in compiled_modules() if is_compiled(name) != (wanted == "compiled")]
     if wrong:
-        pytest.exit(f"expected {wanted} modules, but not so: {', '.join(wrong)}", returncode=3)
+        pytest.exit(
+            f"expected {wanted} modules, but these are not: {', '.join(wrong)}", returncode=3
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """With ``--dist loadgroup``, one worker runs what uses Spark: those files share a session.
+    """With ``--dist loadgroup``, run all Spark files on one worker, so that they share a session.
 
-    Other files go to a worker whole, so that what a module sets up is set up once. (The groups of
-    xdist itself change a test's id in a way that pytest 9.2 takes no notice of.)
+    Other files stay whole, so that module fixtures are set up once. (xdist's own groups change test
+    ids in a way that pytest 9.2 ignores.)
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -68,8 +70,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     return Groups(config, log)
 
 
-# What takes long begins first, so that workers end together; the rest is small change. Worlds come
-# beside Spark, which wants most of the machine, and tests of many processes after them.
+# Long folders start first, so that the workers end at the same time. Simulations run beside Spark,
+# which needs most of the machine, and tests with many processes after them.
 _LONGEST_FIRST = (
     "spark",
     "pipeline",
@@ -90,7 +92,7 @@ def _rank(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort by room where several workers share the work; otherwise leave the order as it is."""
+    """Sort by folder if there are several workers; otherwise keep the order."""
     if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
         items.sort(key=_rank)
 

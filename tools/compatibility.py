@@ -1,4 +1,4 @@
-"""Writes docs/compatibility.md from a run of tests/clients: what worked, in which versions.
+"""Write docs/compatibility.md from a run of tests/clients: what passed, and the versions used.
 
 python -m tools.compatibility [--no-run DIR]
 
@@ -42,7 +42,7 @@ against one node, with a tap on the wire. The same scenarios pass against Apache
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One scenario with one client, maybe in one of several forms."""
+    """The result of one scenario with one client, in one of its variants."""
 
     scenario: str
     client: str
@@ -71,7 +71,7 @@ ACKS = {"-1": "acks=all", "0": "acks=0", "1": "acks=1"}
 
 
 def split_parameters(text: str) -> tuple[str, str]:
-    """Return the client and the form (a codec, a level of acks) of a parametrised test."""
+    """Return the client and the variant (a codec, a level of acks) of a parametrised test."""
     found = FORM.match(text)
     if found is None:
         return text, ""
@@ -80,7 +80,7 @@ def split_parameters(text: str) -> tuple[str, str]:
 
 
 def scenario_table(outcomes: Sequence[Outcome]) -> str:
-    """Return what passed: a row for each scenario, a column for each client."""
+    """Return the results: a row per scenario, a column per client."""
     clients = ordered(each.client for each in outcomes)
     results: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
     for each in outcomes:
@@ -93,7 +93,7 @@ def scenario_table(outcomes: Sequence[Outcome]) -> str:
 
 
 def _cell(outcomes: Sequence[Outcome]) -> str:
-    """Return one word where all forms agree, else what did not pass."""
+    """Return one word if all variants agree, else the variants that did not pass."""
     if not outcomes:
         return ""
     results = {each.result for each in outcomes}
@@ -105,7 +105,7 @@ def _cell(outcomes: Sequence[Outcome]) -> str:
 
 
 def version_table(rows: Iterable[Sequence[object]], clients: Sequence[str]) -> str:
-    """Return which versions were spoken: a row for each API, a column for each client."""
+    """Return the versions that clients used: a row per API, a column per client."""
     spoken: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for client, key, version, _ in rows:
         spoken[int(str(key))][str(client)].add(int(str(version)))
@@ -130,7 +130,7 @@ def _api(key: int) -> tuple[str, str]:
 
 
 def ranges(versions: Iterable[int]) -> str:
-    """Return versions in few words: ``3-5, 7``."""
+    """Return versions as ranges: ``3-5, 7``."""
     found: list[list[int]] = []
     for version in sorted(versions):
         if found and version == found[-1][1] + 1:
@@ -141,7 +141,7 @@ def ranges(versions: Iterable[int]) -> str:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names once each, in the order they first come."""
+    """Return the distinct names in the order of their first occurrence."""
     return list(dict.fromkeys(names))
 
 
@@ -168,7 +168,7 @@ def page(outcomes: Sequence[Outcome], rows: Sequence[Sequence[object]], about: s
 
 
 def run(directory: Path) -> None:
-    """Run the scenarios; their report and the tap's notes go to a directory."""
+    """Run the scenarios; write their report and the recorded versions to a directory."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", SCENARIOS]
     subprocess.run(  # noqa: S603 - our own tests
         [*command, f"--junitxml={directory / JUNIT}"],
@@ -179,7 +179,7 @@ def run(directory: Path) -> None:
 
 
 def versions_of_clients() -> str:
-    """Return which releases of the Python clients were used."""
+    """Return the installed releases of the Python clients."""
     from importlib.metadata import version
 
     names = ("confluent-kafka", "aiokafka", "kafka-python")
@@ -187,9 +187,11 @@ def versions_of_clients() -> str:
 
 
 def main() -> int:
-    """Run, or read an earlier run, and write the page."""
+    """Run the scenarios, or read the results of an earlier run, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-run", metavar="DIR", type=Path, help="read this run's results")
+    parser.add_argument(
+        "--no-run", metavar="DIR", type=Path, help="read the results in DIR instead of running"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         directory: Path = arguments.no_run or Path(temporary)

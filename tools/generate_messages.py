@@ -1,4 +1,4 @@
-"""Writes `ottla.protocol.messages` from kio's entities: names, types and versions, no prose.
+"""Write `ottla.protocol.messages` from kio's entities: names, types and versions, no prose.
 
     python -m tools.generate_messages [--check]
 
@@ -26,13 +26,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ottla" / "protocol" / "messages"
 HAND_WRITTEN = {"__init__.py"}
 
-# Schemas that are no API, by module. Headers and internal records are declared by hand.
+# Schemas that belong to no API, by module. Headers and internal records are declared by hand.
 OTHERS = {"consumer_protocol": ("consumer_protocol_subscription", "consumer_protocol_assignment")}
 
-# What kio calls by other names than Kafka does.
+# Names that differ between kio and Kafka.
 RENAMED = {"id_": "id"}
 MILLIS = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}
-# Of these kio makes times without having cut off a suffix.
+# Fields that kio converts to times without removing a suffix from their names.
 UNSUFFIXED = {"DescribedDelegationToken"}
 ALIASES = {**MILLIS, "error_code": "int16"}
 
@@ -152,7 +152,7 @@ def unwrap(annotation: object) -> tuple[object, bool, bool]:
 
 
 def plain(value: object) -> object:
-    """Return a default of kio's as the number or string that travels."""
+    """Return a default of kio's as the number or string on the wire."""
     total_seconds = getattr(value, "total_seconds", None)
     if total_seconds is not None:
         return round(total_seconds() * 1000)
@@ -177,7 +177,7 @@ def add_field(struct: StructModel, entity: type, field: "dataclasses.Field[objec
     if "tag" in field.metadata:
         known.tagged.append(version)
         known.tag = field.metadata["tag"]
-    # A struct's default is always the struct of defaults.
+    # The default of a struct is the struct with all defaults.
     if field.default is None or (field.default is not dataclasses.MISSING and not is_struct):
         none = -1 if is_time else None
         value = none if field.default is None else plain(field.default)
@@ -188,7 +188,7 @@ def add_field(struct: StructModel, entity: type, field: "dataclasses.Field[objec
 
 
 def add_entity(structs: dict[str, StructModel], entity: type) -> None:
-    """Merge one version of a message and of all it holds; ``structs`` has the inner ones first."""
+    """Merge one version of a message and its nested structs, which come first in ``structs``."""
     inner = [unwrap(field.type)[0] for field in dataclasses.fields(entity)]
     for element in inner:
         if dataclasses.is_dataclass(element):
@@ -208,7 +208,7 @@ def add_entity(structs: dict[str, StructModel], entity: type) -> None:
 def inner_first(
     structs: dict[str, StructModel], name: str, seen: set[str] | None = None
 ) -> Iterator[tuple[str, StructModel]]:
-    """Yield what a struct is made of, then the struct, each once."""
+    """Yield the nested structs, then the struct itself, each once."""
     seen = set() if seen is None else seen
     if name in seen:
         return
@@ -243,7 +243,7 @@ def rename_shared(models: list[tuple[str, dict[str, StructModel]]]) -> None:
 
 
 def span(versions: Iterable[int]) -> str:
-    """Render a range of versions, which has no holes."""
+    """Render a contiguous range of versions."""
     ordered = sorted(set(versions))
     assert ordered == list(range(ordered[0], ordered[-1] + 1)), ordered
     return f"({ordered[0]}, {ordered[-1]})"
@@ -257,7 +257,7 @@ def annotation(field: FieldModel) -> str:
 
 
 def default(field: FieldModel) -> str:
-    """Render the default of a field: Kafka's, or what Kafka takes where none is stated."""
+    """Render the default of a field: Kafka's, or the one that Kafka assumes if none is stated."""
     if field.nullable and (field.default is None or field.kind == "records"):
         return "None"
     if field.is_array:
@@ -330,7 +330,7 @@ def camel(name: str) -> str:
 
 
 def render_module(heading: str, models: list[tuple[str, dict[str, StructModel]]]) -> str:
-    """Render a module of messages, each with the title it is described by."""
+    """Render a module of messages with the title of each."""
     lines: list[str] = []
     for title, structs in models:
         *nested, message = structs.values()
@@ -353,7 +353,7 @@ def api_module(key: int, schema: str) -> str:
 
 
 def other_module(schemas: tuple[str, ...]) -> str:
-    """Render a module of schemas that are no API."""
+    """Render a module of schemas that belong to no API."""
     models = [(camel(s.split("_")[-1]), merge(s, EntityType.data)) for s in schemas]
     rename_shared(models)
     titled = [(f"Consumer protocol {role.lower()}", structs) for role, structs in models]
@@ -390,7 +390,7 @@ def differences(texts: dict[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Write the modules, or say with ``--check`` which are not current."""
+    """Write the modules; with ``--check``, print those that are not current instead."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()

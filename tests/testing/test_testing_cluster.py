@@ -1,4 +1,4 @@
-"""Clusters for tests: in threads and in processes, stopped, killed, paused, cut, healed."""
+"""Test clusters in threads and processes: stop, kill, pause, partition and heal."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ def topics(address: str) -> set[str]:
 
 
 def leader(cluster: Cluster, nodes: list[int]) -> int | None:
-    """Who leads the metadata quorum, as any of ``nodes`` says that can be asked."""
+    """Return the leader of the metadata quorum according to the first of ``nodes`` that answers."""
     for node_id in nodes:
         try:
             told = ask(cluster.address(node_id), QUORUM, 500)
@@ -74,7 +74,7 @@ def leader(cluster: Cluster, nodes: list[int]) -> int | None:
 def wait_until(condition: Any) -> Any:
     deadline = monotonic() + WAIT_S_MAX
     while not (found := condition()):
-        assert monotonic() < deadline, "waited in vain"
+        assert monotonic() < deadline, "condition not met in time"
         sleep(0.02)
     return found
 
@@ -101,7 +101,7 @@ def three() -> Iterator[Cluster]:
 
 @pytest.fixture
 def whole(three: Cluster) -> Iterator[Cluster]:
-    """The cluster of this module; each test leaves it as it was."""
+    """The cluster of this module; each test leaves it unchanged."""
     yield three
     three.resume()
     three.heal()
@@ -112,7 +112,7 @@ def whole(three: Cluster) -> Iterator[Cluster]:
 # -- in threads --------------------------------------------------------------------
 
 
-def test_a_node_in_a_thread_serves_and_remembers_over_a_restart() -> None:
+def test_node_in_a_thread_keeps_its_topics_over_a_restart() -> None:
     with run_node() as node:
         assert create(node.bootstrap, "orders") is ErrorCode.NONE
         before = node.bootstrap
@@ -130,7 +130,7 @@ def test_settings_reach_the_node() -> None:
         assert "num.partitions=7\n" in text and "auto.create.topics.enable=false\n" in text
 
 
-def test_a_node_may_have_several_directories() -> None:
+def test_node_with_several_log_directories_formats_each() -> None:
     with run_node(config={"log.dirs": "one, two"}) as node:
         directories = node.directories(1)
         assert [each.name for each in directories] == ["one", "two"]
@@ -138,13 +138,13 @@ def test_a_node_may_have_several_directories() -> None:
         assert all((each / "meta.properties").exists() for each in directories)
 
 
-def test_a_directory_of_the_callers_is_kept(tmp_path: Path) -> None:
+def test_directory_given_by_the_caller_is_kept(tmp_path: Path) -> None:
     with run_node(directory=tmp_path / "mine") as node:
         data = node.data(1)
     assert (data / "meta.properties").exists()
 
 
-def test_a_node_that_is_paused_answers_later() -> None:
+def test_paused_node_answers_after_it_is_resumed() -> None:
     with run_node() as node:
         node.pause(1)
         with pytest.raises((OSError, Fault)):
@@ -153,7 +153,7 @@ def test_a_node_that_is_paused_answers_later() -> None:
         assert create(node.bootstrap, "later") is ErrorCode.NONE
 
 
-def test_a_thread_cannot_be_killed() -> None:
+def test_killing_a_node_in_a_thread_is_rejected() -> None:
     with run_node() as node:
         with pytest.raises(NeedsProcesses):
             node.kill(1)
@@ -162,10 +162,10 @@ def test_a_thread_cannot_be_killed() -> None:
         assert topics(node.bootstrap) == set()
 
 
-def test_nodes_in_threads_form_one_cluster_and_are_cut_and_healed() -> None:
+def test_nodes_in_threads_form_a_cluster_that_can_be_partitioned_and_healed() -> None:
     with run_cluster(3) as cluster:
         assert cluster.node_ids == [1, 2, 3]
-        for node_id in cluster.node_ids:  # at once: each is ready when it knows that all are
+        for node_id in cluster.node_ids:  # concurrently: each one is ready once all are
             told = ask(cluster.address(node_id), MetadataRequest([]))
             assert {each.node_id for each in told.brokers} == {1, 2, 3}
         old = wait_until(lambda: leader(cluster, [1, 2, 3]))
@@ -174,12 +174,12 @@ def test_nodes_in_threads_form_one_cluster_and_are_cut_and_healed() -> None:
         new = wait_until(lambda: (leader(cluster, others) or old) != old)
         assert new
         cluster.heal()
-        # Who was cut off hears of the new leader, and forwards to it again.
+        # The old leader learns of the new one, and forwards to it.
         wait_until(lambda: (leader(cluster, [old]) or old) != old)
         assert create(cluster.address(old), "healed", 10_000) is ErrorCode.NONE
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_start_reports_the_reason_and_leaves_nothing_behind(tmp_path: Path) -> None:
     for processes in (False, True):
         home = tmp_path / str(processes)
         bad = {"log.dirs": "/proc/no-such-place"}
@@ -191,7 +191,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("nodes", "controllers"), [(0, None), (17, None), (2, 3), (1, 0)])
-def test_a_cluster_of_nonsense_is_refused(nodes: int, controllers: int | None) -> None:
+def test_impossible_cluster_sizes_are_rejected(nodes: int, controllers: int | None) -> None:
     with pytest.raises(ValueError, match="nodes"), run_cluster(nodes, controllers=controllers):
         pass
 
@@ -199,14 +199,14 @@ def test_a_cluster_of_nonsense_is_refused(nodes: int, controllers: int | None) -
 # -- in processes ------------------------------------------------------------------
 
 
-def test_each_process_finds_what_was_put_into_its_environment(whole: Cluster) -> None:
+def test_each_process_has_its_environment_variables(whole: Cluster) -> None:
     for node_id in whole.node_ids:
         found = Path(f"/proc/{whole.process_id(node_id)}/environ").read_bytes().split(b"\0")
         assert f"SAID_TO={node_id}".encode() in found
-        assert any(each.startswith(b"PATH=") for each in found), "and ours too"
+        assert any(each.startswith(b"PATH=") for each in found), "the parent's variables are kept"
 
 
-def test_a_killed_node_refuses_at_once_and_comes_back_on_its_port(whole: Cluster) -> None:
+def test_killed_node_refuses_connections_and_restarts_on_its_port(whole: Cluster) -> None:
     address, process_id = whole.address(1), whole.process_id(1)
     assert process_id is not None and is_alive(process_id)
     assert create(address, "before", 10_000) is ErrorCode.NONE
@@ -220,7 +220,7 @@ def test_a_killed_node_refuses_at_once_and_comes_back_on_its_port(whole: Cluster
     wait_until(lambda: {"before", "meanwhile"} <= topics(address))
 
 
-def test_a_paused_process_is_replaced_as_leader_and_catches_up(whole: Cluster) -> None:
+def test_paused_process_is_replaced_as_leader_and_catches_up(whole: Cluster) -> None:
     old = wait_until(lambda: leader(whole, whole.node_ids))
     others = [each for each in whole.node_ids if each != old]
     whole.pause(old)
@@ -229,7 +229,7 @@ def test_a_paused_process_is_replaced_as_leader_and_catches_up(whole: Cluster) -
     wait_until(lambda: (leader(whole, [old]) or old) != old)
 
 
-def test_nodes_that_are_cut_off_have_no_say_while_clients_reach_them(whole: Cluster) -> None:
+def test_partitioned_leader_cannot_change_metadata_while_clients_reach_it(whole: Cluster) -> None:
     old = wait_until(lambda: leader(whole, whole.node_ids))
     others = [each for each in whole.node_ids if each != old]
     whole.partition(old, others)
@@ -241,7 +241,7 @@ def test_nodes_that_are_cut_off_have_no_say_while_clients_reach_them(whole: Clus
     wait_until(lambda: "majority" in topics(whole.address(old)))
 
 
-def test_a_process_stops_in_order_and_says_so(whole: Cluster) -> None:
+def test_process_stops_in_order_and_logs_it(whole: Cluster) -> None:
     whole.stop(3)
     assert whole.running == [1, 2] and not is_listening(whole.address(3))
     assert re.search(r"node started node_id=3", whole.output(3))
@@ -250,13 +250,13 @@ def test_a_process_stops_in_order_and_says_so(whole: Cluster) -> None:
     assert whole.running == [1, 2, 3]
 
 
-def test_a_broker_beyond_the_voters_takes_part() -> None:
+def test_broker_that_is_no_voter_forwards_requests() -> None:
     with run_cluster(2, processes=True) as cluster:
         assert cluster.bootstrap_controllers.count(",") == 0
         assert create(cluster.address(2), "forwarded", 10_000) is ErrorCode.NONE
 
 
-def test_no_process_outlives_the_run_that_started_it() -> None:
+def test_processes_end_with_the_process_that_started_them() -> None:
     code = (
         "import sys, threading\n"
         "from ottla.testing import run_node\n"

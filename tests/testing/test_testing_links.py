@@ -1,4 +1,4 @@
-"""Relays between nodes: what goes through, what waits, what arrives after healing."""
+"""Relays between nodes: bytes that pass, that wait during a cut, and that arrive after healing."""
 
 import asyncio
 import socket
@@ -19,14 +19,14 @@ SILENCE_S = 0.05
 
 @dataclass
 class Echo:
-    """A node that says back what it hears."""
+    """A server that echoes the bytes it receives."""
 
-    heard: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer), suppress(ConnectionError):
             while data := await reader.read(1000):
-                self.heard += data
+                self.received += data
                 writer.write(data)
                 await writer.drain()
 
@@ -69,23 +69,23 @@ async def is_silent(reader: asyncio.StreamReader) -> bool:
     return False
 
 
-async def wait_heard(echo: Echo, wanted: bytes) -> None:
-    while bytes(echo.heard) != wanted:  # noqa: ASYNC110
+async def wait_received(echo: Echo, wanted: bytes) -> None:
+    while bytes(echo.received) != wanted:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 
 @asynchronous
-async def test_bytes_go_both_ways() -> None:
+async def test_bytes_pass_in_both_directions() -> None:
     async with two_nodes() as (_, echo, relay):
         reader, writer = await asyncio.open_connection(relay.host, relay.port)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
-        assert echo.heard == b"hello"
+        assert echo.received == b"hello"
         writer.close()
 
 
 @asynchronous
-async def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> None:
+async def test_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> None:
     async with two_nodes() as (links, echo, relay):
         reader, writer = await asyncio.open_connection(relay.host, relay.port)
         writer.write(b"a")
@@ -93,7 +93,7 @@ async def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> No
         links.gates.cut([(1, 2), (2, 1)])
         writer.write(b"b")
         assert await is_silent(reader)
-        assert echo.heard == b"a"
+        assert echo.received == b"a"
         writer.write(b"c")
         links.gates.heal()
         assert await reader.readexactly(2) == b"bc"
@@ -101,14 +101,14 @@ async def test_a_cut_holds_bytes_back_and_healing_delivers_them_in_order() -> No
 
 
 @asynchronous
-async def test_a_cut_of_one_way_lets_the_other_speak() -> None:
+async def test_cut_of_one_direction_leaves_the_other_open() -> None:
     async with two_nodes() as (links, echo, relay):
         reader, writer = await asyncio.open_connection(relay.host, relay.port)
         writer.write(b"a")
         assert await reader.readexactly(1) == b"a"
         links.gates.cut([(2, 1)])
         writer.write(b"b")
-        await wait_heard(echo, b"ab")
+        await wait_received(echo, b"ab")
         assert await is_silent(reader)
         links.gates.heal()
         assert await reader.readexactly(1) == b"b"
@@ -116,20 +116,20 @@ async def test_a_cut_of_one_way_lets_the_other_speak() -> None:
 
 
 @asynchronous
-async def test_a_connection_dialled_during_a_cut_is_silent_until_healed() -> None:
+async def test_connection_opened_during_a_cut_is_silent_until_healed() -> None:
     async with two_nodes() as (links, echo, relay):
         links.gates.cut([(1, 2), (2, 1)])
         reader, writer = await asyncio.open_connection(relay.host, relay.port)
         writer.write(b"x")
         assert await is_silent(reader)
-        assert echo.heard == b""
+        assert echo.received == b""
         links.gates.heal()
         assert await reader.readexactly(1) == b"x"
         writer.close()
 
 
 @asynchronous
-async def test_who_dials_a_node_that_is_down_is_hung_up_on() -> None:
+async def test_connection_to_a_stopped_node_is_closed() -> None:
     async with two_nodes() as (links, _, _):
         (relay,) = links.relays_of(2).values()
         reader, writer = await asyncio.open_connection(relay.host, relay.port)
@@ -138,18 +138,18 @@ async def test_who_dials_a_node_that_is_down_is_hung_up_on() -> None:
 
 
 @asynchronous
-async def test_the_end_of_one_side_is_the_end_of_the_other_after_its_last_bytes() -> None:
+async def test_close_of_one_side_closes_the_other_after_its_last_bytes() -> None:
     async with two_nodes() as (_, echo, relay):
         reader, writer = await asyncio.open_connection(relay.host, relay.port)
         writer.write(b"last")
         writer.close()
-        await wait_heard(echo, b"last")
+        await wait_received(echo, b"last")
         while not reader.at_eof():
             await reader.read()
 
 
 @asynchronous
-async def test_a_node_dials_its_peers_through_their_relays_and_others_directly() -> None:
+async def test_node_dials_peers_through_relays_and_other_addresses_directly() -> None:
     async with two_nodes() as (links, _, relay):
         network = RelayedNetwork(links.relays_of(1))
         target = next(iter(links.relays_of(1)))
@@ -160,7 +160,7 @@ async def test_a_node_dials_its_peers_through_their_relays_and_others_directly()
             transport.close()
 
 
-def test_a_held_port_is_nobody_elses_and_can_be_served_again_and_again() -> None:
+def test_held_port_stays_reserved_and_can_be_served_repeatedly() -> None:
     port = HeldPort()
     try:
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):

@@ -1,4 +1,4 @@
-"""The fixtures, as a project that has ottla installed sees them."""
+"""The pytest fixtures in a project that has ottla installed."""
 
 import subprocess
 import sys
@@ -58,14 +58,14 @@ def run_pytest(project: Path, *arguments: str) -> "subprocess.CompletedProcess[s
     )
 
 
-def test_a_foreign_project_finds_the_fixtures_by_itself(tmp_path: Path) -> None:
+def test_fixtures_are_available_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(PROJECT)
     done = run_pytest(tmp_path, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 passed" in done.stdout
 
 
-def test_a_wrong_marker_is_a_usage_error_of_that_test_alone(tmp_path: Path) -> None:
+def test_wrong_marker_fails_only_its_own_test(tmp_path: Path) -> None:
     (tmp_path / "test_wrong.py").write_text(
         "import pytest\n\n"
         "@pytest.mark.ottla(1, 2)\ndef test_wrong(ottla_cluster):\n    pass\n\n"
@@ -75,7 +75,7 @@ def test_a_wrong_marker_is_a_usage_error_of_that_test_alone(tmp_path: Path) -> N
     assert "1 passed, 1 error" in done.stdout and "one positional argument" in done.stdout
 
 
-def test_the_plugin_is_installed_and_loads_no_node_until_asked() -> None:
+def test_plugin_is_installed_and_loads_no_node_until_used() -> None:
     (found,) = [each for each in entry_points(group="pytest11") if each.name == "ottla"]
     assert found.value == "ottla.testing.plugin"
     code = (
