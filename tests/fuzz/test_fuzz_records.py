@@ -12,8 +12,9 @@ from ottla.protocol.records.control import (
     build_end_txn_marker,
     read_end_txn_marker,
 )
-from ottla.protocol.records.reader import Header, Record, count_and_check, read_records
+from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
+from record_tools import count_and_check
 
 pytestmark = pytest.mark.engine
 

@@ -15,10 +15,11 @@ from ottla.pipeline.checks import audit
 from ottla.pipeline.encode import Cells, Columns, HeaderCells, encode_rows
 from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.produce import ProduceOptions, RawProducer
-from ottla.protocol.records.batch import MAGIC, MAGIC_AT, batches, patch_offset, read_header
+from ottla.protocol.records.batch import MAGIC, MAGIC_AT, batches, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer as BatchProducer
 from ottla.protocol.types import TopicPartition
+from record_tools import patch_offset
 
 TRANSACTIONS = (("commit", 3), ("abort", 2), ("commit", 1))
 

@@ -37,11 +37,12 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.protocol.records.batch import BatchHeader, batches, patch_offset
+from ottla.protocol.records.batch import BatchHeader, batches
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Address
+from record_tools import patch_offset
 from simulation.clock import SimClock
 from simulation.loop import run_simulated
 from simulation.network import SimNetwork

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from ottla.protocol.faults import Fault, OffsetOutOfRange
-from ottla.protocol.records.batch import patch_offset, read_header
+from ottla.protocol.records.batch import read_header
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from record_tools import patch_offset
 
 
 class FakeClock:

@@ -15,12 +15,12 @@ from ottla.protocol.records.batch import (
     batches,
     is_crc_valid,
     patch_append_time,
-    patch_offset,
     read_header,
 )
 from ottla.protocol.records.crc import crc32c
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
+from record_tools import patch_offset
 
 RECORDS = [Record(7, 1000, b"a", b"1"), Record(8, 1005, b"b", b"2"), Record(9, 990, None, None)]
 

@@ -21,11 +21,12 @@ from ottla.client.offset_spec import (
 )
 from ottla.client.partitioner import Sticky, murmur2, partition_of_key
 from ottla.protocol.faults import CorruptBatch, RecordTooLarge
-from ottla.protocol.records.batch import SEQUENCE_MAX, patch_offset
+from ottla.protocol.records.batch import SEQUENCE_MAX
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch, encode_records
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicPartition
+from record_tools import patch_offset
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ME = Producer(7, 0)

@@ -15,8 +15,9 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import InvalidRecord
 from ottla.protocol.records.batch import Compression, read_header
 from ottla.protocol.records.compression import LEVELS, compress, decompress
-from ottla.protocol.records.reader import Record, count_and_check, read_records
+from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
+from record_tools import count_and_check
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 LARGE = 10_000_000

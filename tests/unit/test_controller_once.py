@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from controller_world import CLUSTER, World
+from metadata_snapshots import snapshot_batches, snapshot_image
 
 from ottla.api import controller_decisions
 from ottla.api.controller_decisions import ControllerContext, DecisionCall, TokenSettings
@@ -16,7 +17,6 @@ from ottla.controller.decision import Decision
 from ottla.metadata import answered_requests
 from ottla.metadata.answered_requests import AnsweredRequest, AnsweredRequests, RequestIdentity
 from ottla.metadata.image import Provenance
-from ottla.metadata.snapshot_records import snapshot_batches, snapshot_image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import decode_framed, encode_framed

@@ -10,12 +10,13 @@ from message_strategies import messages
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import Asked, parse_fetch
-from ottla.api.replies import Chunk, FileRange
+from ottla.api.replies import Chunk
 from ottla.protocol.codec import decode_prefix, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.messages import fetch
 from ottla.storage.transaction_index import AbortedTxn
+from record_tools import FileRange
 
 VERSIONS = range(4, 19)
 ID = bytes(range(16))

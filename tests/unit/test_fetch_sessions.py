@@ -18,8 +18,8 @@ from ottla.api.fetch_sessions import (
     Sessions,
     next_epoch,
 )
-from ottla.api.replies import FileRange
 from ottla.protocol.errors import ErrorCode
+from record_tools import FileRange
 
 EVICTION_MS = 1000
 

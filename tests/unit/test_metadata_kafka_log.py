@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from metadata_snapshots import snapshot_batches, snapshot_image
+
 from ottla.metadata.configs import ConfigResource
 from ottla.metadata.features import default_levels
 from ottla.metadata.image import Provenance
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
-from ottla.metadata.snapshot_records import snapshot_batches, snapshot_image
 from ottla.metadata.transactions import BatchLoader
 from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_records import decode_metadata_record

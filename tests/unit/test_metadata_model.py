@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_model import draw_record, empty, flatten, patched
 from metadata_model_rules import play
+from metadata_snapshots import snapshot_batches, snapshot_image
 from msgspec.structs import replace
 
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY, Image, Provenance
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay import apply, replay, replay_all
-from ottla.metadata.snapshot_records import snapshot_batches, snapshot_image
 from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_records import decode_metadata_record

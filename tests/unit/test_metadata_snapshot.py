@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from metadata_snapshots import snapshot_batches, snapshot_image
 
 from ottla.metadata.image import EMPTY, Provenance
 from ottla.metadata.metadata_versions import MetadataVersion
@@ -17,8 +18,6 @@ from ottla.metadata.snapshot_records import (
     BATCH_RECORDS_MAX,
     UnwritableMetadata,
     losses,
-    snapshot_batches,
-    snapshot_image,
     snapshot_values,
 )
 from ottla.protocol.internal.framing import encode_framed

@@ -9,8 +9,9 @@ from kio.records.readers import read_batch as kio_read_batch
 
 from ottla.protocol.records.batch import Compression, is_crc_valid, read_header
 from ottla.protocol.records.compression import compress, decompress
-from ottla.protocol.records.reader import Header, Record, count_and_check, read_records
+from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
+from record_tools import count_and_check
 
 pytestmark = pytest.mark.engine
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import InvalidRecord
 from ottla.protocol.records.batch import Compression, read_header
-from ottla.protocol.records.reader import Header, Record, count_and_check, read_records
+from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.walker import Spans, check_records, walk_spans
 from ottla.protocol.records.writer import build_batch, encode_records, seal_batch, varint
+from record_tools import count_and_check
 
 pytestmark = pytest.mark.engine
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from ottla.api.replies import NO_REPLY, Answer, FileRange, length_of
+from ottla.api.replies import NO_REPLY, Answer, length_of
 from ottla.api.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.codec import decode
@@ -28,6 +28,7 @@ from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions, Features
 from ottla.server.dispatch import Call, Dispatcher, Outgoing, printable
 from ottla.server.events import NoEvents
+from record_tools import FileRange
 
 CALLER = Caller("User:ANONYMOUS", None, Address("10.0.0.1", 4), "CLIENT")
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from serving import Counting, Running, Scripted, Wire, ask, find, list_groups, produce, running
 
-from ottla.api.replies import Answer, FileRange
+from ottla.api.replies import Answer
 from ottla.api.routes import Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.messages.find_coordinator import (
@@ -33,6 +33,7 @@ from ottla.server.memory_release import (
     MemoryRelease,
 )
 from ottla.server.request_memory import RequestMemory
+from record_tools import FileRange
 from simulation.clock import SimClock
 from simulation.disk import SimDisk
 from simulation.loop import run_simulated

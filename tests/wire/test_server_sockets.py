@@ -14,7 +14,6 @@ import pytest
 from loopback import PlainClient, bound, run, wait_until
 from serving import Counting, Running, Scripted, ask, find, framed, list_groups, produce, running
 
-from ottla.api.replies import FileRange
 from ottla.api.routes import Caller
 from ottla.client.connection import Connection
 from ottla.protocol.api_keys import ApiKey
@@ -32,6 +31,7 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits
 from ottla.server.listener import ServerSettings, Shared
+from record_tools import FileRange
 from simulation.disk import SimDisk
 
 Scenario = Callable[[Scripted, Running], Awaitable[None]]

@@ -17,7 +17,6 @@ from cryptography.x509.oid import NameOID
 from loopback import PlainClient, run, wait_until
 from serving import Counting, Running, Scripted, find, produce, running
 
-from ottla.api.replies import FileRange
 from ottla.client.connection import Connection, Options
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.runtime.clock import SystemClock
@@ -26,6 +25,7 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, Limits
 from ottla.server.listener import Shared
+from record_tools import FileRange
 
 Scenario = Callable[[Scripted, Running], Awaitable[None]]
 

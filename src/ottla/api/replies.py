@@ -38,14 +38,6 @@ class FileSlice(Protocol):
         ...
 
 
-class FileRange(msgspec.Struct, frozen=True):
-    """The plainest `FileSlice`."""
-
-    file: File
-    position: int
-    length: int
-
-
 Chunk: TypeAlias = Buffer | FileSlice
 Body: TypeAlias = Message | list[Chunk] | tuple[Chunk, ...]
 

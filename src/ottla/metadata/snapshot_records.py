@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TypeVar
 
-from ottla.metadata.image import EMPTY, Image, Provenance
+from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
 from ottla.metadata.registrations import BrokerRegistration, ControllerRegistration
-from ottla.metadata.replay import replay_all
 from ottla.metadata.topics import DIRECTORY_MIGRATING, PartitionRegistration
 from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_cluster import (
@@ -45,7 +44,6 @@ from ottla.protocol.internal.metadata_topics import (
     ProducerIdsRecord,
     TopicRecord,
 )
-from ottla.protocol.schema import Message
 from ottla.protocol.types import TopicIdPartition
 
 # Making and writing so many takes a few milliseconds. Python's collector looks at all young
@@ -78,18 +76,6 @@ def snapshot_values(image: Image) -> Iterator[list[bytes]]:
         yield batch
 
 
-def snapshot_batches(
-    image: Image, level: MetadataVersion | None = None, loss: Loss = refuse_loss
-) -> Iterator[list[Versioned]]:
-    """Yield the image as batches of at most `BATCH_RECORDS_MAX` records.
-
-    As `snapshot_records`.
-    """
-    records = snapshot_records(image, level, loss)
-    while batch := list(islice(records, BATCH_RECORDS_MAX)):
-        yield batch
-
-
 def snapshot_records(
     image: Image, level: MetadataVersion | None = None, loss: Loss = refuse_loss
 ) -> Iterator[Versioned]:
@@ -107,14 +93,6 @@ def snapshot_records(
         _access(image, version, loss),
         _answered(image),
     )
-
-
-def snapshot_image(batches: Iterable[Iterable[Message]], provenance: Provenance) -> Image:
-    """Return the image that a snapshot's records amount to. Raises `ReplayFault`."""
-    image = Image(provenance=provenance)
-    for batch in batches:
-        image = replay_all(image, batch)
-    return image
 
 
 def losses(image: Image, level: MetadataVersion) -> list[str]:

@@ -49,7 +49,6 @@ DELETE_HORIZON: Final = 0x40
 
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-_OFFSET: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 _UINT32: Final = Struct(">I")
 _INT16: Final = Struct(">h")
@@ -178,14 +177,6 @@ def is_crc_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     if end > len(buffer):
         return False
     return crc32c(buffer, position + ATTRIBUTES_AT, end) == header.crc
-
-
-def patch_offset(
-    buffer: bytearray | memoryview, position: int, base_offset: Offset, leader_epoch: LeaderEpoch
-) -> None:
-    """Assign offset and leader epoch in place. The CRC does not cover them and stays valid."""
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def patch_append_time(

@@ -7,10 +7,10 @@ The CRC is not looked at: see `batch.is_crc_valid`.
 
 from typing import Final, NamedTuple
 
-from ottla.protocol.faults import CorruptBatch, InvalidRecord
+from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, Compression, read_header
 from ottla.protocol.records.compression import decompress
-from ottla.protocol.records.walker import RecordsSummary, Spans, check_records, walk_spans
+from ottla.protocol.records.walker import Spans, walk_spans
 from ottla.protocol.types import Buffer, Millis, Offset
 
 # A batch of `max.message.bytes` (1 MiB unless set) that shrank to a hundredth, which text in
@@ -51,23 +51,6 @@ def unpack_region(
     if header.compression is Compression.NONE:
         return packed
     return decompress(header.compression, packed, bytes_max)
-
-
-def count_and_check(
-    buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int = UNPACKED_BYTES_MAX
-) -> RecordsSummary:
-    """Check the records of a batch as a producer must send it; see `walker.check_records`.
-
-    Raises:
-        CorruptBatch: the batch is not whole.
-        InvalidRecord: the records do not unpack, or contradict the header or themselves.
-    """
-    if header.last_offset_delta != header.records_count - 1:
-        raise InvalidRecord(
-            f"{header.records_count} records with last offset delta {header.last_offset_delta}"
-        )
-    region = unpack_region(buffer, position, header, bytes_max=bytes_max)
-    return check_records(region, header.records_count, header.base_timestamp)
 
 
 def read_records(
