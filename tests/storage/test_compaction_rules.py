@@ -238,7 +238,7 @@ def test_the_table_grows_to_the_memory_it_may_take_and_forgets_nothing() -> None
 
 @pytest.mark.parametrize("memory", [0, 23, 24])
 def test_no_memory_is_an_error(memory: int) -> None:
-    with pytest.raises(ValueError, match="hold no key"):
+    with pytest.raises(ValueError, match="cannot hold a key"):
         OffsetMap(memory, SECRET)
 
 

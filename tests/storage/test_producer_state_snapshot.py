@@ -45,7 +45,7 @@ def test_zeros_are_corrupt() -> None:
 
 
 def test_a_count_beyond_the_bytes_allocates_nothing() -> None:
-    with pytest.raises(CorruptSnapshot, match="do not fill"):
+    with pytest.raises(CorruptSnapshot, match="do not match"):
         decode(KAFKA_BYTES[:6] + b"\x7f\xff\xff\xff" + KAFKA_BYTES[10:])
 
 

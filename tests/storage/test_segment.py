@@ -257,7 +257,7 @@ def test_a_batch_that_claims_more_than_the_file_holds_is_refused_before_it_is_re
     data[2 * size + 8 : 2 * size + 12] = b"\x7f\xff\xff\xff"
     overwrite(where, Kind.LOG, bytes(data))
     segment = opened(where)
-    with pytest.raises(CorruptBatch, match="runs over"):
+    with pytest.raises(CorruptBatch, match="extends past"):
         segment.find(BASE + 5)
 
 

@@ -418,11 +418,7 @@ class Log(LogTail):
             self.damaged_ranges.keep_current(self._segments, self._log_start, self.log_end_offset)
 
     def patch(self, segment: Segment, position: int, data: Buffer) -> None:
-        """Overwrite damaged bytes with ``data``, which the caller has checked.
-
-        Raises:
-            StorageFailed: not written.
-        """
+        """Overwrite damaged bytes with checked ``data``. Raises StorageFailed: not written."""
         self._health.check()
         with self._health:
             segment.file.pwrite(data, position)

@@ -6,9 +6,9 @@ from ottla.storage.retention import LogState, Policy, RetentionPlan, plan_retent
 
 
 def delete_old_segments(log: Log, now: Millis) -> RetentionPlan:
-    """Delete what ``cleanup.policy``, ``retention.ms`` and ``retention.bytes`` say.
+    """Delete the segments that ``cleanup.policy``, ``retention.ms`` or ``retention.bytes`` expire.
 
-    The files stay under ``.deleted`` for a while: a reader may be in the middle of one.
+    The files stay under ``.deleted`` for a while: a reader may still use them.
     """
     config = log.config
     plan = plan_retention(

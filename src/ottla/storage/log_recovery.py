@@ -1,16 +1,16 @@
-"""Opening a log: what a clean stop left is trusted, what a crash left is checked.
+"""Open a log: trust what a clean stop left, check what a crash left.
 
-After a clean stop the files are as the log last had them: nothing is read but the end of the
-newest segment and the newest producer snapshot. After anything else each batch from the
-recovery point on has its CRC checked; the log ends before the first that is torn, zeroed or
-out of order, and segments behind that are no part of it: what is left is a prefix of what was
-written, with everything that was synced. All indexes from there on are built again.
+After a clean stop the files are as the log last wrote them: only the end of the newest segment and
+the newest producer snapshot are read. Otherwise the CRC of each batch from the recovery point on is
+checked; the log ends before the first one that is torn, zeroed or out of order, and later segments
+are dropped: what is left is a prefix of what was written, with everything that was synced. All
+indexes from there on are rebuilt.
 
-Whatever is not kept is in the report as a `Loss`. A loss below the recovery point or the high
-watermark is no torn write of a crash: its bytes are set aside (`set_aside.py`).
+Everything that is not kept is in the report as a `Loss`. A loss below the recovery point or the
+high watermark is not the torn write of a crash: its bytes are set aside (`set_aside.py`).
 
-Before either, files on their way are dealt with: ``.deleted`` goes, ``.cleaned`` goes,
-``.swap`` takes the place of what it covers.
+Before that, files in a temporary state are handled: ``.deleted`` and ``.cleaned`` are removed,
+``.swap`` replaces the segments it covers.
 """
 
 from collections.abc import Iterator
@@ -42,12 +42,12 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 class LogCheckpoint(msgspec.Struct, frozen=True):
-    """What the log directory knows of a log from its last run.
+    """What the checkpoints of a log directory say about one log.
 
-    ``is_clean``: it was closed, and the directory marked so after. ``recovery_point``:
-    everything below is synced. ``log_start_offset`` may be ahead of the first segment.
-    ``high_watermark``: everything below was acknowledged. ``is_future``: it is a copy on its way
-    to this directory, so whatever it lacks is copied again and nothing is lost.
+    ``is_clean``: the log was closed, and the directory marked clean afterwards.
+    ``recovery_point``: everything below is synced. ``log_start_offset`` may be ahead of the first
+    segment. ``high_watermark``: everything below was acknowledged. ``is_future``: a copy that is
+    being moved to this directory, so whatever it lacks is copied again and nothing is lost.
     """
 
     is_clean: bool = False
@@ -58,14 +58,14 @@ class LogCheckpoint(msgspec.Struct, frozen=True):
 
     @property
     def reached(self) -> Offset:
-        """Up to where the log is known to have been."""
+        """The end up to which the log is known to have existed."""
         if self.is_future:
             return _NOTHING
         return max(self.recovery_point, self.high_watermark, self.log_start_offset)
 
 
 class Cut(NamedTuple):
-    """Bytes that recovery cut off a segment, and why."""
+    """Bytes that recovery cut off a segment, and the reason."""
 
     base_offset: Offset
     position: int
@@ -74,10 +74,11 @@ class Cut(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Records that are not there any more, from ``first_offset`` on. One per cause.
+    """Records that were lost, from ``first_offset`` on. One per cause.
 
-    ``known_end``: up to where the log is known to have been; not above ``first_offset`` for the
-    torn tail of a crash. ``length`` counts bytes that were cut, ``kept`` names where they are.
+    ``known_end``: the end up to which the log is known to have existed; not above ``first_offset``
+    for the torn tail of a crash. ``length`` counts the bytes that were cut, ``kept`` names the
+    files that hold them.
     """
 
     first_offset: Offset
@@ -90,7 +91,7 @@ class Loss(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether records are lost that were acknowledged, or known to be durable."""
+        """Whether the lost records were acknowledged, or known to be durable."""
         return self.known_end > self.first_offset
 
 
@@ -106,12 +107,12 @@ class RecoveryReport(msgspec.Struct):
 
     @property
     def is_loss(self) -> bool:
-        """Something that was written, though never acknowledged as synced, is gone."""
+        """Whether written records, though never acknowledged as synced, were removed."""
         return bool(self.cuts or self.segments_dropped)
 
 
 class _FileRange(NamedTuple):
-    """Bytes of a file."""
+    """A range of bytes of a file."""
 
     path: str
     position: int
@@ -119,7 +120,7 @@ class _FileRange(NamedTuple):
 
 
 class BrokenBatch(Exception):
-    """The batch that recovery stops at, and what is wrong with it."""
+    """The batch at which recovery stops, and what is wrong with it."""
 
 
 class LogLoader:
@@ -144,7 +145,7 @@ class LogLoader:
         self._has_gaps = False  # seen in the batches that were checked
 
     def load(self) -> None:
-        """Bring the files in order and learn where the log stands."""
+        """Clean up the files and determine the log's state."""
         self._files.disk.make_dirs(self._files.directory)
         self._take_names(self._sweep())
         are_epochs_known = self._load_epochs()
@@ -156,13 +157,13 @@ class LogLoader:
         self._load_producers()
 
     def unsynced(self) -> list[Segment]:
-        """Return the segments that hold something at or behind the recovery point."""
+        """Return the segments that hold something at or after the recovery point."""
         return self.segments.from_floor(self.recovery_point)
 
-    # -- files on their way --------------------------------------------------
+    # -- files in a temporary state ------------------------------------------
 
     def _sweep(self) -> list[FileName]:
-        """Remove and rename what a crash left half done; return the live files."""
+        """Remove or rename files that a crash left half done; return the live files."""
         disk, directory = self._files.disk, self._files.directory
         names: list[FileName] = []
         for name in disk.list(directory):
@@ -176,10 +177,10 @@ class LogLoader:
         return self._finish_swaps(names)
 
     def _finish_swaps(self, names: list[FileName]) -> list[FileName]:
-        """Carry through each replacement whose files were all renamed, drop the others.
+        """Complete each swap whose files were all renamed, discard the others.
 
-        Segments become ``.swap`` newest first, so one that still has a ``.cleaned`` file
-        means that it and all behind it are not whole.
+        Segments become ``.swap`` newest first, so a ``.cleaned`` file means that its segment and
+        all later ones are incomplete.
         """
         unfinished = [name.offset for name in names if name.state is State.CLEANED]
         limit = min(unfinished, default=None)
@@ -192,7 +193,7 @@ class LogLoader:
         live = [name for name in names if name.state is State.LIVE]
         swaps = self._usable_swaps(swaps, live)
         live = self._drop_replaced(live, swaps)
-        # The removals must be durable before a new segment stands among what it replaces.
+        # The removals must be durable before a new segment appears among those it replaces.
         self._files.disk.sync_dir(self._files.directory)
         for name in swaps:
             self._files.disk.rename(self._files.path(*name), self._files.path(*name[:2]))
@@ -202,9 +203,9 @@ class LogLoader:
         return sorted({*live, *renamed})
 
     def _usable_swaps(self, swaps: list[FileName], live: list[FileName]) -> list[FileName]:
-        """Return the replacements that can be read; the others are set aside.
+        """Return the swap segments that can be read; the others are set aside.
 
-        An empty one is not needed while what it replaces is there: cleaning is done again.
+        An empty one is not needed while what it replaces exists: cleaning is done again.
         """
         bases = {name.offset for name in live if name.kind is Kind.LOG}
         bad: set[Offset] = set()
@@ -222,7 +223,7 @@ class LogLoader:
                 size = self._files.disk.size(path)
                 kept = set_file_aside(self._files.disk, path)
                 names = () if kept is None else (kept,)
-                reason = f"a replacement by the cleaner cannot be read: {cause(error, path)}"
+                reason = f"a segment written by the cleaner cannot be read: {cause(error, path)}"
                 loss = Loss(name.offset, name.offset, path, 0, size, reason, names)
                 self.report.losses.append(loss)
         for name in swaps:
@@ -231,7 +232,7 @@ class LogLoader:
         return [name for name in swaps if name.offset not in bad]
 
     def _drop_replaced(self, live: list[FileName], swaps: list[FileName]) -> list[FileName]:
-        """Remove the live segments that the swapped ones cover; return what stays."""
+        """Remove the live segments that the swap segments cover; return what is left."""
         bases = [name.offset for name in swaps if name.kind is Kind.LOG]
         if not bases:
             return live
@@ -264,7 +265,7 @@ class LogLoader:
         self.report.files_removed.append(path)
 
     def _take_names(self, names: list[FileName]) -> None:
-        """Make segments of the ``.log`` files; an index without one is nobody's."""
+        """Open a segment for each ``.log`` file; remove indexes that have none."""
         logs = {name.offset for name in names if name.kind is Kind.LOG}
         aborted = {name.offset for name in names if name.kind is Kind.TXN_INDEX}
         for offset in sorted(logs):
@@ -295,11 +296,11 @@ class LogLoader:
                 self.log_end = self.segments.active.next_offset()
                 self.recovery_point = self.log_end
             except (CorruptBatch, UnsupportedMagic):
-                # Said to be clean and is not: believe the file.
+                # Marked clean but damaged: trust the file.
                 self._recover_from(self.segments.active.base_offset)
         else:
-            # Begin with the last record that is synced: its segment may have been sealed
-            # after that, and the space reserved behind it not been given back.
+            # Begin with the last synced record: its segment may have been sealed after that,
+            # and its reserved space not been released.
             self._recover_from(Offset(max(0, self._checkpoint.recovery_point - 1)))
         start = self._checkpoint.log_start_offset
         if self.log_end < start:
@@ -309,14 +310,14 @@ class LogLoader:
         self._note_missing_end()
 
     def _note_missing_end(self) -> None:
-        """Note that the log is shorter than it was, where nothing that is there says so."""
+        """Report that the log is shorter than it was, if no damage has shown it already."""
         if self.log_end < self._checkpoint.reached and not self.report.losses:
             segment = self.segments.active
             reason = f"the log ends at offset {self.log_end}: its end is missing"
             self._lose(self.log_end, _FileRange(segment.path, segment.size), reason, [])
 
     def _begin_at(self, offset: Offset) -> None:
-        """Start an empty log."""
+        """Create an empty log."""
         segment = Segment.create(self._files, offset, self._config, now=self._now)
         self._files.disk.sync_dir(self._files.directory)
         self.segments.add(segment)
@@ -330,7 +331,7 @@ class LogLoader:
         """Check every batch from the segment of ``offset`` on; cut at the first bad one."""
         suspects = self.segments.from_floor(offset)
         start = suspects[0].base_offset
-        # Snapshots from here on may be of a history that was truncated: they are made again.
+        # Later snapshots may be of a history that was truncated: they are taken again.
         self.snapshots.remove_above(start)
         self.producers.clear(min(start, self.segments.first.base_offset))
         self.snapshots.load(self.producers, start, self._now)
@@ -338,7 +339,7 @@ class LogLoader:
         expected = start
         for at, segment in enumerate(suspects):
             if not self._may_follow(expected, segment):
-                reason = f"offset {expected} is missing, the next segment begins behind it"
+                reason = f"offset {expected} is missing, the next segment begins after it"
                 self._lose(expected, _FileRange(segment.path, 0), reason, suspects[at:])
                 break
             limit = suspects[at + 1].base_offset if at + 1 < len(suspects) else None
@@ -352,10 +353,10 @@ class LogLoader:
         self.recovery_point = min(self._checkpoint.recovery_point, expected)
 
     def _may_follow(self, expected: Offset, segment: Segment) -> bool:
-        """Say whether a segment may begin here.
+        """Whether a segment may begin here.
 
-        A gap means that the end of the segment before it was lost with the power, except
-        where compaction, now or once, has left gaps of its own.
+        A gap means that the end of the previous segment was lost in a power failure, except
+        where compaction, now or in the past, has left gaps.
         """
         if segment.base_offset == expected:
             return True
@@ -364,7 +365,7 @@ class LogLoader:
     def _recover_segment(
         self, segment: Segment, expected: Offset, limit: Offset | None
     ) -> tuple[Offset, Cut | None]:
-        """Note the good batches, build the indexes; return the end and what is to be cut off.
+        """Index the good batches of a segment; return its end and what is to be cut off.
 
         ``limit`` is the base offset of the next segment.
         """
@@ -394,13 +395,13 @@ class LogLoader:
 
     def _cut(self, segment: Segment) -> None:
         segment.drop_unnoted()
-        # Else a second crash could bring the cut bytes back behind what is appended next.
+        # Otherwise a second crash could bring the cut bytes back after what is appended next.
         segment.file.sync()
 
     def _lose(self, end: Offset, place: "_FileRange", reason: str, behind: list[Segment]) -> None:
-        """Note that the log ends at ``end`` from now on; ``behind`` are segments that go with it.
+        """Report that the log now ends at ``end``; ``behind`` are the segments that are dropped.
 
-        Space that was reserved and never written is no loss.
+        Space that was reserved and never written is not a loss.
         """
         known = max(end, self._checkpoint.reached)
         length = place.length + sum(segment.size for segment in behind)
@@ -429,7 +430,7 @@ class LogLoader:
             file.close()
 
     def _set_aside(self, segment: Segment) -> str | None:
-        """Take a segment out of the log and keep its batches; newest first, as `_drop` does."""
+        """Take a segment out of the log and keep its batches; newest first, as in `_drop`."""
         kept = set_file_aside(self._files.disk, segment.path)
         if kept is None:
             self._drop([segment])
@@ -449,7 +450,7 @@ class LogLoader:
         self._assign(header.leader_epoch, header.base_offset)
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Take segments out of the log, newest first so that a crash leaves a prefix."""
+        """Remove segments from the log, newest first so that a crash leaves a prefix."""
         for segment in reversed(segments):
             segment.mark_deleted()
             self.segments.remove(segment)
@@ -466,7 +467,7 @@ class LogLoader:
         return bool(self.epochs.entries)
 
     def _settle_epochs(self, are_known: bool) -> None:
-        """Cut the epochs to the log, or find them again in its batches."""
+        """Cut the epochs to the log, or rebuild them from its batches."""
         before = self.epochs.entries if are_known else None
         if not are_known:
             self.epochs.clear()
@@ -484,7 +485,7 @@ class LogLoader:
             self.epochs.assign(epoch, offset)
 
     def _load_producers(self) -> None:
-        """Come to the state as of the log's end, from the newest snapshot that is any good."""
+        """Restore the state at the log's end from the newest usable snapshot."""
         self.snapshots.remove_above(self.log_end)
         if not self.report.segments_checked:
             self.producers.clear(self.segments.first.base_offset)
@@ -495,27 +496,27 @@ class LogLoader:
 
 
 def _is_gap(header: BatchHeader, expected: Offset) -> bool:
-    """Say whether records are missing before or inside a batch: the cleaner has been here."""
+    """Whether records are missing before or inside a batch: the cleaner removed them."""
     return header.base_offset > expected or header.records_count <= header.last_offset_delta
 
 
 def _good_batches(
     segment: Segment, end: int, expected: Offset, limit: Offset | None
 ) -> Iterator[StoredBatch]:
-    """Yield batches while they are right; raise on the first that is not."""
+    """Yield batches while they are valid; raise on the first that is not."""
     for whole in whole_batches(segment.file, 0, end):
         header = whole.header
         if not is_crc_valid(whole.buffer, whole.start, header):
             raise BrokenBatch("CRC does not match")
         if header.base_offset < expected or header.last_offset_delta < 0:
-            raise BrokenBatch(f"offset {header.base_offset} where {expected} is next")
+            raise BrokenBatch(f"offset {header.base_offset}, expected {expected}")
         if not segment.may_hold(header.last_offset):
             raise BrokenBatch(f"offset {header.last_offset} is too far from the segment's base")
         if header.base_offset > expected:
             following = _offset_behind(segment, whole, end, limit)
             if following is not None and expected <= following < header.next_offset:
-                raise BrokenBatch(f"offset {header.base_offset} where {expected} is next, "
-                             f"and {following} follows")  # fmt: skip
+                raise BrokenBatch(f"offset {header.base_offset}, expected {expected}, "
+                                  f"and {following} follows")  # fmt: skip
         yield whole
         expected = header.next_offset
 
@@ -525,9 +526,9 @@ def _offset_behind(
 ) -> Offset | None:
     """Return the offset that follows a batch, by the next batch or segment; None if unknown.
 
-    The CRC does not cover the base offset. A batch behind a gap is right if the cleaner made the
-    gap, and has a wrong base offset if the next batch belongs into the gap. Without a gap it is
-    the next batch that is wrong.
+    The CRC does not cover the base offset. A batch after a gap is right if the cleaner made the
+    gap, and has a wrong base offset if the next batch belongs into the gap. Without a gap the
+    next batch is the wrong one.
     """
     position = whole.position + whole.header.size
     if position >= end:

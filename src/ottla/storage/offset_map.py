@@ -1,17 +1,17 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The newest offset of each key in the dirty part of a log, in memory of a fixed size.
+"""Maps each key of a log's dirty part to its newest offset, in memory of a fixed size.
 
-A slot is three words of 64 bits; a free one has 0 in the third:
+A slot is three 64-bit words; a free slot has 0 in the third:
 
     low half of the key's hash | high half | offset + 1
 
-Slots are probed one behind the other, none is ever freed. Keys themselves are not kept: two keys
-with one hash of 128 bits would be taken for one, and the older record lost. So the hash is
-keyed with a secret of this map, and nobody can look for such a pair: SipHash-2-4 with 128 bits
-where this module is compiled, BLAKE2b where it runs as it stands.
+Collisions probe the following slots; no slot is ever freed. Keys themselves are not stored: two
+keys with the same 128-bit hash would count as one, and the older record would be lost. So the hash
+is keyed with a secret of this map, which makes such a pair impossible to construct: SipHash-2-4
+with 128 bits where this module is compiled, BLAKE2b in plain Python.
 
-The table starts small and doubles, up to the memory it may take: most rounds have few keys, and
-memory that was never touched costs nothing.
+The table starts small and doubles up to its memory limit: most rounds have few keys, and memory
+that was never touched costs nothing.
 """
 
 import mmap
@@ -42,7 +42,7 @@ _HALVES: Final = Struct("<QQ")
 
 
 class Marked(NamedTuple):
-    """What `OffsetMap.mark` found in a batch: records to keep, and what is among them."""
+    """The result of `OffsetMap.mark` for a batch: how many records of each kind."""
 
     kept: int
     tombstones_kept: int
@@ -52,13 +52,13 @@ class Marked(NamedTuple):
 @cython.final
 @cython.cclass
 class _Probe:
-    """Looks keys of ``data`` up in ``table``; the last key's hash is in two halves."""
+    """Looks up keys of ``data`` in ``table``; holds the last key's hash in two halves."""
 
     data: cython.const[cython.uchar][::1]  # type: ignore[valid-type]
     table: cython.const[cython.ulonglong][::1]  # type: ignore[valid-type]
     slots: cython.ulonglong
     secret: bytes
-    # How SipHash begins under this secret. Computed here once: C has no literal of this size.
+    # The initial SipHash state for this secret. Computed once: C has no literal of this size.
     begin0: cython.ulonglong
     begin1: cython.ulonglong
     begin2: cython.ulonglong
@@ -84,7 +84,7 @@ class _Probe:
     def find(self) -> cython.longlong:
         """Return where in the table the slot of the hash begins: its own, or the free one it gets.
 
-        There is always a free one: the map is never filled.
+        There is always a free slot: the map is never filled completely.
         """
         slot: cython.ulonglong
         slot = ((self.low >> 32) * self.slots) >> 32
@@ -100,7 +100,7 @@ class _Probe:
     @cython.inline
     @cython.exceptval(-1, check=True)
     def hash(self, start: cython.int, length: cython.int) -> cython.int:
-        """Hash ``length`` bytes from ``start``, which the caller knows to be there; return 0."""
+        """Hash ``length`` bytes from ``start``; the caller has checked the range. Returns 0."""
         if cython.compiled:
             self.sip_hash(start, length)
         else:
@@ -111,7 +111,7 @@ class _Probe:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def sip_hash(self, start: cython.int, length: cython.int) -> cython.int:
-        """SipHash-2-4-128; relies on the words of C wrapping around. Returns 0."""
+        """Compute SipHash-2-4-128; relies on C's unsigned wrap-around. Returns 0."""
         v0: cython.ulonglong = self.begin0
         v1: cython.ulonglong = self.begin1
         v2: cython.ulonglong = self.begin2
@@ -124,7 +124,7 @@ class _Probe:
         turns: cython.int
         position: cython.int = start
         shift: cython.int
-        # One step for each whole word, one for the rest with the length, two to finish.
+        # One step per whole word, one for the rest with the length, two to finish.
         for step in range(words + 3):
             turns = 4
             if step <= words:
@@ -177,10 +177,10 @@ class _Probe:
     touched=cython.ulonglong,
 )
 def _hash_keys(probe: _Probe, spans: Spans, where: memoryview) -> "array[int]":
-    """Return the hashes of a batch's keys, two halves for each record.
+    """Return the hashes of a batch's keys, two halves per record.
 
-    Compiled, it also looks at the slot of each. Those lie anywhere in a large memory; asked
-    for one behind the other, without waiting for what is in them, many are fetched at once.
+    When compiled, it also touches the slot of each. Slots are spread over a large memory; reading
+    them one after the other without using the value lets the processor fetch many at once.
     """
     result = array("Q", bytes(16 * spans.count))
     hashes, table = result, where
@@ -207,7 +207,7 @@ def _hash_keys(probe: _Probe, spans: Spans, where: memoryview) -> "array[int]":
     end=cython.longlong,
 )
 def _move(source: memoryview, target: memoryview) -> None:
-    """Put every key of one table into a larger, empty one."""
+    """Copy every key of one table into a larger, empty one."""
     old, fresh = source, target
     slots, end = len(target) // 3, len(source)
     at = 0
@@ -225,19 +225,19 @@ def _move(source: memoryview, target: memoryview) -> None:
 
 
 class OffsetMap:
-    """Key to newest offset. Takes ``capacity`` keys, a fraction of the slots it may have.
+    """Key to newest offset. Holds ``capacity`` keys, a fraction of its maximum of slots.
 
-    ``latest_offset`` is the last offset up to which every key is known; the builder moves it,
-    and no record above it may be judged.
+    ``latest_offset`` is the last offset up to which every key is known; the caller sets it, and no
+    record above it may be removed.
     """
 
     def __init__(self, memory_bytes: int, secret: bytes, load_factor: float = 0.9) -> None:
         if len(secret) != SECRET_BYTES:
-            raise ValueError(f"a secret of {len(secret)} bytes")
+            raise ValueError(f"the secret has {len(secret)} bytes, not {SECRET_BYTES}")
         self.slots_max = min(memory_bytes // SLOT_BYTES, SLOTS_MAX)
         self.capacity = min(int(self.slots_max * load_factor), self.slots_max - 1)
         if self.capacity < 1:
-            raise ValueError(f"{memory_bytes} bytes of memory hold no key")
+            raise ValueError(f"{memory_bytes} bytes of memory cannot hold a key")
         self.size = 0
         self.latest_offset = Offset(-1)
         self._secret = secret
@@ -245,7 +245,7 @@ class OffsetMap:
         self._allot(min(self.slots_max, _SLOTS_AT_FIRST))
 
     def _allot(self, slots: int) -> None:
-        """Begin an empty table; it is full for now at ``_limit`` keys."""
+        """Allocate an empty table, which is full at ``_limit`` keys for now."""
         self._memory = mmap.mmap(-1, slots * SLOT_BYTES)
         self._table = memoryview(self._memory).cast("Q")
         is_largest = slots == self.slots_max
@@ -254,20 +254,20 @@ class OffsetMap:
     def _grow(self) -> None:
         memory, table = self._memory, self._table
         slots = len(table) // 3
-        # The old table stays until the keys are moved: below half of the most it still fits.
+        # Both tables exist while keys are copied: below half of the maximum they still fit.
         self._allot(self.slots_max if slots * 2 > self.slots_max else slots * 2)
         _move(table, self._table)
         table.release()
         memory.close()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._table.release()
         self._memory.close()
 
     @property
     def utilization(self) -> float:
-        """Which part of the slots there may be is taken."""
+        """The used fraction of the maximum number of slots."""
         return self.size / self.slots_max
 
     @cython.locals(
@@ -285,9 +285,9 @@ class OffsetMap:
         index=cython.int,
     )
     def put(self, region: Buffer, spans: Spans, base_offset: Offset, start: Offset) -> bool:
-        """Note the offset of each record with a key at or above ``start``; later ones win.
+        """Record the offset of each record with a key at or above ``start``; later ones win.
 
-        Returns False when the map became full on the way; then the rest was not noted.
+        Returns False when the map became full; the remaining records were not added.
         """
         while self.size + spans.count > self._limit < self.capacity:
             self._grow()
@@ -341,11 +341,11 @@ class OffsetMap:
         *,
         is_past_horizon: bool,
     ) -> Marked:
-        """Set ``keep[i]`` to 1 for each record that stays, to 0 for each that goes.
+        """Set ``keep[i]`` to 1 for each record to keep, to 0 for each to remove.
 
-        A record above ``latest_offset`` stays. Below it, one without a key goes, one whose
-        key has a newer offset goes, and a tombstone goes once its batch's delete horizon is
-        passed. ``keep`` has a byte for each record.
+        A record above ``latest_offset`` is kept. Below it, a record without a key is removed, so
+        is one whose key has a newer offset, and a tombstone once its batch's delete horizon has
+        passed. ``keep`` has one byte per record.
         """
         probe = _Probe(self._secret, region, self._table)
         table, hashes, marks = self._table, _hash_keys(probe, spans, self._table), keep
@@ -376,7 +376,7 @@ class OffsetMap:
 
     @cython.locals(probe=_Probe)
     def get(self, key: bytes) -> Offset | None:
-        """Return the newest offset noted for a key."""
+        """Return the newest offset recorded for a key."""
         probe = _Probe(self._secret, key, self._table)
         probe.hash(0, len(key))
         found = self._table[probe.find() + 2]
@@ -385,7 +385,7 @@ class OffsetMap:
 
 @cython.locals(probe=_Probe)
 def hash_key(secret: bytes, key: bytes) -> bytes:
-    """Return the hash by which a map with this secret knows a key."""
+    """Return the hash that a map with this secret uses for a key."""
     probe = _Probe(secret, key, memoryview(bytes(SLOT_BYTES)).cast("Q"))
     probe.hash(0, len(key))
     return _HALVES.pack(probe.low, probe.high)

@@ -1,10 +1,10 @@
-"""``partition.metadata``: which topic's log this directory holds, by id (KIP-516).
+"""``partition.metadata``: the id of the topic whose log a directory holds (KIP-516).
 
     version: 0
     topic_id: AAAAAAAAAAEAAAAAAAAAAg
 
-Two topics may bear one name, one after the other; this file tells the second that the log
-of the first is not its own. There is no line end behind the id, as Kafka writes it.
+A topic may be created again under the name of a deleted one; this file keeps the new topic from
+using the log of the old one. There is no newline after the id, as Kafka writes it.
 """
 
 from ottla.protocol.types import ZERO_UUID, Buffer, Uuid
@@ -17,14 +17,14 @@ VERSION = 0
 
 
 class CorruptPartitionMetadata(Exception):
-    """The file makes no sense, so nobody can say whose log this is."""
+    """The file is malformed, so the topic of the log is unknown."""
 
 
 def read_topic_id(disk: Disk, log_directory: str) -> Uuid | None:
-    """Return the id of the topic a log belongs to; None when nothing was noted.
+    """Return the id of the topic a log belongs to; None when there is no file.
 
     Raises:
-        CorruptPartitionMetadata: there is a file, and it makes no sense. OSError: unreadable.
+        CorruptPartitionMetadata: the file is malformed. OSError: it cannot be read.
     """
     path = f"{log_directory}/{FILE_NAME}"
     data = read_file(disk, path)
@@ -37,7 +37,7 @@ def read_topic_id(disk: Disk, log_directory: str) -> Uuid | None:
 
 
 def write_topic_id(disk: Disk, log_directory: str, topic_id: Uuid) -> None:
-    """Note a log's topic, durably.
+    """Record a log's topic id, durably.
 
     Raises:
         OSError: the old file or the new one is there.
@@ -51,10 +51,10 @@ def encode(topic_id: Uuid) -> bytes:
 
 
 def decode(data: Buffer) -> Uuid:
-    """Read the file's text. A later version is taken too: it only adds lines.
+    """Parse the file's text. Later versions are accepted too: they only add lines.
 
     Raises:
-        ValueError: not two lines of name and value, or no real id.
+        ValueError: not two lines of name and value, or not a valid id.
     """
     rows = [line.split() for line in bytes(data).decode("utf-8").splitlines()[:2]]
     if [len(row) for row in rows] != [2, 2] or (rows[0][0], rows[1][0]) != (

@@ -1,12 +1,12 @@
-"""Names of partition directories, as Kafka writes them.
+"""Names of partition directories, as in Kafka.
 
     <topic>-<partition>                      a log
     <topic>-<partition>.<32 hex>-future      a copy being moved here from another directory
-    <topic>-<partition>.<32 hex>-delete      given up, removed a little later
-    <topic>-<partition>.<32 hex>-stray       not ours by the metadata; kept for the operator
+    <topic>-<partition>.<32 hex>-delete      deleted, removed after a delay
+    <topic>-<partition>.<32 hex>-stray       unknown to the metadata; kept for the operator
 
-Topic names hold dashes and dots themselves, so a name is read from its end. A topic is cut
-where a deleted or stray name would pass 255 bytes; nothing reads those back as a topic.
+Topic names may contain dashes and dots, so a name is parsed from its end. A topic is truncated
+where a deleted or stray name would exceed 255 bytes; those names are never parsed for the topic.
 """
 
 import enum
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 class DirectoryKind(enum.Enum):
-    """What a partition directory is for; the value is the end of its name."""
+    """What a partition directory is for; the value is the suffix of its name."""
 
     CURRENT = ""
     FUTURE = "-future"
@@ -32,14 +32,14 @@ class DirectoryKind(enum.Enum):
 
 
 class PartitionDirectory(NamedTuple):
-    """A directory's name, taken apart."""
+    """A parsed directory name."""
 
     partition: TopicPartition
     kind: DirectoryKind
 
 
 def is_topic_name(topic: str) -> bool:
-    """Say whether Kafka allows the name, and so whether a path may be built from it."""
+    """Whether Kafka allows the topic name, and so whether it may be part of a path."""
     return _TOPIC.fullmatch(topic) is not None and topic not in {".", ".."}
 
 
@@ -51,27 +51,27 @@ def format_name(
     """Return a directory's name; every kind but the current one carries a ``unique`` id.
 
     Raises:
-        ValueError: no topic name, or no partition number.
+        ValueError: an invalid topic name or partition number.
     """
     if not is_topic_name(partition.topic) or not 0 <= partition.partition <= PARTITION_MAX:
-        raise ValueError(f"no partition: {partition.topic!r} {partition.partition}")
+        raise ValueError(f"invalid partition: {partition.topic!r} {partition.partition}")
     if kind is DirectoryKind.CURRENT:
         return str(partition)
-    assert unique is not None, "only the current directory goes without a unique id"
+    assert unique is not None, "only the current directory has no unique id"
     rest = f"-{partition.partition}.{unique.hex()}{kind.value}"
     return partition.topic[: NAME_BYTES_MAX - len(rest)] + rest
 
 
 def has_room_for_future(partition: TopicPartition) -> bool:
-    """Say whether the directory of a future log can be named after the whole topic."""
+    """Whether the directory name of a future log can hold the whole topic name."""
     rest = f"-{partition.partition}.{ZERO_UUID.hex()}{DirectoryKind.FUTURE.value}"
     return len(partition.topic) + len(rest) <= NAME_BYTES_MAX
 
 
 def parse_name(name: str) -> PartitionDirectory | None:
-    """Take a name apart; None when it is not a partition directory's.
+    """Parse a name; None when it is not a partition directory's.
 
-    A future copy is also taken without its unique id.
+    A future log is also accepted without its unique id.
     """
     kind = DirectoryKind.CURRENT
     for candidate in (DirectoryKind.FUTURE, DirectoryKind.DELETE, DirectoryKind.STRAY):

@@ -1,7 +1,7 @@
-"""Taking batches that are in the log into the state of its producers.
+"""Apply batches that are in the log to its producer state.
 
-The same whether a batch was just appended, came from a leader, or is read again after a
-restart: so all three agree on what is a duplicate and which transaction is open.
+The same code runs for an append, for a replicated batch and for replay after a restart: so all
+three agree on what is a duplicate and which transaction is open.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ def apply_batch(
     marker: EndTxnMarker | None,
     now: Millis = NO_TIMESTAMP,
 ) -> CompletedTxn | None:
-    """Take in a batch whose header has its offsets; return the transaction it ended.
+    """Apply a batch whose header has its offsets; return the transaction it ended.
 
-    ``marker`` is that of a control batch, as `marker_of` gives it.
+    ``marker`` is that of a control batch, from `marker_of`.
     """
     completed = None
     if header.producer_id >= 0:
@@ -48,7 +48,7 @@ def apply_batch(
 
 
 def note_aborted(index: TransactionIndex, completed: CompletedTxn | None) -> None:
-    """Add a transaction to the index of the segment its marker is in, if it was aborted."""
+    """Add an aborted transaction to the index of the segment that holds its marker."""
     if completed is not None and completed.is_aborted:
         index.append(
             AbortedTxn(
@@ -61,9 +61,9 @@ def note_aborted(index: TransactionIndex, completed: CompletedTxn | None) -> Non
 
 
 def replay(producers: ProducerState, segments: Segments, upto: Offset) -> None:
-    """Take in everything from where the producers stand up to ``upto``.
+    """Apply all batches from the current end of the producer state up to ``upto``.
 
-    Reads headers only, but for markers.
+    Reads only headers, except for markers.
     """
     for segment in segments.from_floor(producers.map_end_offset):
         for _ in replay_segment(producers, segment, upto):
@@ -74,7 +74,7 @@ def replay(producers: ProducerState, segments: Segments, upto: Offset) -> None:
 def replay_segment(
     producers: ProducerState, segment: Segment, upto: Offset
 ) -> Iterator[CompletedTxn]:
-    """Take in the rest of a segment; yield the transactions that ended in it."""
+    """Apply the rest of a segment; yield the transactions that ended in it."""
     if segment.base_offset >= upto:
         return
     first = segment.find(producers.map_end_offset)
@@ -96,9 +96,9 @@ def _marker_on_disk(segment: Segment, found: LocatedBatch) -> EndTxnMarker | Non
 def collect_aborted(
     segments: Segments, snapshots: Snapshots, start: Offset, upto: Offset
 ) -> list[AbortedTxn]:
-    """Return the aborted transactions that touch ``[start, upto)``.
+    """Return the aborted transactions that overlap ``[start, upto)``.
 
-    A transaction index that cannot be read is built again first.
+    Rebuilds a transaction index that cannot be read.
     """
     found: list[AbortedTxn] = []
     for segment in segments.from_floor(start):
@@ -114,7 +114,7 @@ def collect_aborted(
 
 
 def _rebuild_txn_index(segment: Segment, segments: Segments, snapshots: Snapshots) -> None:
-    """Replay a segment from the newest snapshot before it, and note what was aborted."""
+    """Replay a segment from the newest snapshot before it, and index aborted transactions."""
     producers = ProducerState()
     producers.clear(segments.first.base_offset)
     snapshots.load(producers, segment.base_offset, NO_TIMESTAMP)

@@ -1,9 +1,9 @@
-"""Producer snapshots on disk: ``%020d.snapshot``, byte for byte Kafka's.
+"""The file format of producer snapshots: ``%020d.snapshot``, identical to Kafka's.
 
 The number in the name is the offset up to which (exclusive) the log has been applied.
 
     version  int16    1
-    crc      uint32   CRC32C of everything behind it
+    crc      uint32   CRC32C of everything after it
     count    int32
     count times (46 bytes):
       producer_id        int64
@@ -15,7 +15,7 @@ The number in the name is the offset up to which (exclusive) the log has been ap
       coordinator_epoch  int32   of the newest marker, -1 for none
       txn_first_offset   int64   of the open transaction, -1 for none
 
-All big-endian. A snapshot is a cache of the log: a bad one is deleted and rebuilt.
+All big-endian. A snapshot is a cache of the log: a corrupt one is deleted and rebuilt.
 """
 
 import struct
@@ -43,18 +43,18 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode(data: Buffer) -> list[ProducerEntry]:
-    """Return the entries of a snapshot file.
+    """Parse a snapshot file.
 
     Raises:
-        CorruptSnapshot: another version, a length that does not fit the count, a bad CRC.
+        CorruptSnapshot: unknown version, a length that does not match the count, or a bad CRC.
     """
     if len(data) < _HEAD.size:
-        raise CorruptSnapshot(f"{len(data)} bytes are no producer snapshot")
+        raise CorruptSnapshot(f"{len(data)} bytes are too few for a producer snapshot")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
         raise CorruptSnapshot(f"unknown version {version}")
     if count < 0 or len(data) != _HEAD.size + count * _ENTRY.size:
-        raise CorruptSnapshot(f"{count} entries do not fill {len(data)} bytes")
+        raise CorruptSnapshot(f"{count} entries do not match {len(data)} bytes")
     if crc32c(data, _CRC_START, len(data)) != crc:
         raise CorruptSnapshot("CRC does not match")
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEAD.size :])]

@@ -1,8 +1,8 @@
-"""The producer snapshots of one log: when one is taken, which one is loaded, which ones go.
+"""The producer snapshots of one log: when to take, load and remove them.
 
-One is taken whenever a segment begins, so that the segment can be replayed from there, and
-one when the log is closed. A snapshot that cannot be read is removed: an older one and the
-log behind it say the same.
+One is taken whenever a segment starts, so that the segment can be replayed from there, and one when
+the log is closed. A snapshot that cannot be read is removed: an older one and the log after it
+contain the same information.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from ottla.storage.producer_state import ProducerState
 
 
 class Snapshots:
-    """Which snapshots a log has, by the offset they are of. Disk failures are ``OSError``."""
+    """The snapshots of a log, by their offset. Disk failures are ``OSError``."""
 
     __slots__ = ("_files", "_offsets")
 
@@ -25,17 +25,17 @@ class Snapshots:
 
     @property
     def offsets(self) -> tuple[Offset, ...]:
-        """All of them, oldest first."""
+        """All snapshot offsets, oldest first."""
         return tuple(self._offsets)
 
     def path(self, offset: Offset) -> str:
-        """Return where the snapshot of ``offset`` is."""
+        """Return the path of the snapshot at ``offset``."""
         return self._files.path(offset, Kind.SNAPSHOT)
 
     def take(self, producers: ProducerState) -> list[str]:
-        """Write the producers as they are, unless that is done; return what was written.
+        """Write the producer state, unless a snapshot has it; return the paths written.
 
-        Not synced, and written in place: torn, its CRC gives it away.
+        Not synced, and written in place: a torn write fails the CRC check.
         """
         offset = producers.map_end_offset
         if self._offsets and self._offsets[-1] >= offset:
@@ -51,7 +51,7 @@ class Snapshots:
         return [path]
 
     def load(self, producers: ProducerState, upto: Offset, now: Millis) -> bool:
-        """Load the newest snapshot at or below ``upto`` that can be read; say if there is one."""
+        """Load the newest readable snapshot at or below ``upto``; False if there is none."""
         for offset in reversed([offset for offset in self._offsets if offset <= upto]):
             try:
                 entries = decode(self._files.disk.read(self.path(offset)))
@@ -63,22 +63,22 @@ class Snapshots:
         return False
 
     def remove(self, offsets: Iterable[Offset]) -> None:
-        """Remove the snapshots of these offsets."""
+        """Remove the snapshots at these offsets."""
         for offset in list(offsets):
             self._files.remove_if_there(offset, Kind.SNAPSHOT)
             self._offsets.remove(offset)
 
     def remove_above(self, offset: Offset) -> None:
-        """Remove what a truncation to ``offset`` has made untrue."""
+        """Remove the snapshots that a truncation to ``offset`` has made invalid."""
         self.remove([taken for taken in self._offsets if taken > offset])
 
     def remove_at(self, base_offsets: Iterable[Offset]) -> None:
-        """Remove the snapshots that belong to segments that are gone."""
+        """Remove the snapshots that belong to removed segments."""
         gone = set(base_offsets)
         self.remove([taken for taken in self._offsets if taken in gone])
 
     def remove_strays(self, base_offsets: Iterable[Offset]) -> None:
-        """Keep one per segment, and the newest if it is behind the last segment's base."""
+        """Keep one per segment, and the newest if it is above the last segment's base."""
         bases = set(base_offsets)
         keep = bases | set(self._offsets[-1:] if self._offsets[-1:] > [max(bases)] else [])
         self.remove([taken for taken in self._offsets if taken not in keep])

@@ -1,16 +1,16 @@
-"""What one partition remembers of its producers: epochs, sequences, open transactions.
+"""The producer state of one partition: epochs, sequences, open transactions.
 
-Pure. The log asks :meth:`ProducerState.check` before it writes a batch and tells
+Pure. The log calls :meth:`ProducerState.check` before it writes a batch and
 :meth:`~ProducerState.apply` (or :meth:`~ProducerState.apply_marker`) after. The same calls,
-made over the log from a snapshot on, rebuild the state, so a follower and a restarted leader
+replayed over the log from a snapshot on, rebuild the state, so a follower and a restarted leader
 decide as the leader did.
 
     unknown --apply--> known(epoch, last 5 batches) --marker--> known, transaction closed
-                             |  ^                    \\-- a higher epoch forgets the batches
+                             |  ^                    \\-- a higher epoch clears the batches
                              +--+ next sequence, or 0 after 2**31 - 1
 
-Invariants: a producer with an open transaction is never forgotten; ``first_unstable_offset``
-is at or below every record whose fate is open or whose marker the replicas may lack.
+Invariants: a producer with an open transaction is never removed; ``first_unstable_offset`` is at
+or below every record of an open transaction, or of one whose marker may not be replicated.
 """
 
 from collections import deque
@@ -36,15 +36,15 @@ from ottla.protocol.types import (
     Sequence,
 )
 
-# A client keeps at most this many batches in flight (KIP-98), so an older one is no retry.
+# A client keeps at most this many batches in flight (KIP-98), so an older one is not a retry.
 BATCHES_REMEMBERED = 5
 NO_COORDINATOR_EPOCH = -1
-# From this version of the transaction protocol on, a marker carries a bumped epoch (KIP-890).
+# From this version of the transaction protocol on, markers carry a bumped epoch (KIP-890).
 EPOCH_BUMPING_TRANSACTION_VERSION = 2
 
 
 class Duplicate(NamedTuple):
-    """Where a batch that a client sent again already lies."""
+    """Where a batch that a client sent again is already stored."""
 
     first_offset: Offset
     last_offset: Offset
@@ -66,7 +66,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer as a snapshot keeps it: the newest batch only, as Kafka does.
+    """One producer as stored in a snapshot: only the newest batch, as in Kafka.
 
     ``last_offset`` and ``last_sequence`` are -1 when no batch of this epoch is known, and
     ``txn_first_offset`` is -1 when no transaction is open.
@@ -93,7 +93,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """A producer's state; slotted and changed in place because every append comes here."""
+    """A producer's state; slotted and mutable because every append updates it."""
 
     __slots__ = (
         *("batches", "coordinator_epoch", "epoch", "markers"),
@@ -104,13 +104,13 @@ class _Producer:
         self.epoch = epoch
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.timestamp = NO_TIMESTAMP  # of its newest batch or marker: the client's clock
-        self.seen_at = NO_TIMESTAMP  # when it came here: our clock; not kept over a restart
+        self.seen_at = NO_TIMESTAMP  # when it was appended: our clock; lost on restart
         self.txn_first: Offset | None = None
-        self.markers = 0  # seen since it is known here; not kept over a restart
+        self.markers = 0  # number of markers seen; lost on restart
         self.batches: deque[_Batch] = deque(maxlen=BATCHES_REMEMBERED)
 
     def move_to(self, epoch: int) -> None:
-        """Enter an epoch; sequences start anew, so batches of another one say nothing."""
+        """Move to an epoch; sequences restart, so batches of another epoch are dropped."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -123,8 +123,8 @@ class _Producer:
 class ProducerState:
     """The producers of one partition. ``expiration_ms`` is ``producer.id.expiration.ms``.
 
-    Failure: a check raises a fault and changes nothing. Applying never refuses: what is in
-    the log is in the log.
+    Failure: a check raises a fault and changes nothing. Applying never fails: the batch is
+    already in the log.
     """
 
     def __init__(self, expiration_ms: int = 86_400_000) -> None:
@@ -140,26 +140,26 @@ class ProducerState:
     # -- before an append ----------------------------------------------------
 
     def check(self, header: BatchHeader, *, from_client: bool) -> Duplicate | None:
-        """Say whether a leader may append a data batch, or where it already is.
+        """Check whether a leader may append a data batch; return where it is if a duplicate.
 
-        ``from_client`` is false for what a coordinator writes: it carries no sequences, so
-        the epoch alone is checked. Replicated batches are not checked at all.
+        ``from_client`` is false for a coordinator's batches: they carry no sequences, so only the
+        epoch is checked. Replicated batches are not checked at all.
 
         Raises:
             InvalidProducerEpoch: a newer incarnation of the producer has written here.
-            OutOfOrderSequence: a gap, or a duplicate too old to be told from one.
+            OutOfOrderSequence: a gap, or a duplicate older than the batches that are kept.
             InvalidTransactionState: not transactional while its transaction is open.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            # Unknown, perhaps expired: whatever it sends is where it starts.
+            # Unknown, perhaps expired: any sequence is accepted as its first.
             return None
         if from_client and (duplicate := _find_duplicate(producer, header)) is not None:
             return duplicate
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} epoch {header.producer_epoch}, "
-                f"this log knows {producer.epoch}"
+                f"the log has epoch {producer.epoch}"
             )
         if from_client:
             _check_sequence(producer, header)
@@ -173,11 +173,11 @@ class ProducerState:
     def check_marker(
         self, header: BatchHeader, marker: EndTxnMarker, *, transaction_version: int
     ) -> None:
-        """Say whether a leader may append an end-of-transaction marker.
+        """Check whether a leader may append an end-of-transaction marker.
 
-        Under transaction version 2 the marker's epoch must be above the one the data was
-        written with, else a delayed marker could end the producer's next transaction
-        (KIP-890). One that arrives again after it did its work is let through.
+        Under transaction version 2 the marker's epoch must be above the epoch of the data,
+        otherwise a delayed marker could end the producer's next transaction (KIP-890). A repeated
+        marker of a transaction that has already ended is accepted.
 
         Raises:
             InvalidProducerEpoch: the marker belongs to an older incarnation.
@@ -193,12 +193,12 @@ class ProducerState:
         if is_stale:
             raise InvalidProducerEpoch(
                 f"marker of producer {header.producer_id} epoch {epoch}, "
-                f"this log knows {producer.epoch}"
+                f"the log has epoch {producer.epoch}"
             )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"marker of producer {header.producer_id} from coordinator epoch "
-                f"{marker.coordinator_epoch}, this log knows {producer.coordinator_epoch}"
+                f"{marker.coordinator_epoch}, the log has {producer.coordinator_epoch}"
             )
 
     # -- after an append -----------------------------------------------------
@@ -212,11 +212,10 @@ class ProducerState:
         timestamp: Millis,
         now: Millis = NO_TIMESTAMP,
     ) -> None:
-        """Take in a data batch that is in the log at these offsets.
+        """Apply a data batch that is in the log at these offsets.
 
-        ``timestamp`` is its largest. ``now`` is our wall clock when the batch came in, and
-        absent when the log is replayed: it keeps a producer of old timestamps from expiring
-        while it is at work.
+        ``timestamp`` is its largest. ``now`` is our wall clock at the append, and absent during
+        replay: it keeps an active producer that writes old timestamps from expiring.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -238,7 +237,7 @@ class ProducerState:
     def apply_marker(
         self, header: BatchHeader, marker: EndTxnMarker, offset: Offset, now: Millis = NO_TIMESTAMP
     ) -> CompletedTxn | None:
-        """Take in a marker that is in the log at ``offset``; None when it ended nothing.
+        """Apply a marker that is in the log at ``offset``; None when it ended no transaction.
 
         The transaction stays unstable until :meth:`on_high_watermark` has passed the marker.
         """
@@ -259,7 +258,7 @@ class ProducerState:
         )
 
     def apply_emptied_marker(self, header: BatchHeader, now: Millis = NO_TIMESTAMP) -> None:
-        """Take in a marker of which compaction has left the header: its epoch still fences."""
+        """Apply a marker whose records compaction has removed: its epoch still fences."""
         self._enter_epoch(header, now)
 
     def _enter_epoch(self, header: BatchHeader, now: Millis) -> _Producer:
@@ -273,14 +272,14 @@ class ProducerState:
         return producer
 
     def skip_to(self, offset: Offset) -> None:
-        """Note that everything below ``offset`` is applied: batches without a producer."""
+        """Mark everything below ``offset`` as applied: batches without a producer."""
         self.map_end_offset = max(self.map_end_offset, offset)
 
     # -- transactions and the high watermark ---------------------------------
 
     @property
     def first_unstable_offset(self) -> Offset | None:
-        """The first offset whose outcome is open, or whose marker may not be replicated."""
+        """The first offset of an open transaction, or of one whose marker may be unreplicated."""
         return self._first_unstable
 
     @property
@@ -289,7 +288,7 @@ class ProducerState:
         return next(iter(self._ongoing), None)
 
     def on_high_watermark(self, high_watermark: Offset) -> None:
-        """Let go of ended transactions whose marker lies below the high watermark."""
+        """Drop ended transactions whose marker lies below the high watermark."""
         if not self._unreplicated:
             return
         self._unreplicated = {
@@ -300,13 +299,13 @@ class ProducerState:
         self._find_first_unstable()
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """Return where read_committed ends: below it no record's fate can change."""
+        """Return the end for read_committed: below it no record's outcome can change."""
         if self._first_unstable is None:
             return high_watermark
         return min(self._first_unstable, high_watermark)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this incarnation of a producer has records here whose fate is open."""
+        """Whether this incarnation of a producer has an open transaction here."""
         producer = self._producers.get(producer_id)
         return (
             producer is not None
@@ -317,7 +316,7 @@ class ProducerState:
     def markers_of(self, producer_id: int) -> int:
         """Return a number that changes whenever a marker of the producer is written here.
 
-        Whoever had a transaction verified compares it before and after (KIP-890).
+        Callers compare it before and after verifying a transaction (KIP-890).
         """
         producer = self._producers.get(producer_id)
         return 0 if producer is None else producer.markers
@@ -325,10 +324,10 @@ class ProducerState:
     # -- forgetting ----------------------------------------------------------
 
     def expire(self, now: Millis) -> int:
-        """Forget producers idle for ``expiration_ms``; return how many.
+        """Remove producers idle for ``expiration_ms``; return how many.
 
-        Idle by the timestamps they write (as Kafka) and by our clock too: a producer that
-        replays old records is at work, and its retries must still be told from new batches.
+        Idle by their timestamps (as in Kafka) and by our clock: a producer that replays old
+        records is active, and its retries must still be told from new batches.
         """
         idle = [pid for pid, producer in self._producers.items() if self._is_idle(producer, now)]
         for producer_id in idle:
@@ -345,7 +344,7 @@ class ProducerState:
         self.skip_to(log_start)
 
     def clear(self, end_offset: Offset) -> None:
-        """Forget everything; what is applied next begins at ``end_offset``."""
+        """Remove all state; the next batch to apply begins at ``end_offset``."""
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -355,7 +354,7 @@ class ProducerState:
     # -- snapshots -----------------------------------------------------------
 
     def entries(self) -> Iterator[ProducerEntry]:
-        """Yield every producer, in the order they first appeared."""
+        """Yield every producer in order of first appearance."""
         for producer_id, producer in self._producers.items():
             newest = producer.batches[-1] if producer.batches else None
             yield ProducerEntry(
@@ -370,7 +369,7 @@ class ProducerState:
             )
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: Offset, now: Millis) -> None:
-        """Become what a snapshot taken at ``end_offset`` says, less what has expired by now."""
+        """Restore a snapshot taken at ``end_offset``, without the producers expired by now."""
         self.clear(end_offset)
         for entry in sorted(entries, key=lambda entry: entry.txn_first_offset):
             producer = _restore(entry)
@@ -384,7 +383,7 @@ class ProducerState:
     # -- views ---------------------------------------------------------------
 
     def last_sequence(self, producer_id: ProducerId) -> Sequence | None:
-        """Return the last sequence written by a producer; None when it is unknown."""
+        """Return the last sequence of a producer; None when it is unknown."""
         producer = self._producers.get(producer_id)
         return None if producer is None else Sequence(producer.last_sequence)
 
@@ -402,7 +401,7 @@ class ProducerState:
 
 
 def _find_duplicate(producer: _Producer, header: BatchHeader) -> Duplicate | None:
-    """Find the remembered batch with exactly these sequences, in this epoch."""
+    """Find the recorded batch with exactly these sequences in this epoch."""
     if header.producer_epoch != producer.epoch:
         return None
     wanted = (header.base_sequence, header.last_sequence)
@@ -413,7 +412,7 @@ def _find_duplicate(producer: _Producer, header: BatchHeader) -> Duplicate | Non
 
 
 def _check_sequence(producer: _Producer, header: BatchHeader) -> None:
-    """Demand the sequence after the last one; a new epoch begins at 0."""
+    """Require the sequence after the last one; a new epoch begins at 0."""
     last = producer.last_sequence if header.producer_epoch == producer.epoch else NO_SEQUENCE
     expected = 0 if last == SEQUENCE_MAX else last + 1
     if producer.epoch != NO_PRODUCER_EPOCH and header.base_sequence != expected:

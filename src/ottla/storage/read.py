@@ -1,6 +1,6 @@
-"""Finding records in a log: by offset for a fetch, by timestamp for ListOffsets.
+"""Find records in a log: by offset for a fetch, by timestamp for ListOffsets.
 
-A fetch gets a place in a file, never bytes: whoever answers it sends them from there.
+A fetch returns a position in a file, not bytes; the server sends them directly from the file.
 """
 
 from typing import Final, NamedTuple
@@ -15,11 +15,11 @@ from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 
 TRIMMED_BYTES_MIN: Final = 64 * 1024
-"""From this length on a slice ends with a whole batch: finding its end costs less than the rest."""
+"""Slices of at least this length end with a whole batch: finding its end is cheap then."""
 
 
 class CorruptStoredBatch(CorruptBatch):
-    """A batch in a log that is damaged; ``offset`` is where it begins, as far as is known."""
+    """A stored batch that is damaged; ``offset`` is where it begins, as far as is known."""
 
     def __init__(self, text: str, offset: int) -> None:
         super().__init__(text)
@@ -27,10 +27,10 @@ class CorruptStoredBatch(CorruptBatch):
 
 
 class Slice(NamedTuple):
-    """Part of a segment file, beginning with a whole batch; in a short one the last may be cut off.
+    """Part of a segment file that begins with a whole batch; the last batch may be incomplete.
 
-    ``base_offset`` is that of the first batch and may lie below the offset asked for. An
-    empty slice has no length, and its file may be anything.
+    ``base_offset`` is that of the first batch and may be below the requested offset. An empty
+    slice has length 0 and an arbitrary file.
     """
 
     file: File
@@ -48,9 +48,9 @@ class TimestampedOffset(NamedTuple):
 
 
 class SliceRequest(NamedTuple):
-    """A fetch: from ``offset``, at most ``bytes_max``, nothing at or behind ``upto``.
+    """A read: from ``offset``, at most ``bytes_max``, nothing at or after ``upto``.
 
-    ``minimum_one``: a first batch larger than ``bytes_max`` is given whole, else nothing is.
+    ``minimum_one``: a first batch larger than ``bytes_max`` is returned whole.
     """
 
     offset: Offset
@@ -62,8 +62,8 @@ class SliceRequest(NamedTuple):
 def find_slice(segments: Segments, wanted: SliceRequest, log_end: Offset) -> Slice:
     """Return the batches from the one that holds ``offset`` on, within one segment.
 
-    An offset that compaction has removed gives the next batch there is. A batch counts only
-    if all of it is below ``upto``. The caller has checked that the offset is in range.
+    Where compaction has removed the offset, starts at the next batch. A batch is included only if
+    all of it is below ``upto``. The caller has checked that the offset is in range.
     """
     for segment in segments.from_floor(wanted.offset):
         first = segment.find(wanted.offset)
@@ -76,12 +76,12 @@ def find_slice(segments: Segments, wanted: SliceRequest, log_end: Offset) -> Sli
 
 
 def empty_slice(segments: Segments, offset: Offset) -> Slice:
-    """Return a slice of nothing."""
+    """Return an empty slice."""
     return Slice(segments.active.file, 0, 0, offset)
 
 
 def _position_of(segment: Segment, upto: Offset) -> int:
-    """Return where the first batch that is not all below ``upto`` begins."""
+    """Return the position of the first batch that is not entirely below ``upto``."""
     found = segment.find(upto)
     return segment.size if found is None else found.position
 
@@ -99,9 +99,9 @@ def _slice(segment: Segment, first: LocatedBatch, end: int, wanted: SliceRequest
 def _useless_tail(segment: Segment, first: LocatedBatch, length: int) -> int:
     """Return how many bytes at the end of a slice belong to a batch that does not fit.
 
-    Whoever gets part of a batch throws it away and asks for it again; with batches of a megabyte
-    that is a good part of what is sent. The index knows where one of the last batches begins; it is
-    not trusted: the first batch stays whole, whatever it says.
+    A reader discards an incomplete batch and fetches it again; with batches of a megabyte that is
+    a good part of what is sent. The index knows the start of one of the last batches; it is not
+    trusted: the first batch stays whole in any case.
     """
     end = first.position + length
     begins = max(first.position, segment.offset_index.last_position_below(end))
@@ -110,14 +110,14 @@ def _useless_tail(segment: Segment, first: LocatedBatch, length: int) -> int:
             if found.position + found.header.size > end:
                 return min(end - found.position, length - first.header.size)
     except (CorruptBatch, UnsupportedMagic):
-        return 0  # told to whoever reads there
+        return 0  # reported to the reader that reaches it
     return 0
 
 
 def find_timestamp(
     segments: Segments, timestamp: Millis, start: Offset
 ) -> TimestampedOffset | None:
-    """Return the first record at or behind ``start`` that is not older than ``timestamp``."""
+    """Return the first record at or after ``start`` that is not older than ``timestamp``."""
     for segment in segments.from_floor(start):
         if segment.largest.timestamp < timestamp:
             continue
@@ -150,7 +150,7 @@ def _records(segment: Segment, found: LocatedBatch) -> list[Record]:
     """Return the records of a batch. Raises CorruptBatch where its CRC does not match."""
     data = segment.file.pread(found.header.size, found.position)
     if not is_crc_valid(data, 0, found.header):
-        text = f"{segment.path}: the batch at {found.position} has a wrong CRC"
+        text = f"{segment.path}: the CRC of the batch at {found.position} does not match"
         raise CorruptStoredBatch(text, found.header.base_offset)
     return read_records(data)
 

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Copies the records of a batch that compaction keeps, and moves their timestamps' base.
+"""Copies the records of a batch that compaction keeps, and rebases their timestamps.
 
-A kept record keeps its bytes, offset delta included: offsets never change. Only when the
-batch gets a delete horizon, which stands where the base timestamp stood (KIP-534), every
-timestamp delta is written anew against it. See `walker.py` for the bytes of a record.
+A kept record keeps its bytes, including its offset delta: offsets never change. Only when the batch
+gets a delete horizon, which replaces the base timestamp (KIP-534), every timestamp delta is
+rewritten relative to it. See `walker.py` for the bytes of a record.
 """
 
 from typing import TYPE_CHECKING
@@ -43,11 +43,11 @@ def max_timestamp_delta(spans: Spans, keep: Buffer) -> int:
     starts="int[::1]", marks="const unsigned char[::1]", index=cython.int, begin=cython.int
 )
 def retain_records(region: Buffer, spans: Spans, keep: Buffer) -> bytearray:
-    """Return the records that ``keep`` marks, byte for byte, one behind the other."""
+    """Return the records that ``keep`` marks, concatenated byte for byte."""
     starts, marks = spans.starts, keep
     kept = bytearray()
     view = memoryview(region)
-    begin = -1  # of a run of kept records; runs are copied as a whole
+    begin = -1  # start of a run of kept records; runs are copied as a whole
     for index in range(spans.count):
         if marks[index]:
             if begin < 0:
@@ -80,7 +80,7 @@ def retain_records(region: Buffer, spans: Spans, keep: Buffer) -> bytearray:
 def retain_records_rebased(region: Buffer, spans: Spans, keep: Buffer, shift: int) -> memoryview:
     """Return the marked records with ``shift`` added to every timestamp delta.
 
-    ``shift`` is the old base timestamp minus the new one, so timestamps stay what they were.
+    ``shift`` is the old base timestamp minus the new one, so the timestamps do not change.
     """
     starts, deltas, marks = spans.starts, spans.timestamp_deltas, keep
     source = memoryview(region)
@@ -94,13 +94,13 @@ def retain_records_rebased(region: Buffer, spans: Spans, keep: Buffer, shift: in
         while source[at] > 0x7F:  # the record's length
             at += 1
         at += 1
-        rest = at + 1  # behind the attributes stands the timestamp delta
+        rest = at + 1  # the timestamp delta follows the attributes
         while source[rest] > 0x7F:
             rest += 1
         rest += 1
         delta = deltas[index] + moved
         zigzag = delta * 2 if delta >= 0 else -delta * 2 - 1
-        # The new length: attributes, delta, and what follows it. A length is never negative.
+        # The new length: attributes, delta, and the rest. A length is never negative.
         raw = zigzag
         length = 2 + end - rest
         while raw > 0x7F:

@@ -1,11 +1,11 @@
-"""Which segments of a log have had their time (``cleanup.policy``).
+"""Decide which segments of a log to delete (``cleanup.policy=delete``).
 
-Pure. A segment goes when it lies below the log's start, when the log is larger than
-``retention.bytes`` without it, or when its newest record is older than ``retention.ms``. It
-goes only as a whole, only from the front, and only when all of it is below the high
-watermark: what is not replicated yet is nobody's to delete.
+Pure. A segment is deleted when it lies below the log's start, when the log is larger than
+``retention.bytes`` without it, or when its newest record is older than ``retention.ms``. Only whole
+segments are deleted, only from the front, and only when all of a segment is below the high
+watermark: records that are not replicated yet must not be deleted.
 
-Time is the caller's ``now``; give it `TrustedClock.expiry`, so that a clock set to the wrong year
+Time is the caller's ``now``; pass `TrustedClock.expiry`, so that a clock set to the wrong year
 deletes nothing.
 """
 
@@ -20,7 +20,7 @@ UNLIMITED = -1
 
 
 class Segment(Protocol):
-    """What has to be known of a segment; the newest one is last and active."""
+    """The properties of a segment that the rules need; the newest one is last and active."""
 
     @property
     def base_offset(self) -> Offset:
@@ -34,15 +34,15 @@ class Segment(Protocol):
 
     @property
     def largest_timestamp(self) -> Millis:
-        """Of all its records; when the file was last written if they have none."""
+        """The largest of all its records; when the file was last written if they have none."""
         ...
 
 
 class Policy(NamedTuple):
-    """The settings of a topic that decide; -1 is without limit.
+    """The topic settings that decide; -1 is unlimited.
 
-    ``is_deleted`` says that ``cleanup.policy`` has "delete". Without it only what is below
-    the log's start goes: compaction does the rest.
+    ``is_deleted``: ``cleanup.policy`` includes "delete". Without it only segments below the log's
+    start are deleted; compaction does the rest.
     """
 
     is_deleted: bool
@@ -53,7 +53,7 @@ class Policy(NamedTuple):
 class RetentionPlan(msgspec.Struct, frozen=True):
     """Delete the segments with these base offsets; the log then starts at ``log_start``.
 
-    ``is_roll_needed``: the active segment is among them, so a new one must be there first.
+    ``is_roll_needed``: the active segment is among them, so a new one must be created first.
     """
 
     base_offsets: tuple[Offset, ...]
@@ -62,12 +62,12 @@ class RetentionPlan(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is to be done."""
+        """Whether there is nothing to delete."""
         return not self.base_offsets
 
 
 class LogState(NamedTuple):
-    """Where a log stands. ``log_end`` is the next offset to be written."""
+    """The offsets of a log. ``log_end`` is the next offset to be written."""
 
     log_start: Offset
     high_watermark: Offset
@@ -79,8 +79,8 @@ def plan_retention(
 ) -> RetentionPlan:
     """Decide what to delete. ``segments`` are oldest first.
 
-    The three rules are asked one after the other, each for what the one before left. The
-    active segment may go by time or size too, if it holds anything; never by an offset.
+    The three rules apply in turn, each to what the previous one left. The active segment may be
+    deleted by time or size too, if it is not empty; never by an offset.
     """
     count = _expired(segments, state, 0, lambda at: _is_below_start(segments, at, state.log_start))
     if policy.is_deleted:
@@ -100,7 +100,7 @@ def plan_retention(
 def _expired(
     segments: Sequence[Segment], state: LogState, first: int, is_due: Callable[[int], bool]
 ) -> int:
-    """Return the index of the first segment at or behind ``first`` that stays."""
+    """Return the index of the first segment at or after ``first`` that is kept."""
     for at in range(first, len(segments)):
         is_last_and_empty = at == len(segments) - 1 and segments[at].size == 0
         is_replicated = _upper_bound(segments, at, state) <= state.high_watermark
@@ -110,7 +110,7 @@ def _expired(
 
 
 def _oversized(segments: Sequence[Segment], state: LogState, policy: Policy, first: int) -> int:
-    """Like `_expired` by size: a segment goes if what remains still fills the limit."""
+    """Like `_expired`, by size: delete a segment if the rest still reaches the limit."""
     if policy.retention_bytes == UNLIMITED:
         return first
     excess = sum(segment.size for segment in segments[first:]) - policy.retention_bytes
@@ -128,7 +128,7 @@ def _oversized(segments: Sequence[Segment], state: LogState, policy: Policy, fir
 def _is_old(segment: Segment, policy: Policy, now: Millis) -> bool:
     if policy.retention_ms == UNLIMITED:
         return False
-    # One that compaction has emptied holds nothing young, and must not hold up those behind it.
+    # A segment that compaction has emptied has no young record, and must not block later ones.
     return segment.size == 0 or now - segment.largest_timestamp > policy.retention_ms
 
 
@@ -137,5 +137,5 @@ def _is_below_start(segments: Sequence[Segment], at: int, log_start: Offset) -> 
 
 
 def _upper_bound(segments: Sequence[Segment], at: int, state: LogState) -> Offset:
-    """Return the offset behind everything in a segment."""
+    """Return the offset after the last one of a segment."""
     return segments[at + 1].base_offset if at + 1 < len(segments) else state.log_end

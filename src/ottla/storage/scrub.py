@@ -1,9 +1,9 @@
-"""Checking stored batches: headers, CRCs and the order of offsets, one window of a file at a time.
+"""Check stored batches: headers, CRCs and the order of offsets, one window of a file at a time.
 
-A segment of an old log is read by ``sendfile`` and never seen by this process, so a bit that flips
-on the disk goes unnoticed until a client checks the CRC. The scrubber reads what others do not.
+Segments of old records are sent by ``sendfile`` and not read by this process, so a flipped bit on
+disk goes unnoticed until a client checks the CRC. The scrubber reads what nothing else reads.
 
-A CRC covers a batch from its attributes on. Base offset, length and leader epoch lie before them;
+A CRC covers a batch from its attributes on. Base offset, length and leader epoch come before them;
 they are checked against the neighbours: offsets ascend, epochs do not descend, a batch ends where
 the next one begins. Where two neighbours contradict each other both are reported, since either may
 be the damaged one.
@@ -20,14 +20,14 @@ from ottla.runtime.page_cache import ColdFile
 from ottla.runtime.ports import Disk, File
 
 WINDOW_BYTES: Final = 1 << 20
-"""How much is read at a time; a larger batch is read whole."""
+"""Bytes read at a time; a larger batch is read whole."""
 
 
 class DamagedRange(NamedTuple):
     """A range of a segment file that does not hold the batches that were written there.
 
-    Bytes ``[position, end)`` should hold the offsets ``[offset, offset_end)``. At ``end`` a sound
-    batch begins, or the checked part of the file ends.
+    Bytes ``[position, end)`` should hold the offsets ``[offset, offset_end)``. A sound batch begins
+    at ``end``, or the checked part of the file ends there.
     """
 
     position: int
@@ -38,10 +38,10 @@ class DamagedRange(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of a segment that is checked: bytes below ``end``, offsets below ``limit``.
+    """The part of a segment to check: bytes below ``end``, offsets below ``limit``.
 
     A batch begins at ``end``, or the file ends there. No leader epoch is above ``epoch_max``;
-    None where that is not known.
+    None if that is not known.
     """
 
     end: int
@@ -50,17 +50,17 @@ class Part(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """What is wrong with a batch. ``is_of_two``: or with the batch before it."""
+    """What is wrong with a batch. ``is_of_two``: or with the previous one."""
 
     text: str
     is_of_two: bool = False
 
 
 class Cursor(NamedTuple):
-    """How far a check has come.
+    """The progress of a check.
 
     The next batch begins at ``position``; its offsets are at or above ``offset``, its leader epoch
-    is at least ``epoch``. ``before`` is the cursor one batch earlier, None at the first one.
+    is at least ``epoch``. ``before`` is the cursor one batch earlier, None at the first batch.
     """
 
     position: int
@@ -70,7 +70,7 @@ class Cursor(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The result of one step: where to go on (None at the end), bytes read, damage found."""
+    """The result of one step: the next cursor (None at the end), bytes read, damage found."""
 
     cursor: Cursor | None
     size: int
@@ -78,7 +78,7 @@ class Window(NamedTuple):
 
 
 def check_window(file: File, cursor: Cursor, part: Part) -> Window:
-    """Check the batches of one window, up to the first damage.
+    """Check the batches of one window, up to the first damaged range.
 
     Raises:
         OSError: the file cannot be read.
@@ -91,7 +91,7 @@ def check_window(file: File, cursor: Cursor, part: Part) -> Window:
             header = read_header(data, at)
         except (CorruptBatch, UnsupportedMagic) as fault:
             if at and len(data) - at < HEADER_BYTES and start + len(data) < part.end:
-                break  # cut off by the window, not by the file
+                break  # incomplete in the window, not in the file
             return _damaged(file, cursor, part, len(data), None, Cause(str(fault)))
         if len(data) - at < header.size <= part.end - cursor.position:
             if at:
@@ -120,7 +120,7 @@ def _find_cause(
 
 
 def _find_disorder(header: BatchHeader, cursor: Cursor, part: Part) -> Cause | None:
-    """Return what contradicts the batches before this one, or what the log knows of its epochs."""
+    """Return a contradiction to the batches before, or to the leader epochs of the log."""
     if part.epoch_max is not None and header.leader_epoch > part.epoch_max:
         return Cause(f"leader epoch {header.leader_epoch} is above {part.epoch_max}")
     if header.base_offset < cursor.offset:
@@ -133,7 +133,7 @@ def _find_disorder(header: BatchHeader, cursor: Cursor, part: Part) -> Cause | N
 def _damaged(
     file: File, cursor: Cursor, part: Part, size: int, header: BatchHeader | None, cause: Cause
 ) -> Window:
-    """Describe a damage: it ends at the next sound batch, or at the end of the part."""
+    """Describe a damaged range: it ends at the next sound batch, or at the end of the part."""
     first = cursor.before if cause.is_of_two and cursor.before is not None else cursor
     end, offset_end, after = part.end, part.limit, None
     if header is not None:
@@ -165,10 +165,11 @@ def _sound_header(file: File, position: int, part: Part, offset: Offset) -> Batc
 def scrub_step(disk: Disk, path: str, cursor: Cursor, part: Part) -> Window:
     """Check one window of the file at ``path``, without filling the page cache with it.
 
-    Only what reads wrong twice is damage: memory and cables fail, too. For a worker thread.
+    Only a batch that reads wrong twice is damaged: memory and cables fail, too. Runs on a worker
+    thread.
 
     Raises:
-        FileNotFoundError: the segment is gone. OSError: it cannot be read.
+        FileNotFoundError: the segment was removed. OSError: it cannot be read.
     """
     file = ColdFile(disk, path)
     try:

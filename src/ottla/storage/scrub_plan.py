@@ -1,7 +1,7 @@
-"""Which log is scrubbed next: the one that was scrubbed longest ago. Pure.
+"""Chooses the next log to scrub: the one that was scrubbed longest ago. Pure.
 
-A pass visits every log once and begins ``interval_ms`` after the last pass began. Between passes
-nothing is looked at, however many logs there are. Nothing is kept across a restart: logs that were
+A pass visits every log once and begins ``interval_ms`` after the previous pass began. Between
+passes no log is read, however many there are. Nothing is kept across a restart: logs that were
 never scrubbed come first, in the order given, which the caller shuffles.
 """
 

@@ -1,4 +1,4 @@
-"""What of a log is to be checked: each segment with what the log knows about its batches."""
+"""The parts of a log to scrub: each segment, with what the log knows about its batches."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from ottla.storage.segment import Segment
 
 
 class Span(NamedTuple):
-    """A segment, where its check begins, and up to where it goes."""
+    """A segment, the start of its check, and its end."""
 
     segment: Segment
     cursor: Cursor
@@ -17,7 +17,7 @@ class Span(NamedTuple):
 
 
 def spans(log: Log) -> list[Span]:
-    """Return all segments of a log as they are now, oldest first."""
+    """Return all current segments of a log, oldest first."""
     segments = log.segments
     ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
     return [_span(log, each, end) for each, end in zip(segments, ends, strict=True)]

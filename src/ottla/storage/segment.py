@@ -1,12 +1,12 @@
-"""One segment of a log: a file of batches and the indexes that find their way in it.
+"""One segment of a log: a file of batches and its indexes.
 
-The file is the truth and the indexes are a cache of it. A segment opened from disk does not
-trust them: an entry is used only where the batch it points at agrees, and an index that is
-short, long, zeroed or wrong is built again when it is first used. So opening a segment costs
-nothing, and a bad index costs time but never a wrong answer.
+The file is authoritative and the indexes are a cache of it. A segment opened from disk does not
+trust them: an entry is used only if the batch it points at agrees, and an index that is short,
+long, zeroed or wrong is rebuilt when it is first used. So opening a segment costs nothing, and a
+bad index costs time but never a wrong result.
 
-Invariant: ``[0, size)`` of the file is whole batches with growing offsets. Bytes behind
-``size`` are reserved space or a failed write, and nobody reads them.
+Invariant: ``[0, size)`` of the file is complete batches with ascending offsets. Bytes after
+``size`` are reserved space or a failed write, and are never read.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ from ottla.storage.transaction_index import TransactionIndex
 
 
 class Segment(SegmentTail):
-    """A segment from ``base_offset`` on. Every disk failure is an ``OSError``.
+    """A segment that starts at ``base_offset``. Every disk failure is an ``OSError``.
 
-    Not synced by itself: the log decides what must be durable when.
+    Does not sync: the log decides what must be durable when.
     """
 
     __slots__ = ("_are_offsets_checked", "_files", "state", "txn_index")
@@ -55,7 +55,7 @@ class Segment(SegmentTail):
         self._files = files
         self._config = config
         self._age_ms_max = config.segment_ms_max
-        self._is_full = None  # None: to be asked again
+        self._is_full = None  # None: compute it again
         self._file = None
         self._reserved = 0
         self._bytes_since_index = 0
@@ -65,7 +65,7 @@ class Segment(SegmentTail):
         self.base_offset = base_offset
         self.state = state
         self.size = 0
-        self.created = Millis(0)  # wall time; counts only while no batch has a timestamp
+        self.created = Millis(0)  # wall time; used only while no batch has a timestamp
         self.jitter_ms = 0
         index_bytes = config.segment_index_bytes
         path = files.path(base_offset, Kind.OFFSET_INDEX, state)
@@ -85,7 +85,7 @@ class Segment(SegmentTail):
         now: Millis,
         state: State = State.LIVE,
     ) -> "Segment":
-        """Make an empty segment; files that stand in its place are emptied or removed."""
+        """Create an empty segment; existing files of that name are emptied or removed."""
         files.remove_if_there(base_offset, Kind.TXN_INDEX, state)
         segment = cls(files, base_offset, config, has_txn_index=False, state=state)
         segment.offset_index.reset()
@@ -107,69 +107,69 @@ class Segment(SegmentTail):
         has_txn_index: bool,
         state: State = State.LIVE,
     ) -> "Segment":
-        """Take a segment as it is on disk. Reads nothing but the file's length."""
+        """Open a segment as it is on disk. Reads nothing but the file's length."""
         segment = cls(files, base_offset, config, has_txn_index=has_txn_index, state=state)
         segment.size = segment._reserved = files.disk.size(segment.path)
         return segment
 
-    # -- what it is ----------------------------------------------------------
+    # -- properties ----------------------------------------------------------
 
     @property
     def path(self) -> str:
-        """Path of the file of batches."""
+        """The path of the ``.log`` file."""
         return self._files.path(self.base_offset, Kind.LOG, self.state)
 
     @property
     def file(self) -> File:
-        """The file of batches, opened when first needed and kept open until `close`."""
+        """The ``.log`` file, opened when first needed and kept open until `close`."""
         if self._file is None:
             self._file = self._files.disk.open(self.path, OpenMode.READ_WRITE)
         return self._file
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp and the batch that has it; timestamp -1 where none has one."""
+        """The largest timestamp and the offset of its batch; -1 if no batch has a timestamp."""
         if self._largest is None:
             self._largest = self._find_largest()
         return self._largest
 
     @property
     def modified(self) -> Millis:
-        """When the file was last written."""
+        """The time of the last write to the file."""
         return self._files.disk.modified(self.path)
 
     @property
     def largest_timestamp(self) -> Millis:
-        """What retention goes by: the largest timestamp, else when the file was written."""
+        """The timestamp for retention: the largest, or else the time of the last write."""
         timestamp = self.largest.timestamp
         return timestamp if timestamp >= 0 else self.modified
 
     @property
     def first_timestamp(self) -> Millis | None:
-        """The largest timestamp of the first batch, from which `segment.ms` counts."""
+        """The largest timestamp of the first batch, from which ``segment.ms`` counts."""
         if self._first_timestamp is None and self.size:
             first = next(headers(self.file, 0, self.size))
             self._first_timestamp = first.header.max_timestamp
         return self._first_timestamp
 
     def may_hold(self, offset: Offset) -> bool:
-        """Say whether the indexes can express ``offset``."""
+        """Whether the indexes can represent ``offset``."""
         return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
     def configure(self, config: LogConfig) -> None:
-        """Go by other settings from the next append on."""
+        """Apply new settings from the next append on."""
         self._config = config
         self._age_ms_max = config.segment_ms_max
 
     # -- writing -------------------------------------------------------------
 
     def drop_unnoted(self) -> None:
-        """Cut off what was written and never noted."""
+        """Cut off bytes that were written and never recorded with `note`."""
         self.file.truncate(self.size)
         self._reserved = self.size
 
     def seal(self) -> None:
-        """Make the files whole: last entry of the time index, no reserved space."""
+        """Complete the files: add the last entry of the time index, release reserved space."""
         if self._largest is not None and self._largest.timestamp >= 0:
             self.time_index.append(self._largest)
         self.offset_index.write_out()
@@ -180,8 +180,8 @@ class Segment(SegmentTail):
     def truncate_to(self, offset: Offset) -> int:
         """Remove the batches that hold or follow ``offset``, durably; return how many bytes.
 
-        Synced here: were old bytes to come back after a power loss, batches appended later
-        could stand between batches of another history.
+        Syncs: if old bytes came back after a power failure, batches appended later could end up
+        between batches of another history.
         """
         found = self.find(offset)
         self.offset_index.truncate_to(offset)
@@ -198,13 +198,13 @@ class Segment(SegmentTail):
             self._first_timestamp = None
         return cut
 
-    # -- finding -------------------------------------------------------------
+    # -- search --------------------------------------------------------------
 
     def find(self, offset: Offset) -> LocatedBatch | None:
         """Return the first batch that ends at or above ``offset``; None when none does.
 
         Raises:
-            CorruptBatch, UnsupportedMagic: the file is damaged between here and there.
+            CorruptBatch, UnsupportedMagic: the file is damaged before that batch.
         """
         self._check_offsets()
         entry_offset, position = self.offset_index.lookup(offset)
@@ -217,14 +217,14 @@ class Segment(SegmentTail):
         return None
 
     def batches_from(self, position: int) -> Iterator[LocatedBatch]:
-        """Yield the batches from ``position`` on, where one begins."""
+        """Yield the batches from ``position`` on; one must begin there."""
         return headers(self.file, position, self.size)
 
     def next_offset(self) -> Offset:
-        """Return the offset behind the last batch; the base offset when there is none.
+        """Return the offset after the last batch; the base offset when there is none.
 
         Raises:
-            CorruptBatch, UnsupportedMagic: what follows the last index entry is damaged.
+            CorruptBatch, UnsupportedMagic: the file is damaged after the last index entry.
         """
         self._check_offsets()
         last = self.offset_index.last()
@@ -234,7 +234,7 @@ class Segment(SegmentTail):
         return upto
 
     def find_timestamp(self, timestamp: Millis, start: Offset) -> LocatedBatch | None:
-        """Return the first batch at or behind ``start`` with a record at or after ``timestamp``."""
+        """Return the first batch at or after ``start`` with a record at or after ``timestamp``."""
         entry = self.time_index.lookup(timestamp)
         if entry is not None and not self._is_time_true(entry):
             self.rebuild_indexes()
@@ -250,7 +250,7 @@ class Segment(SegmentTail):
     # -- indexes that may be wrong -------------------------------------------
 
     def _check_offsets(self) -> None:
-        """Look once at what the offset index of a segment from disk claims about its end."""
+        """Check once whether the offset index of a segment from disk is plausible."""
         if not self._are_offsets_checked:
             self._are_offsets_checked = True
             if not self._are_offsets_plausible():
@@ -273,7 +273,7 @@ class Segment(SegmentTail):
         return not self._is_index_short(position)
 
     def _is_index_short(self, position: int) -> bool:
-        """Say whether a batch lies so far behind the last entry that it would have got one."""
+        """Whether a batch lies so far after the last entry that it should have one."""
         interval = self._config.index_interval_bytes
         try:
             return any(
@@ -281,10 +281,10 @@ class Segment(SegmentTail):
                 for found in headers(self.file, position, self.size)
             )
         except (CorruptBatch, UnsupportedMagic):
-            return False  # damage, and not of the index: whoever reads it finds out
+            return False  # damage in the file, not in the index: its reader finds out
 
     def _is_entry_true(self, offset: Offset, position: int) -> bool:
-        """Say whether a batch begins at ``position`` and starts at or below ``offset``."""
+        """Whether a batch begins at ``position`` that starts at or below ``offset``."""
         if position == 0:
             return True
         if not 0 < position < self.size:
@@ -296,14 +296,14 @@ class Segment(SegmentTail):
         return self.base_offset <= found.header.base_offset <= offset
 
     def _is_time_true(self, entry: TimestampOffset) -> bool:
-        """Say whether the batch at the entry's offset has the entry's timestamp."""
+        """Whether the batch at the entry's offset has the entry's timestamp."""
         if entry.offset < self.base_offset:
             return False
         found = self.find(entry.offset)
         return found is not None and found.header.max_timestamp == entry.timestamp
 
     def _find_largest(self) -> TimestampOffset:
-        """Take the last entry of the time index, and look at what was appended after it."""
+        """Read the last entry of the time index, and the batches appended after it."""
         try:
             is_whole = self.time_index.stored_bytes() % self.time_index.ENTRY.size == 0
         except FileNotFoundError:
@@ -319,10 +319,10 @@ class Segment(SegmentTail):
         return largest
 
     def rebuild_indexes(self) -> TimestampOffset:
-        """Write offset and time index anew from the batches' headers; return the largest.
+        """Rebuild offset and time index from the batch headers; return the largest timestamp.
 
         Raises:
-            CorruptBatch, UnsupportedMagic: damage; the indexes then cover what is before it.
+            CorruptBatch, UnsupportedMagic: damage; the indexes then cover what precedes it.
         """
         size = self.size
         self.restart_indexes()
@@ -336,7 +336,7 @@ class Segment(SegmentTail):
         return self.largest
 
     def restart_indexes(self) -> None:
-        """Empty both indexes and count from the file's first byte again."""
+        """Empty both indexes and reset ``size`` to 0."""
         self.offset_index.reset()
         self.time_index.reset()
         self._are_offsets_checked = True
@@ -346,7 +346,7 @@ class Segment(SegmentTail):
         self.size = 0
 
     def seal_indexes(self) -> None:
-        """Write out both indexes, the largest timestamp last."""
+        """Write out both indexes; the largest timestamp is the last entry."""
         if self.largest.timestamp >= 0:
             self.time_index.append(self.largest)
         self.offset_index.write_out()
@@ -366,11 +366,11 @@ class Segment(SegmentTail):
         self._go_by(state)
 
     def mark_deleted(self) -> None:
-        """Take the segment out of the log: its batches wait under ``.deleted``, for readers
-        that found them before; its indexes are gone at once.
+        """Remove the segment from the log: rename its batches to ``.deleted``, for readers that
+        found them before; remove its indexes at once.
 
-        The rename comes first and is durable: from then on the segment is no part of the
-        log, and an index left behind by a crash is removed when the log is opened.
+        The rename comes first and is durable: from then on the segment is not part of the log,
+        and an index left behind by a crash is removed when the log is opened.
         """
         source = self.path
         target = self._files.path(self.base_offset, Kind.LOG, State.DELETED)
@@ -380,12 +380,12 @@ class Segment(SegmentTail):
         self.state = State.DELETED
 
     def remove(self) -> None:
-        """Close and remove what `mark_deleted` left."""
+        """Close the segment and remove the file that `mark_deleted` left."""
         self.close()
         self._files.remove_if_there(self.base_offset, Kind.LOG, self.state)
 
     def close(self) -> None:
-        """Let go of the file. It closes itself once no slice of it is left to be sent."""
+        """Release the file. It is closed when the last slice of it has been sent."""
         self._file = None
 
     def _go_by(self, state: State) -> None:

@@ -1,8 +1,8 @@
-"""The growing end of a segment: when it is full, how batches are written, what is noted of each.
+"""The growing end of a segment: when to roll, how batches are written and indexed.
 
-Every append of every partition comes through here, so this is compiled where that is possible
-(see `protocol/records/walker.py` on the two forms), and the numbers that each append changes
-are C's. What a segment does beside growing is in `segment.py`.
+Every append of every partition passes through here, so this module is compiled where possible
+(see `protocol/records/walker.py` on the two forms), and the numbers that each append changes are C
+variables. Everything else of a segment is in `segment.py`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -20,16 +20,16 @@ else:
     except ImportError:
         from ottla.protocol import cython_stub as cython
 
-# How far ahead of the data space is reserved, where `preallocate` asks for it.
+# How far ahead of the data space is reserved if `preallocate` is set.
 _RESERVE_BYTES: Final = 1 << 26
 _RELATIVE_MAX: cython.longlong = RELATIVE_OFFSET_MAX
 
 
 @cython.cclass
 class SegmentTail:
-    """What a segment knows of its end. Bytes behind ``size`` are nobody's yet.
+    """The state of a segment's end. Bytes after ``size`` are not part of the segment.
 
-    `Segment` gives all of it a value, and the properties that are only named here.
+    `Segment` initializes every field, and implements the properties that are declared here.
     """
 
     size = cython.declare(cython.longlong, visibility="public")
@@ -51,7 +51,7 @@ class SegmentTail:
 
     @property
     def _largest(self) -> TimestampOffset | None:
-        """The largest timestamp and the batch that has it; None while it is not known."""
+        """The largest timestamp and the offset of its batch; None while it is not known."""
         if not self._has_largest:
             return None
         return TimestampOffset(Millis(self._largest_timestamp), Offset(self._largest_offset))
@@ -63,7 +63,7 @@ class SegmentTail:
             self._largest_timestamp, self._largest_offset = largest
 
     def append(self, batch: Buffer, last_offset: Offset, timestamp: Millis, now: Millis) -> bool:
-        """Write a batch and note it; False, and nothing was done, where it needs a new segment."""
+        """Write and record a batch; False, and nothing was done, if it needs a new segment."""
         size = len(batch)
         if self.should_roll(size, last_offset, timestamp, now):
             return False
@@ -79,10 +79,10 @@ class SegmentTail:
         timestamp: cython.longlong,
         now: cython.longlong,
     ) -> cython.bint:
-        """Say whether a batch of ``size`` bytes must go to a new segment.
+        """Whether a batch of ``size`` bytes must go to a new segment.
 
-        By size, by age as the records' timestamps tell it (by the clock where they have
-        none), by a full index, or because its offsets are too far from the base.
+        By size, by age according to the records' timestamps (by the clock if they have none), by
+        a full index, or because its offsets are too far from the base.
         """
         held: cython.longlong = self.size
         if held > self._config.segment_bytes - size:
@@ -90,7 +90,7 @@ class SegmentTail:
         if held > 0 and self._age_ms(timestamp, now) > self._age_ms_max - self.jitter_ms:
             return True
         if self._is_full is None:
-            # Only an entry that was added can have changed the answer.
+            # Only a new entry can have changed the result.
             self._is_full = self.offset_index.is_full or self.time_index.is_full
         if self._is_full:
             return True
@@ -102,14 +102,14 @@ class SegmentTail:
         if first is None:
             first = self.first_timestamp
         if first is not None and first >= 0:
-            # No less than none: the difference of any two would not fit into 64 bits.
+            # At least -1: the difference of two arbitrary values would not fit into 64 bits.
             return max(timestamp, -1) - first
         created: cython.longlong = self.created
         return now - created
 
     @cython.ccall
     def write(self, data: Buffer) -> object:
-        """Write whole batches behind the last; `note` each of them after."""
+        """Write complete batches after the last one; call `note` for each of them afterwards."""
         if self._config.preallocate and self.size + len(data) > self._reserved:
             self._reserve(len(data))
         file: File | None = self._file
@@ -127,7 +127,7 @@ class SegmentTail:
     def note(
         self, last_offset: cython.longlong, timestamp: cython.longlong, size: cython.longlong
     ) -> object:
-        """Take in a batch that was written at ``size``: it counts from now on."""
+        """Record a batch of ``size`` bytes that was written at the end, and index it."""
         if not self._has_largest:
             self._largest = self.largest
         if timestamp > self._largest_timestamp:
@@ -146,15 +146,15 @@ class SegmentTail:
 
     @property
     def file(self) -> "File":
-        """The file of batches, opened when first needed."""
+        """The ``.log`` file, opened when first needed."""
         raise NotImplementedError
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp and the batch that has it, looked for where it is not known."""
+        """The largest timestamp and the offset of its batch, computed if it is not known."""
         raise NotImplementedError
 
     @property
     def first_timestamp(self) -> Millis | None:
-        """The largest timestamp of the first batch, from which `segment.ms` counts."""
+        """The largest timestamp of the first batch, from which ``segment.ms`` counts."""
         raise NotImplementedError

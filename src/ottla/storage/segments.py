@@ -9,7 +9,7 @@ from ottla.storage.segment import Segment
 
 
 class Segments:
-    """Sorted by base offset, found by bisection. The last one is active: it is appended to."""
+    """Sorted by base offset, searched by bisection. The last one is active: it is appended to."""
 
     __slots__ = ("_bases", "_segments", "active")
 
@@ -35,7 +35,7 @@ class Segments:
         return tuple(self._bases)
 
     def add(self, segment: Segment) -> Segment | None:
-        """Take in a segment; return the one it replaces, which had the same base offset."""
+        """Add a segment; return the one it replaces, which had the same base offset."""
         at = bisect_right(self._bases, segment.base_offset)
         if at and self._bases[at - 1] == segment.base_offset:
             replaced = self._segments[at - 1]
@@ -48,7 +48,7 @@ class Segments:
         return None
 
     def remove(self, segment: Segment) -> None:
-        """Leave out a segment that is there."""
+        """Remove a segment from the list."""
         at = self._segments.index(segment)
         del self._bases[at]
         del self._segments[at]
@@ -56,11 +56,11 @@ class Segments:
             self.active = self._segments[-1]
 
     def replace(self, fresh: Sequence[Segment], base_offsets: Container[Offset]) -> list[Segment]:
-        """Put cleaned segments in the place of others; return those, marked deleted.
+        """Replace segments by cleaned ones; return the old ones, marked deleted.
 
-        Each step is durable before the next. Until the first of ``fresh`` is ``.swap`` a
-        crash drops them all, which is why they are renamed newest first; from then on
-        opening the log carries the replacement through.
+        Each step is durable before the next. Until the first of ``fresh`` is ``.swap`` a crash
+        discards them all, which is why they are renamed newest first; from then on opening the
+        log completes the swap.
         """
         assert fresh
         old = [segment for segment in self._segments if segment.base_offset in base_offsets]
@@ -75,19 +75,19 @@ class Segments:
         return old
 
     def from_floor(self, offset: Offset) -> list[Segment]:
-        """Return the segment that would hold ``offset`` and all behind it."""
+        """Return the segment that would hold ``offset``, and all later ones."""
         return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
 
     def above(self, offset: Offset) -> list[Segment]:
-        """Return the segments with a base above ``offset``."""
+        """Return the segments with a base offset above ``offset``."""
         return self._segments[bisect_right(self._bases, offset) :]
 
     def end_of(self, segment: Segment, log_end: Offset) -> Offset:
-        """Return where a segment's offsets end: the next one's base, or the log's end."""
+        """Return the end of a segment's offsets: the next one's base, or the log's end."""
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else log_end
 
     def close(self) -> None:
-        """Let go of every file; slices that are still being sent keep theirs open."""
+        """Release every file; slices that are still being sent keep theirs open."""
         for segment in self._segments:
             segment.close()

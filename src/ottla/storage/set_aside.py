@@ -1,10 +1,10 @@
-"""Damaged bytes are kept beside their log, for an operator to look at, instead of destroyed.
+"""Keeps damaged bytes beside their log, for an operator to inspect, instead of destroying them.
 
     00000000000000001500.log.damaged-1      bytes cut from 00000000000000001500.log, or all of it
 
-No start reads such a file: its name is no log's, neither here nor to Kafka. Nothing removes it but
-the operator, or the deletion of the partition. A log keeps at most `FILES_MAX` of them, and copies
-at most `COPY_BYTES_MAX` of a file that goes on being used.
+Such a file is never read at start: its name is not a log's, neither here nor in Kafka. Only the
+operator or the deletion of the partition removes it. A log keeps at most `FILES_MAX` of them, and
+copies at most `COPY_BYTES_MAX` of a file that stays in use.
 """
 
 import re
@@ -20,15 +20,15 @@ _NAME: Final = re.compile(r".+\.damaged-[0-9]{1,4}")
 
 
 def is_set_aside(name: str) -> bool:
-    """Say whether a file holds damaged bytes that were set aside."""
+    """Whether a file holds damaged bytes that were set aside."""
     return _NAME.fullmatch(name) is not None
 
 
 def set_file_aside(disk: Disk, path: str) -> str | None:
-    """Rename a whole file, durably; return its new path, None where there are too many already.
+    """Rename a whole file durably; return its new path, None if there are too many already.
 
     Raises:
-        OSError: it has its old name or the new one.
+        OSError: the file has its old name or the new one.
     """
     target = _free_name(disk, path)
     if target is not None:
@@ -37,9 +37,9 @@ def set_file_aside(disk: Disk, path: str) -> str | None:
 
 
 def set_bytes_aside(disk: Disk, path: str, position: int) -> str | None:
-    """Copy what a file has from ``position`` on, durably; return where to. The file stays.
+    """Copy a file's bytes from ``position`` on, durably; return the copy's path. The file stays.
 
-    Returns None where there are too many copies already, or nothing to copy.
+    Returns None if there are too many copies already, or nothing to copy.
 
     Raises:
         OSError: there may be no copy.

@@ -1,9 +1,9 @@
-"""A sparse index of one segment: fixed-size entries that grow, searched by either field.
+"""A sparse index of one segment: fixed-size ascending entries, searched by either field.
 
-The newest entries are kept in memory and written out together: an index can be built again
-from its segment, so it need not be on disk before the segment is sealed, and a log with an
-active segment holds no descriptor for it. What is on disk is read in small pieces when asked
-for; a sealed segment's index costs no memory.
+The newest entries are kept in memory and written out together: an index can be rebuilt from its
+segment, so it need not be on disk before the segment is sealed, and an active segment holds no
+descriptor for it. Entries on disk are read in small blocks when needed; a sealed segment's index
+costs no memory.
 
 Invariant: entries on disk come before those in memory, and none is in both.
 """
@@ -17,16 +17,16 @@ from typing import ClassVar, Final
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Disk, File, OpenMode
 
-# Entries held back before they are written: 4 KiB of offsets, about 2 MiB of records.
+# Entries buffered before they are written: 4 KiB of offsets, about 2 MiB of records.
 TAIL_ENTRIES_MAX: Final = 512
-# Entries read at once where a search on disk ends.
+# Entries read at once at the end of a search on disk.
 _BLOCK_ENTRIES: Final = 256
 
 Entry = tuple[int, int]
 
 
 class SparseIndex:
-    """Entries of two integers, both in growing order; subclasses say which and how packed.
+    """Entries of two integers, both ascending; subclasses define their meaning and packing.
 
     ``bytes_max`` is ``segment.index.bytes``. Nothing here is synced. Every method that
     touches the disk raises ``OSError``; entries in memory stay there when it does.
@@ -38,14 +38,14 @@ class SparseIndex:
 
     def __init__(self, disk: Disk, path: str, base_offset: Offset, bytes_max: int) -> None:
         self._disk = disk
-        self._stored: int | None = None  # entries on disk; None: ask the file when needed
+        self._stored: int | None = None  # entries on disk; None: read the file's size when needed
         self._tail: list[Entry] = []
         self.path = path
         self.base_offset = base_offset
         self.entries_max = bytes_max // self.ENTRY.size
 
     def reset(self) -> None:
-        """Become empty, on disk too; makes the file when it is missing."""
+        """Remove all entries, on disk too; creates the file if it is missing."""
         file = self._disk.open(self.path, OpenMode.CREATE)
         try:
             file.truncate(0)
@@ -61,7 +61,7 @@ class SparseIndex:
 
     @property
     def is_full(self) -> bool:
-        """No entry more fits ``segment.index.bytes``: the segment must roll."""
+        """Whether no entry fits into ``segment.index.bytes``: the segment must roll."""
         return len(self) >= self.entries_max
 
     def last(self) -> Entry | None:
@@ -79,13 +79,13 @@ class SparseIndex:
         yield from list(self._tail)
 
     def add(self, entry: Entry) -> None:
-        """Take a new last entry; the caller keeps the order."""
+        """Append an entry; the caller keeps the order."""
         self._tail.append(entry)
         if len(self._tail) >= TAIL_ENTRIES_MAX:
             self.write_out()
 
     def write_out(self) -> None:
-        """Write what is only in memory, so that the file is whole."""
+        """Write the entries that are only in memory, so that the file is complete."""
         if not self._tail:
             return
         stored = self._stored_entries()
@@ -100,7 +100,7 @@ class SparseIndex:
         self._tail.clear()
 
     def keep(self, count: int) -> None:
-        """Forget all entries but the first ``count``."""
+        """Remove all entries but the first ``count``."""
         stored = self._stored_entries()
         if count >= stored:
             del self._tail[count - stored :]
@@ -138,7 +138,7 @@ class SparseIndex:
             file.close()
 
     def _find_stored(self, file: File, field: int, limit: int) -> tuple[int, Entry | None]:
-        """Halve the range on disk until one block holds the answer."""
+        """Bisect the entries on disk until one block holds the result."""
         low, high = 0, self._stored_entries()
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
@@ -153,7 +153,7 @@ class SparseIndex:
     # -- the file ------------------------------------------------------------
 
     def stored_bytes(self) -> int:
-        """Return the file's length; not a multiple of an entry where something is wrong."""
+        """Return the file's length; not a multiple of the entry size if it is damaged."""
         return self._disk.size(self.path)
 
     def _stored_entries(self) -> int:
@@ -161,7 +161,7 @@ class SparseIndex:
             try:
                 self._stored = self._disk.size(self.path) // self.ENTRY.size
             except FileNotFoundError:
-                self._stored = 0  # its segment notices, and builds it again
+                self._stored = 0  # the segment detects that, and rebuilds the index
         return self._stored
 
     def _read(self, start: int, count: int) -> list[Entry]:

@@ -1,13 +1,13 @@
-"""``.timeindex``: from which offset of a segment to look for a timestamp.
+"""``.timeindex``: maps timestamps to offsets of a segment.
 
-Twelve bytes an entry, big-endian, both fields in growing order:
+Twelve bytes per entry, big-endian, both fields ascending:
 
     timestamp        int64   largest timestamp in the segment so far
     relative_offset  int32   last offset of the batch that has it, minus the base offset
 
-Written along with an entry of the offset index, where the timestamp has grown since the last
-one, and once more when the segment is sealed or closed: so the last entry of a sealed segment
-is its largest timestamp.
+Written along with an entry of the offset index, if the timestamp has grown since the last one, and
+once more when the segment is sealed or closed: so the last entry of a sealed segment has its
+largest timestamp.
 """
 
 from struct import Struct
@@ -18,14 +18,14 @@ from ottla.storage.sparse_index import SparseIndex
 
 
 class TimestampOffset(NamedTuple):
-    """A timestamp and the last offset of the batch it is the largest of."""
+    """A timestamp and the last offset of the batch in which it is the largest."""
 
     timestamp: Millis
     offset: Offset
 
 
 class TimeIndex(SparseIndex):
-    """Timestamps to offsets."""
+    """Maps timestamps to offsets."""
 
     __slots__ = ()
 
@@ -33,11 +33,11 @@ class TimeIndex(SparseIndex):
 
     @property
     def is_full(self) -> bool:
-        """One entry is kept free for the sealing of the segment."""
+        """One entry is reserved for sealing the segment."""
         return len(self) >= self.entries_max - 1
 
     def append(self, entry: TimestampOffset) -> None:
-        """Note the largest timestamp so far, unless the last entry already has it."""
+        """Add the largest timestamp so far, unless the last entry already has it."""
         last = self.last()
         if entry.timestamp > (NO_TIMESTAMP if last is None else last[0]):
             self.add((entry.timestamp, entry.offset - self.base_offset))
@@ -53,7 +53,7 @@ class TimeIndex(SparseIndex):
         return None if entry is None else self._absolute(*entry)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Forget entries of batches at or above ``offset``."""
+        """Drop entries of batches at or above ``offset``."""
         self.keep(self.count_below(1, offset - self.base_offset))
 
     def _absolute(self, timestamp: int, relative: int) -> TimestampOffset:

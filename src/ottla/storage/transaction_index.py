@@ -1,15 +1,15 @@
 """``.txnindex``: the aborted transactions that ended in a segment.
 
-34 bytes an entry, big-endian, in the order of the markers:
+34 bytes per entry, big-endian, in the order of the markers:
 
     version             int16   0
     producer_id         int64
-    first_offset        int64   of the transaction; may lie in an earlier segment
+    first_offset        int64   of the transaction; may be in an earlier segment
     last_offset         int64   of the abort marker
     last_stable_offset  int64   what read_committed may reach once the marker is replicated
 
-There is no file until a transaction aborts. Unlike the other indexes an entry is written at
-once: readers need it to leave out what was aborted.
+The file is created when a transaction aborts. Unlike in the other indexes an entry is written at
+once: readers need it to skip aborted records.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ _BLOCK_BYTES: Final = 1024 * ENTRY_BYTES
 
 
 class CorruptIndex(Exception):
-    """An index that cannot be believed; it is built again from its segment."""
+    """An index that cannot be trusted; it is rebuilt from its segment."""
 
 
 class AbortedTxn(NamedTuple):
-    """A transaction whose records read_committed leaves out."""
+    """A transaction whose records a read_committed reader skips."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -51,11 +51,11 @@ class TransactionIndex:
 
     @property
     def is_empty(self) -> bool:
-        """No transaction that ended in this segment was aborted."""
+        """Whether no transaction that ended in this segment was aborted."""
         return self._length() == 0
 
     def append(self, txn: AbortedTxn) -> None:
-        """Add a transaction; its marker is the newest in the segment."""
+        """Add a transaction; its marker must be the newest in the segment."""
         size = self._length()
         file = self._disk.open(self.path, OpenMode.CREATE)
         try:
@@ -65,10 +65,10 @@ class TransactionIndex:
         self._size = size + ENTRY_BYTES
 
     def collect(self, start: Offset, upto: Offset) -> tuple[list[AbortedTxn], bool]:
-        """Return those that touch ``[start, upto)``, and whether later segments have no more.
+        """Return those that overlap ``[start, upto)``, and whether later segments have no more.
 
         Raises:
-            CorruptIndex: an entry is not one.
+            CorruptIndex: an entry is invalid.
         """
         found = []
         for txn in self.entries():
@@ -79,16 +79,16 @@ class TransactionIndex:
         return found, False
 
     def entries(self) -> Iterator[AbortedTxn]:
-        """Yield all, oldest marker first.
+        """Yield all entries, oldest marker first.
 
         Raises:
-            CorruptIndex: the file is no whole number of entries, or one is out of place.
+            CorruptIndex: the file is not a whole number of entries, or one is out of order.
         """
         size = self._length()
         if size == 0:
             return
         if size % ENTRY_BYTES:
-            raise CorruptIndex(f"{self.path}: {size} bytes are no whole number of entries")
+            raise CorruptIndex(f"{self.path}: {size} bytes are not a whole number of entries")
         file = self._disk.open(self.path, OpenMode.READ)
         try:
             before = self.base_offset - 1
@@ -103,18 +103,18 @@ class TransactionIndex:
             file.close()
 
     def truncate_to(self, offset: Offset) -> None:
-        """Forget transactions whose marker is at or above ``offset``."""
+        """Drop transactions whose marker is at or above ``offset``."""
         kept = sum(txn.last_offset < offset for txn in self.entries())
         self._cut(kept * ENTRY_BYTES)
 
     def reset(self) -> None:
-        """Become empty."""
+        """Remove all entries."""
         if self._size != 0:
             self._cut(0)
 
     def _check(self, version: int, txn: AbortedTxn, before: int) -> None:
         if version != VERSION or txn.last_offset <= before or txn.first_offset > txn.last_offset:
-            raise CorruptIndex(f"{self.path}: version {version}, {txn} behind offset {before}")
+            raise CorruptIndex(f"{self.path}: version {version}, {txn} after offset {before}")
 
     def _cut(self, size: int) -> None:
         if self._length() == size:
