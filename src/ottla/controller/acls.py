@@ -1,8 +1,8 @@
-"""CreateAcls, DeleteAcls and DescribeAcls: which entries there are, not whom they let in.
+"""CreateAcls, DeleteAcls and DescribeAcls: managing the entries, not enforcing them.
 
-An entry names a resource by a literal name or a prefix; a filter may leave any part open. A
-filter of pattern type MATCH asks which entries would apply to a resource of that name: those of
-exactly the name, of the wildcard ``*``, and of its prefixes (KIP-290).
+An entry names a resource by a literal name or a prefix; a filter may leave any part open. A filter
+of pattern type MATCH selects the entries that would apply to a resource of that name: those with
+exactly the name, with the wildcard ``*``, and with one of its prefixes (KIP-290).
 """
 
 import enum
@@ -50,7 +50,7 @@ from ottla.security.acl import (
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant. None, and ANY, leave a part open."""
+    """Selects entries. None, and ANY, leave a part open."""
 
     resource_type: int
     resource_name: str | None
@@ -61,7 +61,7 @@ class AclFilter(NamedTuple):
     permission_type: int
 
     def matches(self, acl: Acl) -> bool:
-        """Whether an entry is meant."""
+        """Return whether an entry is selected."""
         return (
             self._matches_resource(acl)
             and self.principal in (None, acl.principal)
@@ -91,7 +91,7 @@ class AclFilter(NamedTuple):
 def decide_create_acls(
     image: Image, request: CreateAclsRequest, random: Random
 ) -> Decision[CreateAclsResponse]:
-    """Add entries, each by itself; one that is there already is a success that writes nothing."""
+    """Add entries, each on its own; an entry that already exists is a success without a record."""
     results = []
     new: dict[Acl, None] = {}
     for creation in request.creations:
@@ -149,20 +149,20 @@ def _creation_result(refusal: Refusal | None) -> AclCreationResult:
 
 
 def refuse_acl(acl: Acl) -> Refusal | None:
-    """Say why there can be no such entry."""
+    """Return why an entry is invalid, or None."""
     reason = _reason_of_numbers(acl) or _reason_of_names(acl)
     return None if reason is None else Refusal(ErrorCode.INVALID_REQUEST, reason)
 
 
 def _reason_of_numbers(acl: Acl) -> str | None:
     if not _is_definite(ResourceType, acl.resource_type):
-        return f"an ACL cannot be about resource type {acl.resource_type}"
+        return f"invalid resource type of an ACL: {acl.resource_type}"
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        return f"an ACL cannot have pattern type {acl.pattern_type}"
+        return f"invalid pattern type of an ACL: {acl.pattern_type}"
     if not _is_definite(AclOperation, acl.operation):
-        return f"an ACL cannot be about operation {acl.operation}"
+        return f"invalid operation of an ACL: {acl.operation}"
     if acl.permission_type not in (PermissionType.DENY, PermissionType.ALLOW):
-        return f"an ACL cannot have permission type {acl.permission_type}"
+        return f"invalid permission type of an ACL: {acl.permission_type}"
     return None
 
 
@@ -172,9 +172,9 @@ def _is_definite(kind: type[enum.IntEnum], number: int) -> bool:
 
 def _reason_of_names(acl: Acl) -> str | None:
     if not acl.resource_name:
-        return "the name of the resource is empty"
+        return "the resource name is empty"
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
-        return f"the only cluster is named {CLUSTER_NAME}"
+        return f"a cluster resource must be named {CLUSTER_NAME}"
     if ":" not in acl.principal:
         return f"the principal {acl.principal[:300]!r} has no colon after its type"
     return None
@@ -184,7 +184,7 @@ def _reason_of_names(acl: Acl) -> str | None:
 
 
 def decide_delete_acls(image: Image, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
-    """Remove the entries that filters match; one that two filters match is removed once."""
+    """Remove the entries that filters match; one matched by two filters is removed once."""
     removed: dict[Uuid, None] = {}
     results = []
     for asked in request.filters:
@@ -225,7 +225,7 @@ def _refuse_filter(wanted: AclFilter) -> Refusal | None:
         (PermissionType, wanted.permission_type),
     ):
         if number not in kind._value2member_map_:
-            message = f"{kind.__name__} {number} is not known"
+            message = f"{kind.__name__} {number} is unknown"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
     return None
 
@@ -258,19 +258,19 @@ NO_AUTHORIZER = Refusal(ErrorCode.SECURITY_DISABLED, "No authorizer is configure
 
 
 def refuse_create_acls(request: CreateAclsRequest) -> Decision[CreateAclsResponse]:
-    """Refuse every entry: ACLs that nothing enforces would only look like security."""
+    """Reject every entry: ACLs that are not enforced would only look like security."""
     results = [_creation_result(NO_AUTHORIZER) for _ in request.creations]
     return Decision([], CreateAclsResponse(results=results))
 
 
 def refuse_delete_acls(request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
-    """Refuse every filter."""
+    """Reject every filter."""
     results = [_refused(NO_AUTHORIZER) for _ in request.filters]
     return Decision([], DeleteAclsResponse(filter_results=results))
 
 
 def refuse_describe_acls(request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Refuse a filter; one of a type that the client itself does not know is refused for that."""
+    """Reject a filter; one of a type unknown to the client itself is rejected for that."""
     wanted = _filter(request)
     kinds = (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type)
     refusal = (_refuse_filter(wanted) if UNKNOWN in kinds else None) or NO_AUTHORIZER
@@ -281,7 +281,7 @@ def refuse_describe_acls(request: DescribeAclsRequest) -> DescribeAclsResponse:
 
 
 def describe_acls(image: Image, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Return the entries that a filter matches, by resource."""
+    """Return the entries that a filter matches, grouped by resource."""
     wanted = _filter(request)
     refusal = _refuse_filter(wanted)
     if refusal is not None:

@@ -1,11 +1,11 @@
-"""The active controller at work: decide, append, and answer once it is committed and applied.
+"""The active controller: decide, append, and reply once the records are committed and applied.
 
     submit(decide) -> decide(newest state) -> append as one batch -> newest state' = state + records
                       ... committed, applied, published ...        -> reply
 
 Decisions are made one after the other, each against a state that contains the records of all
-before it, committed or not. A reply leaves when the image that everybody sees has the records;
-a decision that wrote nothing waits for those it may have looked at.
+earlier ones, committed or not. A reply is sent when the published image contains the records; a
+decision without records waits for the records it may have read.
 
 A leadership begins once everything written before it is applied. In an empty log its first records
 are those that formatting left. When it ends, waiting requests fail with NOT_CONTROLLER, since
@@ -39,17 +39,17 @@ from ottla.runtime.trusted_time import TrustedClock
 
 log = logging.getLogger(__name__)
 
-# Changes that may wait for their commit at once; each has a request behind it. Kafka's brokers
-# together have no more than `queued.max.requests` (500) each under way.
+# Changes that may wait for their commit at once; each belongs to a request. A Kafka broker has at
+# most `queued.max.requests` (500) in flight.
 PENDING_MAX: Final = 10_000
 
-# How long the controller rests that leads a log which takes nothing.
+# The pause of a controller whose log accepts no records.
 RETRY_MS: Final = 100
 
 NOTHING: Final = Offset(-1)
 LONG_AGO: Final = Millis(0)
 
-# Records that bracket a transaction: they mean nothing by themselves.
+# Records that enclose a transaction: they change nothing by themselves.
 _BRACKETS: Final = (AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord)
 
 Reply = TypeVar("Reply", bound=Message | None)
@@ -59,15 +59,15 @@ class Quorum(Protocol):
     """The log, as its leader writes it."""
 
     async def propose(self, records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
-        """Append one batch, return its first offset. A `Fault` says that nothing was appended."""
+        """Append one batch, return its first offset. On a `Fault` nothing was appended."""
         ...
 
     def end_offset(self) -> Offset:
-        """Return where the next record will stand."""
+        """Return the offset of the next record."""
         ...
 
     def resign(self, epoch: LeaderEpoch) -> None:
-        """Give leadership of an epoch up."""
+        """Resign leadership of an epoch."""
         ...
 
 
@@ -76,18 +76,18 @@ class Committed(Protocol):
 
     @property
     def image(self) -> Image:
-        """What everybody sees."""
+        """The published image."""
         ...
 
     def is_in_transaction(self) -> bool:
-        """Whether a transaction of records has begun there and not ended."""
+        """Whether a transaction of records has begun and not ended."""
         ...
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What a decision is made upon.
+    """The input of a decision.
 
-    ``now`` is the deadlines' clock, ``wall`` that of records; what expires goes by ``expiry``.
+    ``now`` is monotonic, for deadlines, ``wall`` is for records; expiry times use ``expiry``.
     """
 
     state: ControllerState
@@ -107,29 +107,29 @@ Decide = Callable[[Moment], Decision[Reply]]
 
 
 class PeriodicTask(Protocol):
-    """Work that the active controller does by itself, now and then."""
+    """Work that the active controller does periodically, without a request."""
 
     @property
     def name(self) -> str:
-        """What operators read."""
+        """The name in log lines."""
         ...
 
     @property
     def interval_ms(self) -> int:
-        """How long between two rounds."""
+        """The time between two rounds."""
         ...
 
     def begin(self, moment: Moment) -> None:
-        """A leadership begins: forget what was known of an older one."""
+        """Drop the state of an earlier leadership: a new one begins."""
         ...
 
     def decide(self, moment: Moment) -> Decision[None]:
-        """Return what there is to write now; asked again at once as long as there is something."""
+        """Return the records to write now; called again at once while there are any."""
         ...
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):
-    """Bounds of the controller. ``idle_ms`` 0 writes no NoOpRecord."""
+    """Limits of the controller. With ``idle_ms`` 0 it writes no NoOpRecord."""
 
     idle_ms: int = 500
     pending_max: int = PENDING_MAX
@@ -151,13 +151,13 @@ class _Leadership(msgspec.Struct, eq=False):
     last_offset: Offset = NOTHING
     written_at: Millis = LONG_AGO
     pending: deque[_Pending] = msgspec.field(default_factory=deque)
-    # Decisions follow one another even where appending takes a while.
+    # Decisions are serialized even if appending takes a while.
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     due: dict[str, Millis] = msgspec.field(default_factory=dict)
 
 
 class ControllerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a controller is made of. ``bootstrap`` are the first records of a log without any."""
+    """The parts of a controller. ``bootstrap`` are the first records of an empty log."""
 
     quorum: Quorum
     committed: Committed
@@ -168,7 +168,7 @@ class ControllerParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Controller:
-    """`Service`: active while this node leads the quorum, and has applied what came before."""
+    """`Service`: active while this node leads the quorum and has applied all earlier records."""
 
     name = "controller"
 
@@ -179,16 +179,16 @@ class Controller:
         self._applied = NOTHING
         self._wake = asyncio.Event()
 
-    # -- what others see -------------------------------------------------------
+    # -- state -----------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
-        """Whether this node decides at the moment."""
+        """Whether this node is the active controller."""
         return self._leadership is not None and self._leadership.state is not None
 
     @property
     def newest(self) -> ControllerState | None:
-        """The newest state, committed or not; None while this node does not decide."""
+        """The newest state, committed or not; None while this node is not active."""
         return None if self._leadership is None else self._leadership.state
 
     @property
@@ -198,13 +198,13 @@ class Controller:
 
     @property
     def committed_image(self) -> Image:
-        """The image that reads are answered from."""
+        """The image that reads are served from."""
         return self._parts.committed.image
 
-    # -- what happens to it ----------------------------------------------------
+    # -- notifications ---------------------------------------------------------
 
     def on_role(self, change: RoleChanged) -> None:
-        """Learn of a new role. Never writes by itself: it may be called amid a step of raft."""
+        """Handle a new role. Never writes itself: it may be called in the middle of a raft step."""
         leadership = self._leadership
         is_leader = change.role is Role.LEADER
         if leadership is not None and is_leader and leadership.epoch == change.epoch:
@@ -217,7 +217,7 @@ class Controller:
             self._wake.set()
 
     def on_applied(self, offset: Offset) -> None:
-        """Answer whoever waited for what is now seen: all up to ``offset``, published."""
+        """Send the replies that waited for ``offset``, which is now applied and published."""
         self._applied = offset
         leadership = self._leadership
         if leadership is None:
@@ -245,16 +245,16 @@ class Controller:
     # -- decisions -------------------------------------------------------------
 
     async def submit(self, decide: Decide[Reply]) -> Reply:
-        """Decide, write, and return the reply once what it tells is committed and applied.
+        """Decide, write, and return the reply once its records are committed and applied.
 
         Raises:
-            NotController: this node does not lead, or lost leadership: the fate is open then.
-            RequestTimedOut: too many changes wait already; nothing was done.
-            RecordTooLarge: the records are too many for one batch; nothing was done.
+            NotController: this node does not lead, or lost leadership: the change may still commit.
+            RequestTimedOut: too many changes are waiting; nothing was done.
+            RecordTooLarge: the records do not fit one batch; nothing was done.
         """
         leadership = self._active()
         if len(leadership.pending) >= self._parts.settings.pending_max:
-            raise RequestTimedOut(f"{len(leadership.pending)} changes wait for their commit")
+            raise RequestTimedOut(f"{len(leadership.pending)} changes are waiting for their commit")
         async with leadership.turn:
             decision = decide(self._moment(leadership))
             for part in parts(decision.records):
@@ -277,9 +277,9 @@ class Controller:
         )
 
     async def _append(self, leadership: _Leadership, records: Sequence[Versioned]) -> None:
-        """Write one batch and let it count for the next decision.
+        """Write one batch and include it in the state of the next decision.
 
-        The state is worked out first: records that do not fit it must not reach the log.
+        The state is computed first: records that do not apply to it must not reach the log.
         """
         if leadership.state is None:
             raise NotController("leadership was lost")
@@ -296,7 +296,7 @@ class Controller:
         except Fault:
             raise
         except BaseException:
-            # Whether it was appended is not known, so the newest state is not known either.
+            # Whether it was appended is unknown, so the newest state is unknown, too.
             self._parts.quorum.resign(leadership.epoch)
             if self._leadership is leadership:
                 self._end_leadership(leadership)
@@ -305,7 +305,7 @@ class Controller:
         leadership.written_at = self._parts.clock.monotonic()
 
     def _park(self, leadership: _Leadership) -> "asyncio.Future[None]":
-        """Return what is done once all that this leadership wrote so far is applied."""
+        """Return a future that completes once everything written so far is applied."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._leadership is not leadership:
             done.set_exception(NotController("leadership was lost before the commit"))
@@ -318,7 +318,7 @@ class Controller:
     # -- the controller's own work ----------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Open reigns as they come, and do the periodic_tasks of an active controller."""
+        """Start each leadership, and run the periodic tasks of an active controller."""
         ready()
         try:
             while True:
@@ -334,7 +334,7 @@ class Controller:
                 self._end_leadership(self._leadership)
 
     async def _work(self) -> int | None:
-        """Do what is due; return the milliseconds until something is, None if nothing will be."""
+        """Run what is due; return the milliseconds until the next task, None if there is none."""
         leadership = self._leadership
         if leadership is None:
             return None
@@ -345,7 +345,7 @@ class Controller:
                 await self._do(leadership, task)
             await self._write_no_op_when_idle(leadership)
         except NotController:
-            # A replica that has stopped takes no records, and says nothing of its role.
+            # A replica that has stopped accepts no records, and does not report its role.
             return RETRY_MS if self._leadership is leadership else 0
         now = self._parts.clock.monotonic()
         times = list(leadership.due.values())
@@ -354,7 +354,7 @@ class Controller:
         return max(1, min(times) - now) if times else None
 
     async def _open(self, leadership: _Leadership) -> int | None:
-        """Begin to decide, once everything before this leadership is applied."""
+        """Become active, once everything before this leadership is applied."""
         if self._applied < leadership.start - 1:
             return None
         async with leadership.turn:
@@ -368,17 +368,17 @@ class Controller:
         return 0
 
     async def _write_opening(self, leadership: _Leadership) -> None:
-        """Write what comes before anybody's request."""
+        """Write the records that precede any request."""
         committed = self._parts.committed
         image = committed.image
         if committed.is_in_transaction():
-            # Its leader is gone; what it wrote of it does not count.
+            # The leader of that transaction is gone; its records do not count.
             await self._propose(leadership, [Versioned(AbortTransactionRecord(), 0)])
         if self._leadership is not leadership:
             raise NotController("leadership was lost")
         leadership.state = ControllerState.of(image)
         if image.features.metadata_version() is None and self._parts.bootstrap:
-            log.info("first records of a new cluster count=%d", len(self._parts.bootstrap))
+            log.info("appended bootstrap records count=%d", len(self._parts.bootstrap))
             messages = [record.message for record in self._parts.bootstrap]
             counting = [message for message in messages if not isinstance(message, _BRACKETS)]
             _, delta = apply(image, counting)
@@ -395,19 +395,19 @@ class Controller:
             while await self._has_written(leadership, task):
                 pass
         except (RequestTimedOut, NotController) as error:
-            log.info("controller task put off task=%s reason=%s", task.name, error)
+            log.info("controller task postponed task=%s reason=%s", task.name, error)
 
     async def _has_written(self, leadership: _Leadership, task: PeriodicTask) -> bool:
-        """Do one round of a task; say whether there was something to write.
+        """Run one round of a task; return whether there was something to write.
 
-        A round is what one decision can be about; the next one is made upon it.
+        A round is one decision; the next one is based on it.
         """
         before = leadership.last_offset
         await self.submit(task.decide)
         return leadership.last_offset != before
 
     async def _write_no_op_when_idle(self, leadership: _Leadership) -> None:
-        """Write a record that says nothing, so that followers can tell a quiet leader's age."""
+        """Write a NoOpRecord, so that followers can tell the age of an idle leader's records."""
         idle_ms = self._parts.settings.idle_ms
         now = self._parts.clock.monotonic()
         is_known = self._moment(leadership).image.features.metadata_version() is not None

@@ -1,16 +1,16 @@
-"""What the metadata log of a new cluster begins with, and the text it is asked for with.
+"""The first records of a new cluster's metadata log, and the text format of its SCRAM users.
 
-The records of a new cluster are its features, metadata.version first, then SCRAM users and
-ACLs. ``ottla format`` writes them to a file; the first active controller appends them to the
-empty log, all or none (`records_for_empty_log`).
+The records of a new cluster are its features, metadata.version first, then SCRAM users and ACLs.
+``ottla format`` writes them to a file; the first active controller appends them to the empty log,
+all or none (`records_for_empty_log`).
 
 A SCRAM user is given as Kafka's storage tool takes it:
 
     SCRAM-SHA-256=[name=alice,password=secret,iterations=8192,salt="base64"]
     SCRAM-SHA-512=[name=alice,saltedpassword="base64",salt="base64"]
 
-Commas always separate, so no value holds one; quotes around a value are dropped. An error names
-what is wrong, and never a value: it may be the password, or run into it.
+Commas always separate, so no value can contain one; quotes around a value are dropped. An error
+says what is wrong, and never contains a value: it may be the password, or part of it.
 """
 
 import base64
@@ -42,7 +42,7 @@ from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
 from ottla.security.acl import Acl
 
-# Needed where a cluster is formatted with users or ACLs, not where a node starts.
+# Needed to format a cluster with users or ACLs, not to start a node.
 if TYPE_CHECKING:
     from ottla.controller import acls as acl_rules
     from ottla.controller import scram as scram_rules
@@ -59,26 +59,26 @@ _SCRAM_KEYS = frozenset({"name", "salt", "iterations", "password", "saltedpasswo
 
 
 class BadBootstrap(Exception):
-    """What an operator asked a new cluster to begin with is not possible; the message says why."""
+    """The requested first records of a new cluster are invalid; the message says why."""
 
 
 # -- features ------------------------------------------------------------------------------------
 
 
 def feature_levels(version: MetadataVersion, asked: Mapping[str, int]) -> dict[str, int]:
-    """Return the levels of a new cluster: those asked for, the others as ``version`` has them.
+    """Return the levels of a new cluster: those requested, the others by ``version``.
 
-    Raises `BadBootstrap` for a feature or level that there is not, or that needs another.
+    Raises `BadBootstrap` for an unknown feature or level, or for an unmet dependency.
     """
     for name, level in asked.items():
         if name == METADATA_VERSION:
             if level != version:
                 raise BadBootstrap(
-                    f"{METADATA_VERSION} {level} is not {int(version)}, of {version}"
+                    f"{METADATA_VERSION} {level} contradicts {int(version)}, the level of {version}"
                 )
         elif name not in FEATURES:
             known = ", ".join(sorted(FEATURES))
-            raise BadBootstrap(f"unknown feature {name}; there are {known}")
+            raise BadBootstrap(f"unknown feature {name}; known features are {known}")
         elif level not in [known.level for known in FEATURES[name]]:
             raise BadBootstrap(f"feature {name} has no level {level}")
     levels = default_levels(version) | dict(asked)
@@ -91,7 +91,7 @@ def feature_levels(version: MetadataVersion, asked: Mapping[str, int]) -> dict[s
 def feature_records(levels: Mapping[str, int]) -> list[Versioned]:
     """Return the records of finalized levels, metadata.version first, the others by name.
 
-    Level 0 is absence, and kraft.version is kept in control records.
+    Level 0 needs no record, and kraft.version is kept in control records.
     """
     others = sorted(set(levels) - {METADATA_VERSION, KRAFT_VERSION})
     names = [METADATA_VERSION, *(name for name in others if levels[name] > 0)]
@@ -100,7 +100,7 @@ def feature_records(levels: Mapping[str, int]) -> list[Versioned]:
     ]
 
 
-# -- the whole -----------------------------------------------------------------------------------
+# -- all records ---------------------------------------------------------------------------------
 
 
 def bootstrap_records(
@@ -110,19 +110,19 @@ def bootstrap_records(
     *,
     random: Random,
 ) -> list[Versioned]:
-    """Return what a new cluster begins with. Raises `BadBootstrap`."""
+    """Return the first records of a new cluster. Raises `BadBootstrap`."""
     version = MetadataVersion(levels[METADATA_VERSION])
     if scram and not version.is_scram_supported():
-        raise BadBootstrap(f"{METADATA_VERSION} {version} has no SCRAM")
+        raise BadBootstrap(f"{METADATA_VERSION} {version} does not support SCRAM")
     users = [ScramUser(record.mechanism, record.name) for record in scram]
     if len(set(users)) < len(users):
-        raise BadBootstrap("a SCRAM user is named twice for one mechanism")
+        raise BadBootstrap("a SCRAM user occurs twice for one mechanism")
     records = feature_records(levels)
     records += [Versioned(record, 0) for record in scram]
     for acl in dict.fromkeys(acls):
         refusal = acl_rules.refuse_acl(acl)
         if refusal is not None:
-            raise BadBootstrap(f"an ACL is not possible: {refusal.message}")
+            raise BadBootstrap(f"invalid ACL: {refusal.message}")
         records.append(acl_rules.acl_record(random.uuid(), acl))
     return records
 
@@ -130,11 +130,12 @@ def bootstrap_records(
 def records_for_empty_log(
     bootstrap: Sequence[Versioned], min_insync_replicas: int, is_transaction_open: bool
 ) -> list[Versioned]:
-    """Return what the first active controller appends, on top of nothing.
+    """Return the records that the first active controller appends to an empty log.
 
-    Where the metadata.version knows transactions the records are bracketed by one, and one that
-    an earlier controller left open is given up first. With eligible leader replicas
-    min.insync.replicas becomes a setting of the cluster (KIP-966), from the controller's file.
+    If the metadata.version supports transactions, the records are enclosed in one, and a
+    transaction that an earlier controller left open is aborted first. With eligible leader replicas
+    enabled, min.insync.replicas becomes a setting of the cluster (KIP-966), from the controller's
+    file.
     """
     levels = {
         record.message.name: record.message.feature_level
@@ -146,7 +147,7 @@ def records_for_empty_log(
         value = str(min_insync_replicas)
         middle.append(config_record(ALL_BROKERS, MIN_INSYNC_REPLICAS, value))
     if not MetadataVersion(levels[METADATA_VERSION]).is_metadata_transaction_supported():
-        assert not is_transaction_open, "a transaction below the version that has them"
+        assert not is_transaction_open, "an open transaction below the version that supports them"
         return middle
     begin: list[Versioned] = []
     if is_transaction_open:
@@ -159,7 +160,7 @@ def records_for_empty_log(
 
 
 def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
-    """Read one SCRAM user. Raises `BadBootstrap`, without any value of the text."""
+    """Parse one SCRAM user. Raises `BadBootstrap`, without any value of the text."""
     mechanism, inner = _split_mechanism(text.strip())
     values = _values(inner)
     name = values.get("name", "")
@@ -175,7 +176,7 @@ def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
     elif "saltedpassword" not in values:
         raise BadBootstrap("a SCRAM user needs a password or a saltedpassword")
     elif given is None:
-        raise BadBootstrap("a saltedpassword needs the salt it was made with")
+        raise BadBootstrap("a saltedpassword needs the salt it was derived with")
     else:
         salted = _decoded("saltedpassword", values["saltedpassword"])
     return scram_rules.credential_record(ScramUser(mechanism, name), salt, salted, iterations)
@@ -184,13 +185,13 @@ def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
 def _split_mechanism(text: str) -> "tuple[scram_keys.ScramMechanism, str]":
     name, equals, rest = text.partition("=")
     if not equals:
-        raise BadBootstrap("a SCRAM user is given as MECHANISM=[name=...,password=...]")
+        raise BadBootstrap("a SCRAM user must be written as MECHANISM=[name=...,password=...]")
     mechanism = next((known for known in scram_keys.ScramMechanism if str(known) == name), None)
     if mechanism is None:
         known = " and ".join(map(str, scram_keys.ScramMechanism))
-        raise BadBootstrap(f"there is no such SCRAM mechanism; there are {known}")
+        raise BadBootstrap(f"unknown SCRAM mechanism; known are {known}")
     if not (rest.startswith("[") and rest.endswith("]") and len(rest) > 1):
-        raise BadBootstrap("what follows the SCRAM mechanism stands in [ and ]")
+        raise BadBootstrap("the part after the SCRAM mechanism must be enclosed in [ and ]")
     return mechanism, rest[1:-1]
 
 
@@ -199,9 +200,9 @@ def _values(inner: str) -> dict[str, str]:
     for component in inner.rstrip(",").split(","):
         key, equals, value = component.partition("=")
         if not equals:
-            raise BadBootstrap("each part of a SCRAM user is key=value, and no value has a comma")
+            raise BadBootstrap("a SCRAM user consists of key=value parts without further commas")
         if key not in _SCRAM_KEYS:
-            raise BadBootstrap(f"a SCRAM user has {', '.join(sorted(_SCRAM_KEYS))} and no more")
+            raise BadBootstrap(f"the keys of a SCRAM user are {', '.join(sorted(_SCRAM_KEYS))}")
         if len(value) > 1 and value.startswith('"') and value.endswith('"'):
             value = value[1:-1]
         values[key] = value
@@ -212,7 +213,7 @@ def _iterations(text: str | None) -> int:
     if text is None:
         return scram_keys.ITERATIONS_MIN
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
-        raise BadBootstrap("the iterations of a SCRAM user are no number")
+        raise BadBootstrap("the iterations of a SCRAM user must be a number")
     least, most = scram_keys.ITERATIONS_MIN, scram_keys.ITERATIONS_MAX
     if not least <= int(text) <= most:
         raise BadBootstrap(f"iterations must be between {least} and {most}")
@@ -227,5 +228,5 @@ def _decoded(key: str, text: str) -> bytes:
     except binascii.Error:
         value = b""
     if not value:
-        raise BadBootstrap(f"the {key} of a SCRAM user is no base64")
+        raise BadBootstrap(f"the {key} of a SCRAM user must be base64")
     return value

@@ -1,8 +1,8 @@
 """AlterClientQuotas and DescribeClientQuotas (KIP-546, KIP-612).
 
-A quota belongs to a user, a client id, both, or an address. Which keys it may have follows from
-that. An address is taken as written: a decision asks no name service, so that host names, which
-Kafka resolves, are refused here.
+A quota belongs to a user, a client id, both, or an IP address, which determines the keys it may
+have. An address is used as written: a decision does no DNS lookup, so host names, which Kafka
+resolves, are rejected here.
 """
 
 import ipaddress
@@ -40,7 +40,7 @@ IP = "ip"
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
-# The greatest whole number a key may hold; None is for a key that may hold any.
+# The greatest integer a key may hold; None if any number is allowed.
 USER_AND_CLIENT_KEYS: Mapping[str, int | None] = MappingProxyType(
     {
         "producer_byte_rate": LONG_MAX,
@@ -50,10 +50,10 @@ USER_AND_CLIENT_KEYS: Mapping[str, int | None] = MappingProxyType(
     }
 )
 IP_KEYS: Mapping[str, int | None] = MappingProxyType({"connection_creation_rate": INT_MAX})
-# How far from a whole number a value may be and still count as one, as in Kafka.
+# How far from an integer a value may be and still count as one, as in Kafka.
 FRACTION_MAX = 1e-6
 
-# How Kafka orders the limits of one entity in its answers: up to three of them, and more.
+# The order in which Kafka returns the limits of one entity: with up to three of them, and more.
 _FEW = 3
 _ORDER_OF_FEW = (
     *("connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate"),
@@ -72,10 +72,10 @@ MATCH_SPECIFIED = 2
 def decide_alter_client_quotas(
     image: Image, request: AlterClientQuotasRequest
 ) -> Decision[AlterClientQuotasResponse]:
-    """Set and remove limits; each entity by itself, all of its keys together.
+    """Set and remove limits; each entity on its own, with all of its keys together.
 
-    An entity that is named twice has one result, a refusal; as in Kafka, what was asked for first
-    is done all the same.
+    An entity that occurs twice has one result, an error; as in Kafka, the first occurrence is
+    applied all the same.
     """
     records: list[Versioned] = []
     results: dict[QuotaEntity, Refusal | None] = {}
@@ -125,7 +125,7 @@ def _refuse_entry(
 ) -> Refusal | None:
     reason = _reason_of_entity(entity)
     if reason is None and entity in seen:
-        reason = "an entity may be named once in a request"
+        reason = "an entity may occur only once in a request"
     if reason is None:
         reason = _reason_of_ops(entity, entry.ops)
     return None if reason is None else Refusal(ErrorCode.INVALID_REQUEST, reason)
@@ -139,7 +139,7 @@ def _reason_of_entity(entity: QuotaEntity) -> str | None:
         return "an entity has at most one part of each type"
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
-            return f"there is no entity type {kind[:300]!r}"
+            return f"unknown entity type {kind[:300]!r}"
         if name == "":
             return f"the name of the {kind} is empty"
     return _reason_of_address(entity) if IP in kinds else None
@@ -150,7 +150,7 @@ def _reason_of_address(entity: QuotaEntity) -> str | None:
         return "an address cannot be combined with a user or a client id"
     address = entity[0][1]
     if address is not None and not _is_address(address):
-        return f"{address[:300]!r} is no IP address"
+        return f"{address[:300]!r} is not an IP address"
     return None
 
 
@@ -167,9 +167,9 @@ def _reason_of_ops(entity: QuotaEntity, ops: Iterable[OpData]) -> str | None:
     seen = set()
     for op in ops:
         if op.key in seen:
-            return f"the key {op.key[:300]!r} is named twice"
+            return f"the key {op.key[:300]!r} occurs twice"
         seen.add(op.key)
-        # What is not known can still be removed: an older version may have set it.
+        # An unknown key can still be removed: an older version may have set it.
         if not op.remove and (reason := _reason_of_value(keys, op.key, op.value)) is not None:
             return reason
     return None
@@ -177,7 +177,7 @@ def _reason_of_ops(entity: QuotaEntity, ops: Iterable[OpData]) -> str | None:
 
 def _reason_of_value(keys: Mapping[str, int | None], key: str, value: float) -> str | None:
     if key not in keys:
-        return f"there is no key {key[:300]!r} for this entity"
+        return f"unknown key {key[:300]!r} for this entity"
     if not value > 0:
         return f"{key} must be greater than 0"
     most = keys[key]
@@ -186,7 +186,7 @@ def _reason_of_value(keys: Mapping[str, int | None], key: str, value: float) -> 
     if value > float(most):
         return f"{key} must be at most {most}"
     if value % 1.0 > FRACTION_MAX:
-        return f"{key} must be a whole number"
+        return f"{key} must be an integer"
     return None
 
 
@@ -196,10 +196,10 @@ def _reason_of_value(keys: Mapping[str, int | None], key: str, value: float) -> 
 def describe_client_quotas(
     image: Image, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Return the quotas of the entities that have all components of the filter.
+    """Return the quotas of the entities that match all components of the filter.
 
-    A strict filter matches entities that have no other parts. Entities come in order of their
-    parts, those by default first.
+    A strict filter matches only entities without other parts. Entities are sorted by their parts,
+    default entities first.
     """
     refusal = _refuse_filter(request.components)
     if refusal is not None:
@@ -225,9 +225,9 @@ def describe_client_quotas(
 
 
 def _in_kafka_order(limits: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return limits in the order of Kafka's answers, which clients' tests compare as lists.
+    """Return limits in the order of Kafka's responses, which client tests compare as lists.
 
-    That order is the one of a Java hash table of their names, whose size grows with the fourth.
+    It is the order of a Java hash table of their names, whose size grows with the fourth.
     """
     order = _ORDER_OF_FEW if len(limits) <= _FEW else _ORDER_OF_MANY
     rank = {key: number for number, key in enumerate(order)}
@@ -257,16 +257,16 @@ def _refuse_filter(components: list[ComponentData]) -> Refusal | None:
     for component in components:
         kind = component.entity_type
         if kind == "" or kinds.count(kind) > 1:
-            message = "A filter has one component of a type, and each has a type"
+            message = "A filter must have one component per entity type, each with a type"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
         if kind not in (USER, CLIENT_ID, IP):
-            message = f"There is no entity type {kind[:300]!r}"
+            message = f"Unknown entity type {kind[:300]!r}"
             return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
         if component.match_type not in (MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED):
-            message = f"Match type {component.match_type} is not known"
+            message = f"Match type {component.match_type} is unknown"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
         if (component.match_type == MATCH_EXACT) != (component.match is not None):
-            message = "An exact match has a name, and no other has one"
+            message = "An exact match needs a name, and no other may have one"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
     if IP in kinds and len(kinds) > 1:
         message = "An address cannot be combined with a user or a client id"

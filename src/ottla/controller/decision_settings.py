@@ -1,4 +1,4 @@
-"""What configuration says about topics and brokers, as far as decisions need it."""
+"""The configuration of topics and brokers that decisions need."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from ottla.protocol.types import Uuid
 
 
 class DecisionSettings(msgspec.Struct, frozen=True):
-    """What the controller's own configuration says; topics inherit from ``configs``."""
+    """The controller's own configuration; topics inherit from ``configs``."""
 
     configs: ConfigContext
     partitions_default: int = 1
@@ -22,7 +22,7 @@ class DecisionSettings(msgspec.Struct, frozen=True):
 
 
 def settings_of(configs: ConfigContext) -> DecisionSettings:
-    """Return the settings that a node's own configuration amounts to."""
+    """Return the settings that a node's own configuration results in."""
     layers = Layers(static=configs.static)
     return DecisionSettings(
         configs,
@@ -35,9 +35,9 @@ def settings_of(configs: ConfigContext) -> DecisionSettings:
 
 
 class TopicPolicies:
-    """What is configured for the topics of one image, each looked up once.
+    """The configuration of the topics of one image, each looked up once.
 
-    For the time of one decision: it holds on to the image it was made for.
+    For the duration of one decision: it holds a reference to its image.
     """
 
     def __init__(self, image: Image, settings: DecisionSettings) -> None:
@@ -46,13 +46,13 @@ class TopicPolicies:
         self._found: dict[tuple[Uuid, str], Value | None] = {}
 
     def min_isr(self, topic: Topic) -> int:
-        """Return min.insync.replicas, bounded by how many replicas the topic has."""
+        """Return min.insync.replicas, at most the topic's number of replicas."""
         wanted = _int(self._value(topic, "min.insync.replicas"))
         first = topic.partitions.get(0)
         return wanted if first is None else min(wanted, len(first.replicas))
 
     def is_unclean_enabled(self, topic: Topic) -> bool:
-        """Whether a replica that lacks records may lead if no other is there."""
+        """Return whether a replica that lacks records may lead if no other is alive."""
         return bool(self._value(topic, "unclean.leader.election.enable"))
 
     def _value(self, topic: Topic, name: str) -> Value | None:

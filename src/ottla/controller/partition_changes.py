@@ -1,16 +1,16 @@
-"""What becomes of a partition: ISR, leader, replicas and eligible replicas in one record.
+"""Computes a partition's next state: ISR, leader, replicas and ELR, as one record.
 
-A caller says what it wants different; the rules here work out what follows:
+A caller says what to change; the rules here work out the consequences:
 
-    1. a reassignment whose target is wholly in sync is completed
-    2. eligible leader replicas (KIP-966) are kept up: who was in sync when the ISR fell below
-       min.insync.replicas has every committed record, and may lead an empty ISR
-    3. the leader stays if it may, else one is elected
-    4. the leader epoch rises when the leader changes, and when a replica leaves the assignment,
-       so that nothing it still sends counts
+    1. a reassignment whose target replicas are all in sync is completed 2. eligible leader replicas
+    (KIP-966) are maintained: a replica that was in sync when the ISR fell
+       below min.insync.replicas has every committed record, and may lead an empty ISR
+    3. the leader stays if it may, else a new one is elected
+    4. the leader epoch rises when the leader changes, and when a replica leaves the assignment, so
+       that its later requests are fenced
 
-`PartitionChangeRecord` says only what differs; no difference, no record. Every record raises
-the partition epoch by one.
+`PartitionChangeRecord` contains only what differs; without a difference there is no record. Every
+record raises the partition epoch by one.
 """
 
 import enum
@@ -29,19 +29,19 @@ Replicas = tuple[int, ...]
 
 
 class Election(enum.Enum):
-    """Who is considered when the leader cannot stay, or need not."""
+    """Which replicas are considered when the leader cannot stay, or need not."""
 
-    PREFERRED = "preferred"  # the first replica even in place of a good leader
+    PREFERRED = "preferred"  # the first replica, even in place of a valid leader
     ONLINE = "online"  # in sync, or eligible
-    UNCLEAN = "unclean"  # if nobody of those is there, another replica: records may be lost
+    UNCLEAN = "unclean"  # if none of those is alive, another replica: records may be lost
 
 
 class PartitionUpdate(msgspec.Struct, frozen=True):
-    """How a partition shall differ; None leaves as it is.
+    """The requested change of a partition; None keeps a part as it is.
 
-    ``directories`` are for single replicas. ``lost`` is a replica, -1 for none, that may have
-    lost records since it was in sync, and so is not eligible by history. ``most_complete`` is who
-    leads if the election has to be unclean; -1 takes the first that is alive.
+    ``directories`` are for single replicas. ``lost`` is a replica, -1 for none, that may have lost
+    records since it was in sync, and so is not in the ELR. ``most_complete`` is the leader if the
+    election has to be unclean; -1 takes the first replica that is alive.
     """
 
     isr: Replicas | None = None
@@ -56,7 +56,7 @@ class PartitionUpdate(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What holds for the partition: ``min_isr`` of its topic, who may lead, where replicas go."""
+    """The rules for a partition: ``min_isr`` of its topic, possible leaders, directories."""
 
     level: MetadataVersion
     is_elr_enabled: bool
@@ -66,14 +66,14 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class ElectionResult(NamedTuple):
-    """The outcome of an election: -1 for nobody."""
+    """The result of an election; leader -1 means none."""
 
     leader: int
     is_unclean: bool
 
 
 class _Target(msgspec.Struct):
-    """The partition as it shall be, while that is worked out."""
+    """The state of the partition that is being computed."""
 
     isr: Replicas
     replicas: Replicas
@@ -108,7 +108,7 @@ def plan_change(
 
 
 def _complete_reassignment(target: _Target) -> None:
-    """Drop the removed replicas once all others are in sync, and call it done (KIP-455)."""
+    """Drop the removed replicas once all others are in sync, and end the reassignment (KIP-455)."""
     if not target.adding and not target.removing:
         return
     replicas = _without(target.replicas, target.removing)
@@ -121,10 +121,10 @@ def _complete_reassignment(target: _Target) -> None:
 def _keep_up_elr(
     target: _Target, old: PartitionRegistration, update: PartitionUpdate, rules: Rules
 ) -> None:
-    """Who leaves an ISR that is, or falls, below the minimum stays eligible.
+    """Keep a replica that leaves an ISR below the minimum eligible.
 
-    With the minimum in sync, records are committed that those outside do not have: nobody
-    outside is eligible. Only a replica of the partition can be.
+    With the minimum in sync, records are committed that the other replicas do not have: none of
+    them is eligible. Only a replica of the partition can be.
     """
     if not rules.is_elr_enabled or len(target.isr) >= rules.min_isr:
         target.elr = ()
@@ -153,7 +153,7 @@ def _elect(
         is_possible = chosen in target.replicas and rules.may_lead(chosen)
         return ElectionResult(chosen, True) if is_possible else ElectionResult(NO_LEADER, False)
     if rules.is_elr_enabled and not eligible and len(old.last_known_elr) == 1:
-        # Nobody is known to have all records: the last leader is the best guess (KIP-966).
+        # No replica is known to have all records: the last leader is the best guess (KIP-966).
         (last,) = old.last_known_elr
         if last in target.replicas and rules.may_lead(last):
             return ElectionResult(last, True)
@@ -180,14 +180,14 @@ def _set_leader(
             target.isr = (elected.leader,)
             target.elr = _without(target.elr, target.isr)
     elif not set(old.replicas) <= set(target.replicas):
-        # The same leader in a new epoch: fences the replicas that are gone.
+        # The same leader in a new epoch: fences the replicas that were removed.
         record.leader = old.leader
 
 
 def _set_isr(
     record: PartitionChangeRecord, target: _Target, old: PartitionRegistration, rules: Rules
 ) -> None:
-    # Without eligible replicas to remember who is complete, the last of an ISR is kept in it.
+    # Without ELR, the last member of an ISR stays in it, to record which replica is complete.
     if target.isr != old.isr and (target.isr or rules.is_elr_enabled):
         record.isr = list(target.isr)
         is_shrunk = not set(old.isr) <= set(target.isr)
@@ -212,7 +212,7 @@ def _set_elr(
         record.eligible_leader_replicas = list(target.elr)
     if not rules.is_elr_enabled:
         return
-    # Who led last, noted when the leader goes and forgotten when there is one again.
+    # The last leader, recorded when the partition loses it and cleared when it has one again.
     if elected.leader == NO_LEADER:
         if old.has_leader() and not old.last_known_elr:
             record.last_known_elr = [old.leader]

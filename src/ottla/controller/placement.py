@@ -1,15 +1,15 @@
-"""Where new partitions go: striped over racks, and within a rack over its brokers.
+"""Placement of new partitions: striped over racks, and within a rack over its brokers.
 
     racks A, B, C with three brokers each, three replicas:
     A0 B0 C0    B1 C1 A1    C2 A2 B2    ...
 
-Each partition starts at the next rack, each use of a rack takes its next broker, so that the
-first replicas are spread as evenly as the rest. After as many partitions as there are brokers
-all is shuffled, so that the same brokers do not always share partitions. Brokers without a rack
-are a rack of their own.
+Each partition starts at the next rack, and each use of a rack takes its next broker, so that first
+replicas are spread as evenly as the others. After as many partitions as there are brokers the order
+is shuffled, so that the same brokers do not always share partitions. Brokers without a rack form a
+rack of their own.
 
-A fenced broker takes a replica only when its rack has no other left, and never the first one:
-that is who leads.
+A fenced broker gets a replica only if its rack has no other left, and never the first one, which is
+the leader.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ def place(
     unfenced = sum(not broker.fenced for broker in brokers)
     text = None
     if replication_factor <= 0:
-        text = "a partition has at least one replica"
+        text = "a partition needs at least one replica"
     elif not unfenced:
         text = "all brokers are fenced"
     elif replication_factor > len(brokers):
@@ -46,7 +46,7 @@ def place(
 
 
 class _Ring:
-    """Brokers that are handed out in turn, each once per partition."""
+    """Brokers that are taken in turn, each once per partition."""
 
     def __init__(self, brokers: Iterable[int], random: Random) -> None:
         self.brokers = sorted(brokers)
@@ -55,7 +55,7 @@ class _Ring:
         self._round = 0
 
     def take(self, round_: int) -> int:
-        """Return the next broker of a round, -1 when it has given them all."""
+        """Return the next broker of a round, -1 if all have been taken."""
         if not self.brokers:
             return NO_BROKER
         if self._round != round_:
@@ -79,7 +79,7 @@ class _Rack:
 
 
 class _Stripes:
-    """All racks, and which of them is next."""
+    """All racks, and the next one to use."""
 
     def __init__(self, brokers: Sequence[BrokerRegistration], random: Random) -> None:
         self._random = random
@@ -99,7 +99,7 @@ class _Stripes:
         while (leader := self._racks[leading].unfenced.take(self._round)) == NO_BROKER:
             leading = (leading + 1) % count
         replicas = [leader]
-        # From the first rack on; the leader's own is passed over once, it has its replica.
+        # From the first rack on; the leader's rack is skipped once, it has its replica.
         at, is_passed = self._start, False
         while len(replicas) < replication_factor:
             if at == leading and not is_passed:

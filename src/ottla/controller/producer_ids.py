@@ -17,9 +17,9 @@ PRODUCER_ID_MAX = (1 << 63) - 1
 def decide_allocate_producer_ids(
     image: Image, request: AllocateProducerIdsRequest
 ) -> Decision[AllocateProducerIdsResponse]:
-    """Give the next block to a broker that is registered with the epoch it names.
+    """Give the next block to a broker that is registered with the epoch in the request.
 
-    What a broker does not use of its block is lost; ids are never given twice.
+    Ids that a broker does not use are lost; no id is given twice.
     """
     broker = image.cluster.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:

@@ -1,10 +1,10 @@
-"""Moving partitions to other brokers (KIP-455): begin, cancel, list; completion is automatic.
+"""Reassignment of partitions to other brokers (KIP-455): begin, cancel, list. It ends by itself.
 
-    replicas = target + those to be removed, adding, removing   until the target is in sync
+    replicas = target + replicas to remove, adding, removing    until the target is in sync
     replicas = target                                           then, by `plan_change`
 
 A reassignment completes with the ISR change that brings the last replica in sync, in the same
-record; one that only reorders or shrinks completes at once.
+record; one that only reorders or removes replicas completes at once.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def decide_alter_reassignments(
             refusal = _alter(draft, image.topics.named(named.name), asked, may_resize)
             code, text = (ErrorCode.NONE, None) if refusal is None else refusal
             if code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
-                text = None  # as in Kafka: the code says it
+                text = None  # as in Kafka: the error code suffices
             told.partitions.append(
                 ReassignablePartitionResponse(asked.partition_index, int(code), text)
             )
@@ -65,7 +65,7 @@ def _alter(
 ) -> Refusal | None:
     partition = None if topic is None else draft.partition(topic, asked.partition_index)
     if topic is None or partition is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition does not exist")
     if asked.replicas is None:
         return _cancel(draft, topic, asked.partition_index, partition)
     refusal = refuse_assignment(draft.image, asked.replicas)
@@ -78,7 +78,7 @@ def _alter(
     added = tuple(sorted(set(target) - set(partition.replicas)))
     wanted = PartitionUpdate(
         replicas=(*target, *removing),
-        # Of a reassignment that was under way, what it was adding is still being added.
+        # If a reassignment was in progress, the replicas it was adding are still being added.
         adding=added or partition.adding_replicas,
         removing=removing,
     )
@@ -89,17 +89,17 @@ def _alter(
 def _cancel(
     draft: Draft, topic: Topic, partition_id: int, partition: PartitionRegistration
 ) -> Refusal | None:
-    """Go back to the replicas from before; who was being added is dropped."""
+    """Return to the replicas from before; replicas that were being added are dropped."""
     if not partition.is_reassigning():
-        return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing is being reassigned")
+        return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
     adding = partition.adding_replicas
     replicas = tuple(replica for replica in partition.replicas if replica not in adding)
     isr = tuple(replica for replica in partition.isr if replica not in adding)
     if not replicas:
-        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica was there before")
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the partition would have no replica")
     if not isr:
         if not draft.policies.is_unclean_enabled(topic):
-            text = "only replicas that were added are in sync: going back would lose records"
+            text = "only added replicas are in sync: cancelling would lose records"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
     wanted = PartitionUpdate(isr=isr, replicas=replicas, adding=(), removing=())
@@ -110,33 +110,33 @@ def _cancel(
 def refuse_assignment(
     image: Image, replicas: Sequence[int], replication_factor: int | None = None
 ) -> Refusal | None:
-    """Say what is wrong with replicas that somebody named for a partition."""
+    """Return what is wrong with the replicas requested for a partition, or None."""
     text = None
     unknown = [replica for replica in replicas if replica not in image.cluster.brokers]
     if not replicas:
-        text = "a partition has at least one replica"
+        text = "a partition needs at least one replica"
     elif unknown:
         text = f"broker {min(unknown)} is not registered"
     elif len(set(replicas)) != len(replicas):
-        text = f"a broker is named twice in {list(replicas)}"
+        text = f"a broker occurs twice in {list(replicas)}"
     elif replication_factor not in (None, len(replicas)):
         text = f"{len(replicas)} replicas where other partitions have {replication_factor}"
     return None if text is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
 def _refuse_resize(partition: PartitionRegistration, target: Sequence[int]) -> Refusal | None:
-    """KIP-860: somebody who only moves replicas does not change how many there are by mistake."""
+    """Reject a change of the replication factor that the client did not allow (KIP-860)."""
     now = len(set(partition.replicas) - set(partition.removing_replicas))
     if now == len(target):
         return None
-    text = f"the replication factor would go from {now} to {len(target)}"
+    text = f"the replication factor would change from {now} to {len(target)}"
     return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
 def list_reassignments(
     state: ControllerState, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Return what is being reassigned, of the partitions named or of all."""
+    """Return the ongoing reassignments of the given partitions, or of all."""
     reply = ListPartitionReassignmentsResponse(error_message=None)
     topics = state.image.topics
     asked: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
-"""Leadership back to the first replicas, now and then, where a broker has lost too much of it.
+"""Periodically moves leadership back to the preferred replicas of imbalanced brokers.
 
 Partitions are placed so that first replicas are spread evenly; after failures their leaders are
-not. A broker is out of balance when of the partitions that list it first more than
-leader.imbalance.per.broker.percentage are led by another (KIP-460, as Kafka had it before
-KRaft; Kafka 4 moves all of them back, which is what a percentage of 0 does).
+not. A broker is imbalanced if other brokers lead more than leader.imbalance.per.broker.percentage
+of the partitions whose first replica it is (KIP-460, as in Kafka before KRaft; Kafka 4 moves all of
+them back, which is what a percentage of 0 does).
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from ottla.protocol.types import TopicIdPartition
 def decide_rebalance(
     state: ControllerState, imbalance_percent_max: int, settings: DecisionSettings
 ) -> Decision[None]:
-    """Elect preferred leaders for brokers that are out of balance, a bounded number at a time."""
+    """Elect preferred leaders for imbalanced brokers, a bounded number at a time."""
     draft = Draft(state.image, settings)
     for at in _imbalanced(state, imbalance_percent_max):
         if len(draft.records) >= ELECTIONS_MAX:

@@ -1,9 +1,9 @@
-"""Unclean recovery at work: asks live replicas for their logs, has the most complete one elected.
+"""Runs unclean recovery: polls live replicas for their logs, elects the most complete one.
 
-Partitions that lost every complete replica stand without a leader in the newest state: that is the
-queue, each of them in it once. Whoever fails over does not wait; an image that shows a partition
-without a leader wakes this, and so does time, since a topic may come to allow it later. Whoever
-asked for an election by name waits for its own (`find`).
+Partitions that lost every complete replica have no leader in the newest state: that state is the
+queue, with each partition in it once. A failover does not wait for recovery; an image with a
+leaderless partition wakes this service, and so does a timer, since a topic may allow unclean
+election later. A client that requested an election waits for its own result (`find`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from ottla.protocol.types import TopicIdPartition
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1_000
-"""Between two attempts while nobody answers."""
+"""The pause between two attempts while no replica answers."""
 
 Ask = Callable[
     [int, Sequence[LeaderlessPartition]], Awaitable[dict[TopicIdPartition, LogState] | None]
@@ -46,11 +46,11 @@ Ask = Callable[
 
 
 class RecoveringController(Protocol):
-    """What recovery needs of the controller."""
+    """The part of the controller that recovery needs."""
 
     @property
     def newest(self) -> ControllerState | None:
-        """The newest state; None while this node does not decide."""
+        """The newest state; None while this node is not active."""
         ...
 
     async def submit(self, decide: Decide[Any]) -> Any:  # noqa: ANN401 - the decision's own reply
@@ -59,7 +59,7 @@ class RecoveringController(Protocol):
 
 
 class UncleanRecovery(msgspec.Struct, eq=False):
-    """`Service` and `Publisher`. ``ask`` gets the logs' ends of one broker; see `LogPolls`."""
+    """`Service` and `Publisher`. ``ask`` gets the log ends of one broker; see `LogPolls`."""
 
     controller: RecoveringController
     ask: Ask
@@ -67,11 +67,11 @@ class UncleanRecovery(msgspec.Struct, eq=False):
     interval_ms: int
     name: str = "unclean-recovery"
     elected: int = 0
-    """How many partitions were given an incomplete leader, since the start."""
+    """How many partitions got an incomplete leader, since the start."""
     _wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Look soon, if a partition has no leader now, or one that has none may get one."""
+        """Wake up if a partition lost its leader, or if one without a leader may get one."""
         is_more_possible = bool(delta.brokers or delta.configs)
         if is_more_possible or any(
             change.new is not None and not change.new.has_leader()
@@ -80,7 +80,7 @@ class UncleanRecovery(msgspec.Struct, eq=False):
             self._wake.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Recover whatever there is to recover, while this node is the active controller."""
+        """Recover partitions while this node is the active controller."""
         ready()
         while True:
             self._wake.clear()
@@ -92,7 +92,7 @@ class UncleanRecovery(msgspec.Struct, eq=False):
                 continue
 
     async def _round(self) -> bool:
-        """Recover what stands in the newest state; say whether to look again soon."""
+        """Recover the partitions of the newest state; return whether to try again soon."""
         state = self.controller.newest
         leaderless = [] if state is None else partitions_to_recover(state, self.settings)
         for portion in poll_batches(leaderless):
@@ -110,23 +110,23 @@ class UncleanRecovery(msgspec.Struct, eq=False):
         try:
             await self.controller.submit(decide)
         except (NotController, RequestTimedOut) as error:
-            log.info("unclean recovery put off reason=%s", error)
+            log.info("unclean recovery postponed reason=%s", error)
 
     def note(self, image: Image, records: Iterable[Versioned]) -> None:
-        """Count the leaders that records make although they lack some, and tell operators."""
+        """Count and log the elections of incomplete leaders among ``records``."""
         for record in records:
             change = record.message
             if not isinstance(change, PartitionChangeRecord) or not _is_unclean(image, change):
                 continue
             self.elected += 1
             topic = image.topics.by_id[change.topic_id].name
-            log.warning("elected uncleanly: records may be lost partition=%s-%d leader=%d",
+            log.warning("unclean leader election, records may be lost partition=%s-%d leader=%d",
                         topic, change.partition_id, change.leader)  # fmt: skip
 
     async def find(
         self, partitions: Iterable[TopicIdPartition]
     ) -> dict[TopicIdPartition, Recovery]:
-        """Ask the replicas of partitions without a leader; return whom to elect for each."""
+        """Poll the replicas of leaderless partitions; return whom to elect for each."""
         state = self.controller.newest
         if state is None:
             return {}
@@ -152,7 +152,7 @@ class UncleanRecovery(msgspec.Struct, eq=False):
 
 
 def _is_unclean(image: Image, change: PartitionChangeRecord) -> bool:
-    """Whether a change elects somebody who lacks records: it has to recover, or had to already."""
+    """Return whether a change elects an incomplete leader: it is recovering, or was already."""
     before = image.topics.by_id[change.topic_id].partitions[change.partition_id]
     recovering = LeaderRecoveryState.RECOVERING
     return change.leader >= 0 and (

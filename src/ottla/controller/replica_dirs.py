@@ -1,4 +1,4 @@
-"""Which directory of a broker a replica is in, and what a failed directory means (KIP-858)."""
+"""The log directories of replicas, and the consequences of a failed directory (KIP-858)."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from ottla.protocol.types import TopicIdPartition, Uuid
 def decide_assign_replicas(
     image: Image, request: AssignReplicasToDirsRequest, settings: DecisionSettings
 ) -> Decision[AssignReplicasToDirsResponse]:
-    """Note where a broker keeps its replicas; one in a failed directory leaves the ISR."""
+    """Record where a broker keeps its replicas; one in a failed directory leaves the ISR."""
     if not image.metadata_version().is_directory_assignment_supported():
         code = int(ErrorCode.UNSUPPORTED_VERSION)
         return Decision([], AssignReplicasToDirsResponse(error_code=code))
@@ -72,10 +72,10 @@ def offline_records(
     *,
     is_leaving: bool,
 ) -> list[Versioned]:
-    """Return what directories mean that failed on a broker; nothing for those known to have.
+    """Return the records for directories that failed on a broker; none if already recorded.
 
-    ``is_leaving``: the broker leaves every ISR in the same decision, so that only its
-    registration changes here.
+    ``is_leaving``: the broker leaves every ISR in the same decision, so that only its registration
+    changes here.
     """
     failed = set(broker.log_dirs).intersection(offline)
     if not failed:
@@ -91,8 +91,8 @@ def offline_records(
         drop_from_isr(draft, broker.id, hosted)
     left = [directory for directory in broker.log_dirs if directory not in failed]
     if not left:
-        # A registration without directories cannot be written, and means nothing: a broker that
-        # has lost all of them ends itself.
+        # A registration without directories cannot be written and has no meaning: a broker that
+        # has lost all of them stops.
         return draft.records
     change = BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left

@@ -1,13 +1,13 @@
 """AlterUserScramCredentials and DescribeUserScramCredentials (KIP-554, RFC 5802).
 
-A request carries the salted password; what is kept are the two keys made of it, from which the
-password cannot be had:
+A request carries the salted password; only two keys derived from it are kept, from which the
+password cannot be recovered:
 
     ClientKey = HMAC(SaltedPassword, "Client Key")    StoredKey = H(ClientKey)
     ServerKey = HMAC(SaltedPassword, "Server Key")
 
-A user may be altered once in a request, whatever the mechanism. Neither errors nor replies
-hold a salt, a key or a password.
+A user may be altered only once in a request, whatever the mechanism. Neither errors nor replies
+contain a salt, a key or a password.
 """
 
 from collections import Counter
@@ -42,11 +42,11 @@ from ottla.security.sasl.scram import (
     stored_key,
 )
 
-TWICE = "A user can be altered once in a request"
+TWICE = "A user can be altered only once in a request"
 
 
 def is_mechanism(number: int) -> bool:
-    """Whether there is a mechanism of this number."""
+    """Return whether a mechanism has this number."""
     return number in ScramMechanism._value2member_map_
 
 
@@ -68,7 +68,7 @@ def credential_record(
 def decide_alter_user_scram_credentials(
     image: Image, request: AlterUserScramCredentialsRequest
 ) -> Decision[AlterUserScramCredentialsResponse]:
-    """Set and remove credentials, each user by itself."""
+    """Set and remove credentials, each user on its own."""
     asked: dict[str, Versioned | Refusal] = {}
     for deletion in request.deletions:
         _ask(asked, deletion.name, _refuse_deletion(image, deletion) or _removed(deletion))
@@ -83,7 +83,7 @@ def decide_alter_user_scram_credentials(
 
 
 def _ask(asked: dict[str, Versioned | Refusal], name: str, found: Versioned | Refusal) -> None:
-    # The first thing wrong about a user is what is told.
+    # The first error of a user is the one reported.
     if not isinstance(asked.get(name), Refusal):
         twice = Refusal(ErrorCode.DUPLICATE_RESOURCE, TWICE)
         asked[name] = twice if name in asked else found
@@ -110,17 +110,17 @@ def _set(upsertion: ScramCredentialUpsertion) -> Versioned:
     return Versioned(record, 0)
 
 
-# -- refusals ------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 def _refuse_user(image: Image, name: str, mechanism: int) -> Refusal | None:
     if not image.metadata_version().is_scram_supported():
-        message = f"metadata.version {image.metadata_version()} has no SCRAM"
+        message = f"metadata.version {image.metadata_version()} does not support SCRAM"
         return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
     if not name:
-        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The name of a user is empty")
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The user name is empty")
     if not is_mechanism(mechanism):
-        message = f"There is no SCRAM mechanism {mechanism}"
+        message = f"Unknown SCRAM mechanism {mechanism}"
         return Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
     return None
 
@@ -128,7 +128,7 @@ def _refuse_user(image: Image, name: str, mechanism: int) -> Refusal | None:
 def _refuse_deletion(image: Image, deletion: ScramCredentialDeletion) -> Refusal | None:
     refusal = _refuse_user(image, deletion.name, deletion.mechanism)
     if refusal is None and ScramUser(deletion.mechanism, deletion.name) not in image.scram:
-        return Refusal(ErrorCode.RESOURCE_NOT_FOUND, "There is no such credential")
+        return Refusal(ErrorCode.RESOURCE_NOT_FOUND, "The credential does not exist")
     return refusal
 
 
@@ -137,10 +137,10 @@ def _refuse_upsertion(image: Image, upsertion: ScramCredentialUpsertion) -> Refu
     if refusal is not None:
         return refusal
     if upsertion.iterations < ITERATIONS_MIN:
-        message = f"There must be at least {ITERATIONS_MIN} iterations"
+        message = f"The iterations must be at least {ITERATIONS_MIN}"
         return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if upsertion.iterations > ITERATIONS_MAX:
-        message = f"There must be at most {ITERATIONS_MAX} iterations"
+        message = f"The iterations must be at most {ITERATIONS_MAX}"
         return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if not upsertion.salted_password:
         return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password is empty")
@@ -153,7 +153,7 @@ def _refuse_upsertion(image: Image, upsertion: ScramCredentialUpsertion) -> Refu
 def describe_user_scram_credentials(
     image: Image, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Return mechanisms and iterations of the users that are named, or of all."""
+    """Return mechanisms and iterations of the given users, or of all."""
     by_name: dict[str, list[CredentialInfo]] = {}
     for user in sorted(image.scram):
         info = CredentialInfo(user.mechanism, image.scram[user].iterations)
@@ -169,7 +169,7 @@ def _described(
     result = DescribeUserScramCredentialsResult(user=name)
     if times > 1:
         result.error_code = ErrorCode.DUPLICATE_RESOURCE
-        result.error_message = f"The user {name} is named {times} times"
+        result.error_message = f"The user {name} occurs {times} times"
     elif infos is None:
         result.error_code = ErrorCode.RESOURCE_NOT_FOUND
         result.error_message = f"The user {name} has no credential"

@@ -1,9 +1,9 @@
-"""Delegation tokens: create, renew, expire, describe, and forget those that ran out (KIP-48).
+"""Delegation tokens: create, renew, expire, describe, and remove expired ones (KIP-48).
 
-A token is an id and a password. The password is the HMAC-SHA-512 of the id under a secret that
-all nodes share; it is never kept, and a token is found by making the password of each anew.
-Times are in ms since 1970. A token lives until ``expiration``, which renewal moves, and never
-beyond ``max``, which is fixed when it is made.
+A token is an id and a password. The password is the HMAC-SHA-512 of the id under a secret that all
+nodes share; it is never stored, and a token is found by computing the password of each one. Times
+are in ms since 1970. A token is valid until ``expiration``, which renewal extends, and never beyond
+``max``, which is fixed at creation.
 """
 
 import hmac
@@ -44,12 +44,12 @@ from ottla.security.principal import USER, Principal, parse_principal
 
 LONG_MAX = (1 << 63) - 1
 NO_TIME = -1
-# As many as Kafka removes in one go; the next sweep takes the rest.
+# As many as Kafka removes at a time; the next run removes the rest.
 EXPIRED_MAX = 1000
 
 
 class TokenContext(NamedTuple):
-    """Who asks and when, and the settings of the cluster. Without a secret tokens are off."""
+    """The requester, the time, and the settings of the cluster. Tokens are off without a secret."""
 
     requester: Principal
     now: Millis
@@ -69,9 +69,9 @@ def token_hmac(secret: Password, token_id: str) -> bytes:
 def decide_create_delegation_token(
     image: Image, request: CreateDelegationTokenRequest, token_id: Uuid, context: TokenContext
 ) -> Decision[CreateDelegationTokenResponse]:
-    """Make a token for whoever asks, or for the owner that is named.
+    """Create a token for the requester, or for the owner in the request.
 
-    Whether the one may do so for the other is decided before. ``token_id`` is random.
+    Whether the requester may do so is decided before. ``token_id`` is random.
     """
     owner = _owner(request, context.requester)
     reply = CreateDelegationTokenResponse(
@@ -108,7 +108,7 @@ def decide_create_delegation_token(
 def refuse_create(
     request: CreateDelegationTokenRequest, requester: Principal, code: ErrorCode
 ) -> CreateDelegationTokenResponse:
-    """Return the refusal to make a token, which names whom it would have been for."""
+    """Return the error response to a creation, with the owner that the token would have had."""
     owner = _owner(request, requester)
     return CreateDelegationTokenResponse(
         error_code=code,
@@ -123,12 +123,12 @@ def refuse_create(
 
 
 def refuse_renew(code: ErrorCode) -> RenewDelegationTokenResponse:
-    """Return the refusal to renew a token."""
+    """Return the error response to a renewal."""
     return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
 
 
 def refuse_expire(code: ErrorCode) -> ExpireDelegationTokenResponse:
-    """Return the refusal to end a token."""
+    """Return the error response to an expiry request."""
     return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
 
 
@@ -141,7 +141,7 @@ def _owner(request: CreateDelegationTokenRequest, requester: Principal) -> Princ
 def restore_hmac(
     reply: CreateDelegationTokenResponse, context: TokenContext
 ) -> CreateDelegationTokenResponse:
-    """Work out a token's password again; it is not kept with the reply."""
+    """Compute a token's password again; it is not stored with the reply."""
     if context.secret is not None and not reply.error_code:
         reply.hmac = token_hmac(context.secret, reply.token_id)
     return reply
@@ -165,7 +165,7 @@ def _sum(now: int, duration: int) -> int:
 def decide_renew_delegation_token(
     image: Image, request: RenewDelegationTokenRequest, context: TokenContext
 ) -> Decision[RenewDelegationTokenResponse]:
-    """Let a token live for another while, not beyond its last day."""
+    """Extend a token's validity, but not beyond its maximum time."""
     token = _asked_for(image, request.hmac, context)
     if isinstance(token, DelegationToken) and is_expired(token, context.now):
         token = ErrorCode.DELEGATION_TOKEN_EXPIRED
@@ -184,7 +184,7 @@ def decide_renew_delegation_token(
 def decide_expire_delegation_token(
     image: Image, request: ExpireDelegationTokenRequest, context: TokenContext
 ) -> Decision[ExpireDelegationTokenResponse]:
-    """Move the end of a token; with a negative period it ends at once, even if it has ended."""
+    """Set a token's expiry time; a negative period expires it at once, even if already expired."""
     token = _asked_for(image, request.hmac, context)
     if isinstance(token, DelegationToken) and not _may_renew(token, context.requester):
         token = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
@@ -202,7 +202,7 @@ def decide_expire_delegation_token(
 
 
 def find_token(image: Image, secret: Password, password: bytes) -> DelegationToken | None:
-    """Return the token of a password, in time that does not tell how much of it was right."""
+    """Return the token with a password, compared in constant time."""
     for token in image.delegation_tokens.values():
         if hmac.compare_digest(token_hmac(secret, token.token_id), password):
             return token
@@ -210,7 +210,7 @@ def find_token(image: Image, secret: Password, password: bytes) -> DelegationTok
 
 
 def is_expired(token: DelegationToken, now: Millis) -> bool:
-    """Whether a token has ended."""
+    """Return whether a token has expired."""
     return token.max_timestamp < now or token.expiration_timestamp < now
 
 
@@ -244,7 +244,7 @@ def _removed(token: DelegationToken) -> Versioned:
 
 
 def decide_sweep_delegation_tokens(image: Image, now: Millis) -> Decision[None]:
-    """Forget tokens that have ended, a bounded number at a time."""
+    """Remove expired tokens, a bounded number at a time."""
     ended = [t for t in image.delegation_tokens.values() if is_expired(t, now)]
     ended.sort(key=lambda token: token.token_id)
     return Decision([_removed(token) for token in ended[:EXPIRED_MAX]], None)
@@ -259,9 +259,9 @@ def describe_delegation_tokens(
     context: TokenContext,
     may_describe: Callable[[DelegationToken], bool],
 ) -> DescribeDelegationTokenResponse:
-    """Return tokens of the owners that are named, or of all, with their passwords.
+    """Return tokens of the given owners, or of all, with their passwords.
 
-    Owners and renewers see theirs; of others ``may_describe`` decides, by ACLs.
+    Owners and renewers see their tokens; ``may_describe`` decides about others, by ACLs.
     """
     if context.secret is None:
         code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED

@@ -1,4 +1,4 @@
-"""Topics that are there: more partitions for them, and their deletion."""
+"""CreatePartitions and DeleteTopics: changes of existing topics."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -31,24 +31,24 @@ from ottla.protocol.messages.delete_topics import (
 )
 from ottla.protocol.types import ZERO_UUID, Uuid
 
-# -- more partitions ------------------------------------------------------------------------
+# -- CreatePartitions -----------------------------------------------------------------------
 
 
 def decide_create_partitions(
     image: Image, request: CreatePartitionsRequest, context: TopicContext
 ) -> Decision[CreatePartitionsResponse]:
-    """Add partitions to topics; with validate-only, say whether they could be."""
+    """Add partitions to topics; with validate-only, return whether they could be added."""
     times = Counter(topic.name for topic in request.topics)
     records: list[Versioned] = []
     reply = CreatePartitionsResponse()
     for name, asked in {asked.name: asked for asked in request.topics}.items():
         outcome: list[Versioned] | Refusal
         if times[name] > 1:
-            outcome = Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} is named twice")
+            outcome = Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} occurs twice")
         else:
             outcome = _grow(image, asked, context)
         if isinstance(outcome, list) and len(records) + len(outcome) > RECORDS_MAX:
-            text = f"at most {PARTITIONS_MAX} partitions are created for one request"
+            text = f"at most {PARTITIONS_MAX} partitions can be created in one request"
             outcome = Refusal(ErrorCode.POLICY_VIOLATION, text)
         if isinstance(outcome, list):
             records += outcome
@@ -68,10 +68,10 @@ def _grow(
     count = len(topic.partitions)
     more = asked.count - count
     if more <= 0:
-        text = f"topic {topic.name} has {count} partition(s); {asked.count} would not be more"
+        text = f"topic {topic.name} has {count} partition(s); {asked.count} is not an increase"
         return Refusal(ErrorCode.INVALID_PARTITIONS, text)
     if more > PARTITIONS_MAX:
-        text = f"{more} partitions at once; at most {PARTITIONS_MAX} are created"
+        text = f"{more} new partitions; at most {PARTITIONS_MAX} can be created at once"
         return Refusal(ErrorCode.POLICY_VIOLATION, text)
     replicas = _more_replicas(image, topic, asked, context)
     if isinstance(replicas, Refusal):
@@ -91,20 +91,20 @@ def _more_replicas(
         return place(image, more, factor, context.random)
     replicas = [tuple(given.broker_ids) for given in asked.assignments]
     if len(replicas) != more:
-        text = f"replicas are named for {len(replicas)} of {more} new partition(s)"
+        text = f"replicas are assigned for {len(replicas)} of {more} new partition(s)"
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return refuse_assignments(image, replicas, factor) or replicas
 
 
-# -- deletion -------------------------------------------------------------------------------
+# -- DeleteTopics ---------------------------------------------------------------------------
 
 
 def decide_delete_topics(
     state: ControllerState, request: DeleteTopicsRequest, context: TopicContext, version: int
 ) -> Decision[DeleteTopicsResponse]:
-    """Delete topics by name or id, each on its own; one that is named twice is refused, once.
+    """Delete topics by name or id, each on its own; one that occurs twice is rejected, once.
 
-    ``version`` is that of the request: one before 3 does not know that deletion can be off.
+    ``version`` is that of the request: before 3 it does not know that deletion can be disabled.
     """
     asked = [DeleteTopicState(name=name) for name in request.topic_names] + request.topics
     reply = DeleteTopicsResponse()
@@ -126,10 +126,10 @@ def decide_delete_topics(
         if refusal is None and topic is not None:
             refusal = context.quota(len(topic.partitions))
         if refusal is None and len(records) >= RECORDS_MAX:
-            refusal = Refusal(ErrorCode.POLICY_VIOLATION, "the request asks for too much at once")
+            refusal = Refusal(ErrorCode.POLICY_VIOLATION, "the request is too large")
         result = _result(item, topic, refusal)
         if topic is not None and chosen[key] > 1 and key in both:
-            result.name, result.topic_id = topic.name, topic.id  # as in Kafka: by both
+            result.name, result.topic_id = topic.name, topic.id  # as in Kafka: both are returned
         reply.responses.append(result)
         if refusal is None and topic is not None:
             records.append(Versioned(RemoveTopicRecord(topic.id), 0))
@@ -149,15 +149,15 @@ def _refuse_item(
     if (refusal := _refuse_form(item)) is not None:
         return refusal
     if chosen[_chosen(image, item)] > 1:
-        return Refusal(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+        return Refusal(ErrorCode.INVALID_REQUEST, "the topic occurs more than once")
     return None
 
 
 def _refuse_form(item: DeleteTopicState) -> Refusal | None:
     if item.name is None and item.topic_id == ZERO_UUID:
-        return Refusal(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
+        return Refusal(ErrorCode.INVALID_REQUEST, "neither a name nor an id was given")
     if item.name is not None and item.topic_id != ZERO_UUID:
-        return Refusal(ErrorCode.INVALID_REQUEST, "both a name and an id are given")
+        return Refusal(ErrorCode.INVALID_REQUEST, "both a name and an id were given")
     return None
 
 
@@ -168,7 +168,7 @@ def _find(image: Image, item: DeleteTopicState) -> Topic | None:
 
 
 def _chosen(image: Image, item: DeleteTopicState) -> Uuid | str | None:
-    """Return what tells one topic from another, whichever way it is named."""
+    """Return what identifies the topic, whether it is given by name or by id."""
     topic = _find(image, item)
     if topic is not None:
         return topic.id
@@ -176,7 +176,7 @@ def _chosen(image: Image, item: DeleteTopicState) -> Uuid | str | None:
 
 
 def _named_both_ways(image: Image, asked: Iterable[DeleteTopicState]) -> set[Uuid | str | None]:
-    """Return the topics that are named by name and by id, in two items of one request."""
+    """Return the topics that occur by name and by id, in two items of one request."""
     items = [item for item in asked if _refuse_form(item) is None]
     by_name = {_chosen(image, item) for item in items if item.name is not None}
     return by_name & {_chosen(image, item) for item in items if item.name is None}
@@ -184,8 +184,8 @@ def _named_both_ways(image: Image, asked: Iterable[DeleteTopicState]) -> set[Uui
 
 def _unknown(is_by_name: bool) -> Refusal:
     if is_by_name:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic of this name")
-    return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
 def _result(

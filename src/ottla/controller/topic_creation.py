@@ -1,8 +1,8 @@
-"""Topics: creation and deletion. Each topic of a request stands for itself.
+"""CreateTopics. Each topic of a request succeeds or fails on its own.
 
-A topic is created by its record, then its configurations, then its partitions, all in one
-batch. Replicas are placed (`placement.py`) or named by whoever asks; those alive are in sync
-from the start, and the first of them leads.
+A topic is created by its record, then its configurations, then its partitions, all in one batch.
+Replicas are placed (`placement.py`) or given in the request; those that are alive are in sync from
+the start, and the first of them leads.
 """
 
 from collections import Counter
@@ -42,13 +42,13 @@ from ottla.runtime.ports import Random
 from ottla.storage.partition_names import is_topic_name
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-# By default, for the one who asks to leave it to us.
+# Stands for the configured default number of partitions or replicas.
 DEFAULT = -1
 # As many as Kafka creates for one request.
 PARTITIONS_MAX = 10_000
 
 Quota = Callable[[int], Refusal | None]
-"""Charges so many partition changes to whoever asks (KIP-599); a refusal if that is too many."""
+"""Charges a number of partition changes to the client (KIP-599); an error if it is too many."""
 
 
 def unlimited(changes: int) -> Refusal | None:
@@ -57,9 +57,9 @@ def unlimited(changes: int) -> Refusal | None:
 
 
 class TopicContext(msgspec.Struct, frozen=True):
-    """What decisions about topics need beside the state.
+    """The input of decisions about topics beside the state.
 
-    ``describable`` are the topics whose configurations the asker may see, None for all.
+    ``describable`` are the topics whose configurations the client may see, None for all.
     """
 
     settings: DecisionSettings
@@ -69,7 +69,7 @@ class TopicContext(msgspec.Struct, frozen=True):
 
 
 class _Created(msgspec.Struct, frozen=True):
-    """A topic that can be created: its records, and what to tell about it."""
+    """A topic that can be created: its records and its result."""
 
     records: list[Versioned]
     result: CreatableTopicResult
@@ -78,7 +78,7 @@ class _Created(msgspec.Struct, frozen=True):
 def decide_create_topics(
     state: ControllerState, request: CreateTopicsRequest, context: TopicContext
 ) -> Decision[CreateTopicsResponse]:
-    """Create what can be created; with validate-only, say what would be."""
+    """Create the valid topics; with validate-only, return what would be created."""
     names = Counter(topic.name for topic in request.topics)
     too_many = _refuse_size(request, context)
     records: list[Versioned] = []
@@ -88,10 +88,10 @@ def decide_create_topics(
         outcome = refusal or _create(state.image, topic, context)
         if (
             isinstance(outcome, _Created)
-            # One batch, and one more record is the request's identity.
+            # They share one batch, with one more record for the request's identity.
             and len(records) + len(outcome.records) >= BATCH_RECORDS_MAX
         ):
-            outcome = Refusal(ErrorCode.POLICY_VIOLATION, "the request asks for too much at once")
+            outcome = Refusal(ErrorCode.POLICY_VIOLATION, "the request is too large")
         if isinstance(outcome, _Created):
             records += outcome.records
             reply.topics.append(outcome.result)
@@ -107,7 +107,7 @@ def decide_create_topics(
 def _refuse_size(request: CreateTopicsRequest, context: TopicContext) -> Refusal | None:
     total = sum(_partition_count(topic, context.settings) for topic in request.topics)
     if total > PARTITIONS_MAX:
-        text = f"{total} partitions in one request; at most {PARTITIONS_MAX} are created"
+        text = f"{total} partitions in one request; at most {PARTITIONS_MAX} can be created"
         return Refusal(ErrorCode.POLICY_VIOLATION, text)
     return None
 
@@ -122,20 +122,20 @@ def _partition_count(topic: CreatableTopic, settings: DecisionSettings) -> int:
 
 def _refuse_name(state: ControllerState, name: str, times: int) -> Refusal | None:
     if times > 1:
-        return Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} is named {times} times")
+        return Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} occurs {times} times")
     if name == CLUSTER_METADATA_TOPIC:
-        return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own and not a topic")
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the metadata log")
     if not is_topic_name(name):
         text = (
-            f"'{name[:300]}' is no topic name: 1 to 249 of letters, digits, dot, underscore and "
-            "dash, and neither '.' nor '..'"
+            f"'{name[:300]}' is no valid topic name: 1 to 249 letters, digits, dots, underscores "
+            "and dashes, and neither '.' nor '..'"
         )
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     if name in state.image.topics.ids:
-        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is there already")
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
     alike = state.index.alike.get(unified(name), ()) if may_collide(name) else ()
     if alike:
-        text = f"in metrics, topic {name} could not be told from topic {alike[0]}"
+        text = f"topic {name} collides with topic {alike[0]} in metric names"
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     return None
 
@@ -175,7 +175,7 @@ def _configs(
 ) -> dict[str, str] | Refusal:
     missing = [config.name for config in topic.configs if config.value is None]
     if missing:
-        text = f"a new topic has no value to unset: {', '.join(missing)}"
+        text = f"a new topic's configuration needs a value: {', '.join(missing)}"
         return Refusal(ErrorCode.INVALID_CONFIG, text)
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     layers = context.settings.configs.layers(image)
@@ -202,7 +202,7 @@ def _described(
 def restore_configs(
     image: Image, reply: CreateTopicsResponse, context: TopicContext
 ) -> CreateTopicsResponse:
-    """Fill in the configurations of topics that were created, as they are now."""
+    """Fill in the configurations of created topics, as they are now."""
     for result in reply.topics:
         is_there = image.topics.ids.get(result.name) == result.topic_id
         if is_there and not result.error_code and not result.topic_config_error_code:
@@ -218,10 +218,10 @@ def _replicas(
         return _named_replicas(image, topic)
     settings = context.settings
     if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
-        text = "the replication factor is at least 1, or -1 for the default"
+        text = "the replication factor must be at least 1, or -1 for the default"
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     if topic.num_partitions < DEFAULT or topic.num_partitions == 0:
-        text = "the number of partitions is at least 1, or -1 for the default"
+        text = "the number of partitions must be at least 1, or -1 for the default"
         return Refusal(ErrorCode.INVALID_PARTITIONS, text)
     factor = topic.replication_factor
     if factor == DEFAULT:
@@ -231,11 +231,11 @@ def _replicas(
 
 def _named_replicas(image: Image, topic: CreatableTopic) -> list[tuple[int, ...]] | Refusal:
     if topic.replication_factor != DEFAULT or topic.num_partitions != DEFAULT:
-        text = "with replicas named, both the number of partitions and of replicas must be -1"
+        text = "with an assignment, the number of partitions and of replicas must both be -1"
         return Refusal(ErrorCode.INVALID_REQUEST, text)
     named = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
     if len(named) != len(topic.assignments) or sorted(named) != list(range(len(named))):
-        text = "replicas must be named for partitions 0, 1, 2 and so on, once for each"
+        text = "replicas must be assigned to partitions 0, 1, 2 and so on, once each"
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     replicas = [named[partition_id] for partition_id in range(len(named))]
     return refuse_assignments(image, replicas, len(replicas[0])) or replicas
@@ -244,7 +244,7 @@ def _named_replicas(image: Image, topic: CreatableTopic) -> list[tuple[int, ...]
 def refuse_assignments(
     image: Image, assignments: Sequence[Sequence[int]], replication_factor: int
 ) -> Refusal | None:
-    """Say what is wrong with replicas that somebody named for new partitions."""
+    """Return what is wrong with the replicas requested for new partitions, or None."""
     for replicas in assignments:
         refusal = refuse_assignment(image, replicas, replication_factor)
         if refusal is not None:
@@ -258,7 +258,7 @@ def refuse_assignments(
 def new_partitions(
     image: Image, assignments: Sequence[tuple[int, ...]]
 ) -> list[PartitionRegistration] | Refusal:
-    """Return partitions in their first state."""
+    """Return partitions in their initial state."""
     has_directories = image.metadata_version().is_directory_assignment_supported()
     partitions: list[PartitionRegistration] = []
     for replicas in assignments:

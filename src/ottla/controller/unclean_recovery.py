@@ -1,13 +1,13 @@
-"""Which replica leads when nobody who has all records is left: the one with the most (KIP-966).
+"""Chooses the leader if no complete replica is left: the most complete one (KIP-966).
 
-A partition has lost its in-sync and its eligible replicas, and its topic prefers some leader to
-none, or an operator asked. Whoever is alive is then asked how far its log goes:
+A partition has lost its in-sync and its eligible replicas, and its topic allows unclean election,
+or an operator requested it. The live replicas are then asked for the ends of their logs:
 
-    partitions_to_recover(state)          partitions to recover, and who is to be asked
-    most_complete(answers)  the last leader epoch decides, then the end of the log
-    decide_recoveries(...)  the records, if nothing has changed since the replicas were asked
+    partitions_to_recover(state)   partitions to recover, and the replicas to ask
+    most_complete(answers)         the last leader epoch decides, then the end of the log
+    decide_recoveries(...)         the records, if nothing changed since the replicas were asked
 
-The epoch comes first: a long log of an old leadership has records that a later leader had cut.
+The epoch comes first: a long log of an old epoch has records that a later leader truncated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,13 +21,13 @@ from ottla.metadata.image import Image
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, TopicIdPartition
 
 ASKED_MAX: Final = 100
-"""Partitions that replicas are asked about at once: each answer has a batch in it."""
+"""Partitions that a broker is asked about at once: each response contains a batch of each."""
 
 
 class LeaderlessPartition(NamedTuple):
-    """A partition to be recovered, as it was when that was found.
+    """A partition to recover, as it was when it was found without a leader.
 
-    ``candidates`` are the live replicas, each with the epoch its broker is registered by.
+    ``candidates`` are the live replicas, each with its broker's registered epoch.
     """
 
     at: TopicIdPartition
@@ -37,14 +37,14 @@ class LeaderlessPartition(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """How far a replica's log goes. ``last_epoch`` is that of its last batch, -1 if unknown."""
+    """The end of a replica's log. ``last_epoch`` is that of its last batch, -1 if unknown."""
 
     last_epoch: int
     end_offset: int
 
 
 class Recovery(NamedTuple):
-    """Who is to lead, and what must still be so for that to be right."""
+    """The chosen leader, and the epochs that must not have changed for it to be valid."""
 
     partition_epoch: int
     leader: int
@@ -52,13 +52,13 @@ class Recovery(NamedTuple):
 
 
 Answers = Mapping[int, Mapping[TopicIdPartition, LogState]]
-"""What each broker said; one that did not answer is not here."""
+"""The log ends that each broker reported; brokers that did not answer are left out."""
 
 
 def partitions_to_recover(
     state: ControllerState, settings: DecisionSettings
 ) -> list[LeaderlessPartition]:
-    """Return the partitions without a leader whose topics prefer any to none."""
+    """Return the leaderless partitions whose topics allow unclean election."""
     if not state.index.leaderless:
         return []
     draft = Draft(state.image, settings)
@@ -74,7 +74,7 @@ def partitions_to_recover(
 def leaderless_among(
     image: Image, partitions: Iterable[TopicIdPartition], settings: DecisionSettings
 ) -> list[LeaderlessPartition]:
-    """Return those of some partitions that have no leader and somebody to ask."""
+    """Return the given partitions that have no leader and at least one live replica."""
     draft = Draft(image, settings)
     return [found for at in partitions if (found := _leaderless(draft, at)) is not None]
 
@@ -90,14 +90,14 @@ def _leaderless(draft: Draft, at: TopicIdPartition) -> LeaderlessPartition | Non
 
 
 def poll_batches(leaderless: Sequence[LeaderlessPartition]) -> list[Sequence[LeaderlessPartition]]:
-    """Return what is asked about at once, one after the other."""
+    """Split the partitions into portions that are polled one after the other."""
     return [leaderless[at : at + ASKED_MAX] for at in range(0, len(leaderless), ASKED_MAX)]
 
 
 def polls_by_broker(
     leaderless: Iterable[LeaderlessPartition],
 ) -> dict[int, list[LeaderlessPartition]]:
-    """Return what each broker is to be asked."""
+    """Return the partitions to ask each broker about."""
     found: dict[int, list[LeaderlessPartition]] = {}
     for each in leaderless:
         for broker_id in each.candidates:
@@ -123,10 +123,10 @@ def recoveries(
 
 
 def most_complete(replicas: Sequence[int], states: Mapping[int, LogState]) -> int:
-    """Return who has the most complete log, of equals the first of ``replicas``; -1 for nobody.
+    """Return the most complete replica, of equals the first of ``replicas``; -1 if none answered.
 
-    A log whose last batch is gone (retention may take all of them) does not tell its last epoch.
-    Ends alone are compared then: an epoch that is unknown must not count as an old one.
+    If the last batch of a log was deleted (by retention, for example), its last epoch is unknown.
+    Only the ends are then compared: an unknown epoch must not count as an old one.
     """
     told = [replica for replica in replicas if replica in states]
     if not told:
@@ -143,7 +143,7 @@ def most_complete(replicas: Sequence[int], states: Mapping[int, LogState]) -> in
 def decide_recoveries(
     image: Image, found: Mapping[TopicIdPartition, Recovery], settings: DecisionSettings
 ) -> Decision[None]:
-    """Let the chosen lead, where that is still needed and they still are who answered."""
+    """Elect the chosen leaders that are still needed and still have the same broker epoch."""
     draft = Draft(image, settings)
     for at in sorted(found):
         recover(draft, at, found[at])
@@ -151,7 +151,7 @@ def decide_recoveries(
 
 
 def recover(draft: Draft, at: TopicIdPartition, recovery: Recovery) -> bool:
-    """Let one lead; say whether it does. Not after any change of the partition since."""
+    """Elect one leader; return whether it was. Not after any change of the partition."""
     topic = draft.image.topics.by_id.get(at.topic_id)
     partition = None if topic is None else draft.partition(topic, at.partition)
     if topic is None or partition is None or partition.has_leader():
