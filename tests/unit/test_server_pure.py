@@ -20,10 +20,10 @@ def test_whatever_order_replies_come_in_they_leave_in_order(
     finishing: list[int], silent: set[int]
 ) -> None:
     order: ReplyOrder[int] = ReplyOrder()
-    turns = [order.reserve(10) for _ in range(8)]
+    slots = [order.reserve(10) for _ in range(8)]
     left: list[int] = []
     for done, n in enumerate(finishing, 1):
-        order.end(turns[n], None if n in silent else n, 5)
+        order.complete(slots[n], None if n in silent else n, 5)
         left += order.due()
         finished = set(finishing[:done])
         in_front = next((n for n in range(8) if n not in finished), 8)
@@ -135,7 +135,7 @@ def test_an_announced_length_takes_no_memory() -> None:
     received = ReceiveBuffer()
     hear(received, (100 << 20).to_bytes(4, "big"))
     assert received.take(2**30) is None
-    received = 4
+    count_received = 4
     for size in (5, 100_000, 3_000_000):
         data = bytes(size)
         while data:
@@ -143,8 +143,8 @@ def test_an_announced_length_takes_no_memory() -> None:
             count = min(len(room), len(data))
             received.filled(count)
             data = data[count:]
-            received += count
-            assert len(received.buffer) <= max(BUFFER_BYTES, 2 * received)
+            count_received += count
+            assert len(received.buffer) <= max(BUFFER_BYTES, 2 * count_received)
 
 
 def test_a_quiet_connection_keeps_only_the_bytes_of_its_unfinished_frame() -> None:

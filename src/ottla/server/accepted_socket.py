@@ -1,12 +1,13 @@
-"""What stands before a connection: may it come in, must it wait, does it speak TLS.
+"""Admission, delay and TLS handshake of an accepted socket.
 
-The first protocol of every accepted socket. It counts the connection (`Admission`), holds one
-back that came too fast, and has the TLS handshake done; only then a `Connection` takes over. So
-a flood is turned away before it costs a handshake, and nobody waits for one that must wait.
+`AcceptedSocket` is the first protocol of every accepted socket. It counts the connection
+(`Admission`), delays one above a rate limit, and runs the TLS handshake; then a `Connection` takes
+over. So connections above a limit are rejected before they cost a handshake, and a delayed one does
+not delay others.
 
-A socket that has to wait is taken out of its transport and given a new one when its time has
-come: uvloop reads from a new connection whatever its protocol says, and bytes read too early
-would be lost to the handshake.
+The socket of a delayed connection is detached from its transport and gets a new one after the
+delay: uvloop reads from a new connection even if its protocol pauses reading, and the handshake
+would miss bytes that were read too early.
 """
 
 import asyncio
@@ -32,7 +33,10 @@ TLS_SHUTDOWN_S: Final = 5.0
 
 
 class AcceptContext(msgspec.Struct, frozen=True):
-    """What all doors of one listener share. ``came`` and ``left`` keep the list of who is there."""
+    """Objects that the accepted sockets of one listener share.
+
+    ``on_admitted`` and ``on_closed`` maintain the listener's list of connections.
+    """
 
     listener: ListenerContext
     admission: Admission
@@ -42,7 +46,7 @@ class AcceptContext(msgspec.Struct, frozen=True):
 
 
 class AcceptedSocket(asyncio.Protocol):
-    """Admits one connection, then leaves it to ``connection``, None until then."""
+    """Admits one socket, then hands it over to ``connection``, which is None until then."""
 
     def __init__(self, context: AcceptContext) -> None:
         self.connection: Connection | None = None
@@ -54,12 +58,12 @@ class AcceptedSocket(asyncio.Protocol):
         self._is_detached = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count, refuse, hold back or let in."""
-        # uvloop's has the shape of asyncio's and not its name, so it cannot be asked.
+        """Count the connection; reject, delay or serve it."""
+        # uvloop's transport has asyncio's methods but does not inherit from its class.
         self._transport = cast("asyncio.Transport", transport)
         listener = self._context.listener
         name = transport.get_extra_info("peername")
-        if name:  # None where the peer has gone already
+        if name:  # None if the peer has closed already
             self.peer = Address(*name[:2])
         now = listener.clock.monotonic()
         decision = self._context.admission.admit(self.peer.host, listener.name, now)
@@ -78,16 +82,16 @@ class AcceptedSocket(asyncio.Protocol):
             self._waiting = tasks.create_task(waiting)
 
     def data_received(self, data: bytes) -> None:
-        """Never: nothing is read before somebody is let in."""
+        """Never called: nothing is read before a `Connection` takes over."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone before it was let in, unless the socket lives on by itself."""
+        """Release a connection that closed before it was served; a detached socket stays open."""
         if not self._is_detached:
             self.close()
             self._release("before it was served")
 
     def close(self) -> None:
-        """Close a connection that nobody serves yet."""
+        """Close a socket that is not served yet."""
         if self._waiting is not None:
             self._waiting.cancel()
         if not self._is_detached:
@@ -99,10 +103,10 @@ class AcceptedSocket(asyncio.Protocol):
         self.connection = connection
         connection.connection_made(self._transport)
 
-    # -- those who wait --------------------------------------------------------
+    # -- delayed connections and TLS -------------------------------------------
 
     def _detach(self) -> socket.socket | None:
-        """Take the socket out of its transport; None where there is no socket (simulated)."""
+        """Detach the socket from its transport; None if there is no socket (simulation)."""
         self._transport.pause_reading()
         plain = self._transport.get_extra_info("socket")
         if plain is None:
@@ -134,10 +138,10 @@ class AcceptedSocket(asyncio.Protocol):
             raise
 
     async def _attach(self, detached: socket.socket) -> None:
-        """Serve a socket on its own, behind a TLS handshake if there is one.
+        """Give a detached socket a transport, after a TLS handshake if TLS is configured.
 
         Raises:
-            OSError: the handshake failed, or the peer has gone; the socket is closed.
+            OSError: the handshake failed, or the peer has closed; the socket is closed.
         """
         limits = {}
         if self._context.tls is not None:
@@ -154,7 +158,7 @@ class AcceptedSocket(asyncio.Protocol):
         except OSError:
             detached.close()
             raise
-        if self._place is not None:  # else it has ended meanwhile
+        if self._place is not None:  # else it has closed in the meantime
             self.connection = connection
 
     def _connection(self) -> Connection:
@@ -164,7 +168,7 @@ class AcceptedSocket(asyncio.Protocol):
         self._release(reason)
 
     def _release(self, reason: str) -> None:
-        """Give the place back, once, whichever way the connection ended."""
+        """Uncount the connection, once, however it was closed."""
         if self._place is None:
             return
         place, self._place = self._place, None

@@ -1,12 +1,12 @@
-"""Who may connect, how many, and how fast (NET-02, NET-03, KIP-612).
+"""Limits on the number and the rate of connections (KIP-612).
 
-Pure: `Admission.admit` decides for one connection and remembers it; `Admission.release` forgets
-it. Counts are shared by all listeners of a node. A place is taken in the order all, listener,
-address; whoever is refused further down gives back what it was given further up.
+Pure: `Admission.admit` decides for one connection and counts it; `Admission.release` uncounts it.
+All listeners of a node share the counts. A connection is counted in the order node, listener,
+address; a connection rejected by a later limit is removed from the earlier counts.
 
-Too many connections are refused. Too fast ones are not: each takes its token, going into debt,
-and is told how long to wait. Nobody else waits for it, and since the wait is bounded
-(`DELAY_MS_MAX`) so is the debt.
+Connections above a count limit are rejected. Connections above a rate limit are delayed: each takes
+a token, possibly leaving the bucket in debt, and is served after the delay. A delay does not affect
+other connections; it is bounded by `DELAY_MS_MAX`, which also bounds the debt.
 """
 
 import enum
@@ -18,14 +18,14 @@ import msgspec
 from ottla.protocol.types import Millis
 
 DELAY_MS_MAX = 1000
-"""The longest that a connection which came too fast is held back."""
+"""The longest delay of a connection that exceeds a rate limit."""
 
 BUCKETS_MAX = 10_000
-"""Addresses whose rate is remembered; above it those that are full again are forgotten."""
+"""Token buckets that are kept; above this, buckets that are full again are dropped."""
 
 
 class Refusal(enum.Enum):
-    """Why a connection was closed at once."""
+    """The limit because of which a connection was rejected."""
 
     CONNECTIONS = "max.connections"
     LISTENER = "max.connections of the listener"
@@ -38,13 +38,13 @@ def unlimited(name: str) -> int | None:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The bounds, as configured. None is no bound.
+    """The configured limits. None means no limit.
 
-    ``per_ip_overrides`` names addresses with a count of their own, in their plainest text.
+    ``per_ip_overrides`` holds limits of single addresses, in the form that `plain_ip` returns.
     The rates are connections per second: of an address (a client quota, so it may change), of a
-    listener, and ``rate_max`` of all listeners together; 0 or less is no bound. What is bound
-    for all together does not bind the ``protected`` listeners, by which nodes reach each other:
-    a flood of clients must not cut a broker off from its cluster.
+    listener, and ``rate_max`` of all listeners together; 0 or less means no limit. The limits of
+    the whole node do not apply to the ``protected`` listeners, through which nodes reach each
+    other: a flood of clients must not cut a broker off from its cluster.
     """
 
     connections_max: int | None = None
@@ -58,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A place, to be given back by `Admission.release`, and how long to wait before serving."""
+    """An admitted connection, to be released by `Admission.release`, and its delay."""
 
     ip: str
     listener: str
@@ -66,22 +66,22 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class TokenBucket(msgspec.Struct):
-    """Tokens of connections: ``rate`` per second, at most ``max(1, rate)`` saved up.
+    """A token bucket: ``rate`` tokens per second, at most ``max(1, rate)`` in it.
 
-    ``tokens`` below zero is debt of those who wait, never more than `DELAY_MS_MAX` pays off.
+    ``tokens`` below zero is the debt of delayed connections, at most what `DELAY_MS_MAX` refills.
     """
 
     tokens: float
     updated: Millis
 
     def take(self, rate: int, now: Millis) -> int:
-        """Take one token and return how many milliseconds it costs to wait for it."""
+        """Take one token and return the delay in milliseconds until it is available."""
         self.refill(rate, now)
         self.tokens = max(self.tokens - 1, -rate * DELAY_MS_MAX / 1000)
         return min(DELAY_MS_MAX, round(-self.tokens * 1000 / rate)) if self.tokens < 0 else 0
 
     def refill(self, rate: int, now: Millis) -> bool:
-        """Add what time has earned; say whether the bucket is full."""
+        """Add the tokens earned since the last refill; say whether the bucket is full."""
         earned = (now - self.updated) * rate / 1000
         full = max(1, rate)
         self.tokens = min(self.tokens + earned, full)
@@ -90,9 +90,9 @@ class TokenBucket(msgspec.Struct):
 
 
 def plain_ip(host: str) -> str:
-    """Return an address in one spelling: IPv4 inside IPv6 as IPv4, no zone; else ``host`` itself.
+    """Return an address in one form: IPv4-mapped IPv6 as IPv4, without a zone; else ``host``.
 
-    Without this a client would have a second allowance by connecting over the other family.
+    Otherwise a client would get a second allowance by connecting over the other address family.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -103,7 +103,7 @@ def plain_ip(host: str) -> str:
 
 
 class Admission(msgspec.Struct):
-    """The connections of a node, counted. No count is kept for an address that has none."""
+    """Counts the connections of a node. Addresses without connections have no entry."""
 
     limits: Limits
     _total: int = 0
@@ -127,13 +127,13 @@ class Admission(msgspec.Struct):
         return Admitted(ip, listener, delay_ms)
 
     def release(self, place: Admitted) -> None:
-        """Give a place back. Once per `Admitted`: the caller sees to that."""
+        """Uncount a connection. The caller does this exactly once per `Admitted`."""
         self._total -= 1
         _count_down(self._by_listener, place.listener)
         _count_down(self._by_ip, place.ip)
 
     def describe(self) -> dict[str, int]:
-        """Return the counts, for operators: in all, and of each address that has any."""
+        """Return the counts for operators: in total, and by address."""
         return {"total": self._total, **self._by_ip}
 
     def _reserve(self, ip: str, listener: str) -> Refusal | None:
@@ -157,24 +157,24 @@ class Admission(msgspec.Struct):
         self._by_ip[ip] = of_ip + 1
         return None
 
-    def _delay(self, who: str, rate: int | None, now: Millis) -> int:
+    def _delay(self, name: str, rate: int | None, now: Millis) -> int:
         if rate is None or rate <= 0:
-            self._buckets.pop(who, None)
+            self._buckets.pop(name, None)
             return 0
-        bucket = self._buckets.get(who)
+        bucket = self._buckets.get(name)
         if bucket is None:
             self._forget_full(rate, now)
-            bucket = self._buckets[who] = TokenBucket(max(1, rate), now)
+            bucket = self._buckets[name] = TokenBucket(max(1, rate), now)
         return bucket.take(rate, now)
 
     def _forget_full(self, rate: int, now: Millis) -> None:
-        """Make room: a bucket that is full again says no more than one that is not there."""
+        """Drop buckets that are full again: they are equivalent to a missing bucket."""
         if len(self._buckets) < BUCKETS_MAX:
             return
-        for who in [w for w, bucket in self._buckets.items() if bucket.refill(rate, now)]:
-            del self._buckets[who]
+        for name in [key for key, bucket in self._buckets.items() if bucket.refill(rate, now)]:
+            del self._buckets[name]
         if len(self._buckets) >= BUCKETS_MAX:
-            # A flood from ever new addresses; the oldest stranger gets a fresh allowance.
+            # A flood from ever new addresses: drop the oldest bucket; its address starts afresh.
             del self._buckets[next(iter(self._buckets))]
 
 

@@ -1,11 +1,13 @@
-"""The seam for authentication: what a connection must settle before requests are served.
+"""The interface for authentication of a connection.
 
-A listener without one serves everybody as ``User:ANONYMOUS``. With one, each connection gets
-its own from the listener's factory, and until that knows a principal
+A listener without an authenticator serves all clients as ``User:ANONYMOUS``. Otherwise each
+connection gets its own from the listener's factory. Until the authenticator knows the principal
+(`Lifecycle.AUTHENTICATING`),
 
 - a frame may not be longer than ``frame_bytes_max``,
-- one request is served at a time, and only those it admits (others close the connection),
-- SaslHandshake and SaslAuthenticate go to it, also later, to authenticate anew (KIP-368).
+- one request is served at a time, and only those it admits; others close the connection.
+
+It always serves SaslHandshake and SaslAuthenticate, since clients may re-authenticate (KIP-368).
 """
 
 from typing import Final, Protocol
@@ -19,31 +21,31 @@ SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 class Authenticator(Protocol):
-    """Finds out who speaks on one connection."""
+    """Determines the principal of one connection."""
 
     @property
     def frame_bytes_max(self) -> int:
-        """The longest frame before the principal is known."""
+        """The longest frame that is accepted before the principal is known."""
         ...
 
     @property
     def principal(self) -> str | None:
-        """Who speaks, None until that is settled."""
+        """The principal of the client, None until it is authenticated."""
         ...
 
     @property
     def expects_token(self) -> bool:
-        """Say whether the next frame is a bare token without a header (SaslHandshake v0)."""
+        """Say whether the next frame is a token without a request header (SaslHandshake v0)."""
         ...
 
     def admits(self, key: ApiKey) -> bool:
-        """Say whether a request may be served at this point."""
+        """Say whether a request may be served now."""
         ...
 
     def handle(self, caller: Caller, request: Message, version: int) -> Reply:
-        """Serve SaslHandshake or SaslAuthenticate, as a route's handler does."""
+        """Handle SaslHandshake or SaslAuthenticate, as the handler of a route does."""
         ...
 
     def take_token(self, caller: Caller, token: bytes) -> Result:
-        """Answer a bare token with the bytes of the next frame."""
+        """Return the bytes of the frame that answers a token without a header."""
         ...

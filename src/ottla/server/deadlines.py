@@ -1,7 +1,7 @@
-"""When a connection has been silent, or slow, for too long.
+"""Deadlines of idle and slow connections.
 
-Pure. A listener asks this of each of its connections now and then; there is no timer per
-connection and none per request, so a deadline is kept to within one sweep.
+Pure. A listener checks its connections periodically instead of keeping a timer per connection or
+request, so a deadline is enforced with the precision of one sweep.
 """
 
 import enum
@@ -12,19 +12,19 @@ from ottla.protocol.types import Millis
 
 
 class Expiry(enum.Enum):
-    """Which deadline passed."""
+    """The deadline that a connection missed."""
 
     IDLE = "idle for longer than connections.max.idle.ms"
     SLOW_FRAME = "frame not complete in time"
-    STALLED = "takes no replies"
+    STALLED = "does not read replies"
 
 
 class Deadlines(msgspec.Struct, frozen=True):
-    """How long is too long, in milliseconds.
+    """The deadlines of a connection, in milliseconds.
 
-    A frame has ``frame_ms`` from its first byte, and more the longer it is: a client that sends at
-    least ``frame_bytes_per_second`` is never cut off. A client that sends nothing for ``frame_ms``
-    in the middle of a frame is cut off, whatever length it announced.
+    A frame must be complete within ``frame_ms`` of its first byte, plus time for its length: a
+    client that sends at least ``frame_bytes_per_second`` is never disconnected. A client that sends
+    nothing for ``frame_ms`` in the middle of a frame is, whatever length it announced.
     """
 
     idle_ms: int = 600_000
@@ -32,17 +32,17 @@ class Deadlines(msgspec.Struct, frozen=True):
     frame_bytes_per_second: int = 128 * 1024
 
     def frame_limit_ms(self, size: int) -> int:
-        """Return how long a frame of ``size`` bytes may take to arrive."""
+        """Return the time in which a frame of ``size`` bytes must be received."""
         return self.frame_ms + size * 1000 // self.frame_bytes_per_second
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What a connection last did. Times are monotonic.
+    """The last activity of a connection. Times are monotonic.
 
-    ``frame_since`` is when the first byte of an unfinished frame came, None between frames and
-    while the connection is not being read: a client is not blamed for waits that are ours.
-    ``frame_size`` is its announced length, 4 until that is known. ``sending`` says that replies
-    wait for the client to take them, ``busy`` that requests are being worked on.
+    ``frame_since`` is when the first byte of an incomplete frame was received; None between frames
+    and while the broker does not read, since that delay is not the client's. ``frame_size`` is the
+    announced length, 4 until it is known. ``sending``: replies wait for the client to read them.
+    ``busy``: requests are in flight.
     """
 
     last_active: Millis
@@ -53,7 +53,7 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 def expiry_of(activity: Activity, deadlines: Deadlines, now: Millis) -> Expiry | None:
-    """Say which deadline a connection has missed, if any. ``idle_ms`` below 0 is never."""
+    """Return the deadline that a connection has missed. A negative ``idle_ms`` means never."""
     since = activity.frame_since
     if since is not None:
         is_slow = now - since >= deadlines.frame_limit_ms(activity.frame_size)

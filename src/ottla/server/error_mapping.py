@@ -1,4 +1,4 @@
-"""From whatever a handler raised to the code its client is told (A24)."""
+"""Map an exception raised by a handler to the error code of the reply."""
 
 import asyncio
 
@@ -7,16 +7,16 @@ from ottla.protocol.faults import Fault
 
 
 def to_error_code(error: BaseException) -> ErrorCode:
-    """Return the code for an error.
+    """Return the error code for an exception.
 
-    A fault brings its own. An error of the world that no room has turned into a fault is told
-    by its kind; what is left is our bug and an unknown server error.
+    A `Fault` carries its own code. Errors of the operating system and of asyncio are mapped by
+    type. Everything else is a bug of the broker and becomes UNKNOWN_SERVER_ERROR.
     """
     match error:
         case Fault():
             return error.code
         case asyncio.CancelledError() | ConnectionError():
-            # "Disconnected before a response was received": clients look elsewhere and try again.
+            # "Disconnected before a response was received": clients refresh metadata and retry.
             return ErrorCode.NETWORK_EXCEPTION
         case TimeoutError():
             return ErrorCode.REQUEST_TIMED_OUT
@@ -27,5 +27,5 @@ def to_error_code(error: BaseException) -> ErrorCode:
 
 
 def is_planned(error: BaseException) -> bool:
-    """Say whether an error is one of the world's, so that its traceback tells nobody anything."""
+    """Say whether an error is an expected failure, whose traceback is not worth logging."""
     return isinstance(error, Fault | OSError | TimeoutError | asyncio.CancelledError)

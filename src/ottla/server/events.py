@@ -1,4 +1,4 @@
-"""What a server tells whoever counts: connections, requests, refusals."""
+"""Events of a server, for metrics: connections, requests and rejections."""
 
 from typing import Protocol
 
@@ -7,30 +7,30 @@ from ottla.protocol.errors import ErrorCode
 
 
 class ServerEvents(Protocol):
-    """Called on the event loop as things happen; must be quick and must not raise."""
+    """Callbacks on the event loop; they must be fast and must not raise."""
 
     def connection_opened(self, listener: str) -> None:
         """A connection was admitted."""
         ...
 
     def connection_refused(self, listener: str, reason: str) -> None:
-        """A connection was closed at once."""
+        """A connection was rejected by a limit."""
         ...
 
     def connection_closed(self, listener: str, reason: str) -> None:
-        """An admitted connection ended."""
+        """An admitted connection was closed."""
         ...
 
     def requested(self, listener: str, key: ApiKey) -> None:
-        """A well-formed request reached its handler."""
+        """A well-formed request was passed to its handler."""
         ...
 
     def answered(self, listener: str, key: ApiKey, micros: int) -> None:
-        """The reply of a request is ready to leave, so long after its last byte was read."""
+        """A reply is ready to be sent, ``micros`` after the last byte of its request was read."""
         ...
 
     def answered_at_once(self, listener: str, key: ApiKey) -> None:
-        """A request was answered in no time: both of the above."""
+        """A request was answered on a fast path: both of the above, with a time of zero."""
         ...
 
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
@@ -38,33 +38,33 @@ class ServerEvents(Protocol):
         ...
 
     def bad_bytes(self, listener: str) -> None:
-        """A connection was closed for what it sent."""
+        """A connection was closed because it sent an invalid request."""
         ...
 
 
 class NoEvents:
-    """Nobody counts."""
+    """Ignores all events."""
 
     def connection_opened(self, listener: str) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def connection_refused(self, listener: str, reason: str) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def connection_closed(self, listener: str, reason: str) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def requested(self, listener: str, key: ApiKey) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def answered(self, listener: str, key: ApiKey, micros: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def answered_at_once(self, listener: str, key: ApiKey) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def bad_bytes(self, listener: str) -> None:
-        """Ignore it."""
+        """Ignore the event."""

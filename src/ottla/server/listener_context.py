@@ -1,4 +1,4 @@
-"""What the connections of one listener share, and the limits of each."""
+"""Objects that the connections of one listener share, and the limits of each connection."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -17,11 +17,11 @@ from ottla.server.write_coalescing import WriteCoalescer
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What one connection may hold before it is not read any more.
+    """Limits of one connection; above them the broker stops reading from it.
 
-    ``in_flight_max`` requests whose replies have not left, ``in_flight_bytes_max`` of memory
-    held for them, ``unsent_bytes_max`` of replies that the client does not take. Each may be
-    exceeded by the one request that reaches it.
+    ``in_flight_max`` requests without a sent reply, ``in_flight_bytes_max`` of memory held for
+    them, ``unsent_bytes_max`` of replies that the client does not read. The request that reaches a
+    limit may exceed it.
     """
 
     frame_bytes_max: int = 100 * 1024 * 1024  # socket.request.max.bytes
@@ -31,15 +31,15 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 class Tasks(Protocol):
-    """Whoever awaits what a connection starts; a ``TaskGroup`` is one."""
+    """Owner of the tasks that a connection starts, such as a ``TaskGroup``."""
 
     def create_task(self, coro: Coroutine[object, object, None], /) -> "asyncio.Task[None]":
-        """Start a task that its owner awaits."""
+        """Start a task; the owner awaits it."""
         ...
 
 
 class ListenerContext(msgspec.Struct, frozen=True):
-    """What all connections of one listener share."""
+    """Objects that all connections of one listener share."""
 
     dispatcher: Dispatcher
     memory: RequestMemory

@@ -1,10 +1,10 @@
-"""Decide when free memory is given back to the operating system. Pure.
+"""Decide when free memory is returned to the operating system. Pure.
 
-The C library keeps freed memory for later. After a burst of large requests or of thousands of
-connections that is hundreds of megabytes, which other processes and the page cache lack. Giving it
-back takes milliseconds, so it happens `PAUSE_MS` after enough was freed (`REQUEST_BYTES` or
-`CONNECTIONS`), and at most once in `PAUSE_MS`. The pause also lets the requests that are under way
-end, which hold several times their size in decoded messages and replies.
+The C library keeps freed memory for reuse. After a burst of large requests or of thousands of
+connections this is hundreds of megabytes that other processes and the page cache cannot use.
+Returning it takes milliseconds, so it happens `PAUSE_MS` after enough was freed (`REQUEST_BYTES` or
+`CONNECTIONS`), and at most once per `PAUSE_MS`. The pause also lets requests in flight complete,
+which hold several times their size in decoded messages and replies.
 """
 
 from typing import Final
@@ -14,32 +14,32 @@ import msgspec
 from ottla.protocol.types import Millis
 
 REQUEST_BYTES: Final = 8 << 20
-"""Bytes of large requests after which memory is given back."""
+"""Freed bytes of large requests after which memory is returned."""
 LARGE_BYTES: Final = 1 << 20
-"""Smaller requests are not counted: the buffer of a connection that sends many of them is kept."""
+"""Smaller requests are not counted: a connection that sends many of them keeps its buffer."""
 CONNECTIONS: Final = 500
-"""Closed connections after which memory is given back; each had a buffer of 64 KiB while in use."""
+"""Closed connections after which memory is returned; each had a buffer of 64 KiB while in use."""
 PAUSE_MS: Final = 10_000
 
 
 class MemoryRelease(msgspec.Struct):
-    """What was freed since memory was last given back."""
+    """Counts what was freed since memory was last returned."""
 
     request_bytes: int = 0
     connections: int = 0
     due_at: Millis | None = None
 
     def request_freed(self, size: int) -> None:
-        """Count the memory of a request that is free again."""
+        """Count the freed memory of a request."""
         if size > LARGE_BYTES:
             self.request_bytes += size
 
     def connection_closed(self) -> None:
-        """Count a connection whose buffers are free."""
+        """Count a closed connection, whose buffers are free."""
         self.connections += 1
 
     def is_due(self, now: Millis) -> bool:
-        """Say whether to give memory back now; True starts counting anew. ``now`` is monotonic."""
+        """Say whether to return memory now; True resets the counters. ``now`` is monotonic."""
         if self.request_bytes < REQUEST_BYTES and self.connections < CONNECTIONS:
             return False
         if self.due_at is None:

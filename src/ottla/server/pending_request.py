@@ -1,4 +1,4 @@
-"""A request whose reply is not known yet, and what replies hold in memory."""
+"""A request whose reply is not known yet, and the memory that replies hold."""
 
 import asyncio
 
@@ -11,10 +11,10 @@ from ottla.server.reply_order import ReplySlot
 
 
 class PendingRequest(msgspec.Struct, eq=False):
-    """A request whose handler has not finished. ``granted`` is memory to be given back.
+    """A request whose handler has not finished. ``granted`` is memory to give back, in bytes.
 
-    ``since`` is when it was read, in the loop's time. ``is_long`` says that its reply may
-    be long and is encoded in steps.
+    ``since`` is when the request was read, in the loop's time. ``is_long``: the reply may be large
+    and is encoded in steps.
     """
 
     call: Call
@@ -27,5 +27,5 @@ class PendingRequest(msgspec.Struct, eq=False):
 
 
 def held(outgoing: Outgoing) -> int:
-    """Return the memory that a reply holds while it waits; file slices hold none."""
+    """Return the memory that a reply holds until it is sent; file slices hold none."""
     return sum(length_of(chunk) for chunk in outgoing.chunks if not is_file(chunk))

@@ -1,7 +1,7 @@
-"""Replies leave in the order of their requests, whenever each becomes known (P8).
+"""Send replies in the order of their requests, whenever each becomes known.
 
-Pure. A request takes a slot; its reply ends it, once; `ReplyOrder.due` gives what no earlier
-request holds back any more. A request without a reply has its slot end empty.
+Pure. A request reserves a slot, and its reply completes the slot, once. `ReplyOrder.due` yields the
+replies that no earlier request holds back. A request without a reply completes its slot with None.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ReplySlot(msgspec.Struct, Generic[T], eq=False):
-    """One request's place in the line. ``size`` is the memory held for it, in bytes."""
+    """The position of one request. ``size`` is the memory held for it, in bytes."""
 
     size: int
     is_complete: bool = False
@@ -22,9 +22,9 @@ class ReplySlot(msgspec.Struct, Generic[T], eq=False):
 
 
 class ReplyOrder(msgspec.Struct, Generic[T]):
-    """The requests of a connection whose replies have not left yet, oldest first.
+    """The requests of a connection whose replies have not been sent, oldest first.
 
-    ``bytes`` is the sum over all slots: of requests being worked on, and of replies that wait.
+    ``bytes`` is the sum over all slots: of requests in progress and of replies held back.
     """
 
     bytes: int = 0
@@ -34,20 +34,20 @@ class ReplyOrder(msgspec.Struct, Generic[T]):
         return len(self.slots)
 
     def reserve(self, size: int) -> ReplySlot[T]:
-        """Stand at the end of the line."""
+        """Reserve the slot after all earlier requests."""
         slot = ReplySlot[T](size)
         self.slots.append(slot)
         self.bytes += size
         return slot
 
     def complete(self, slot: ReplySlot[T], reply: T | None, size: int) -> None:
-        """Put the reply, which holds ``size`` bytes, or None for a request that has none."""
+        """Store the reply, which holds ``size`` bytes; None for a request without one."""
         assert not slot.is_complete, "a request is answered once"
         self.bytes += size - slot.size
         slot.is_complete, slot.reply, slot.size = True, reply, size
 
     def due(self) -> Iterator[T]:
-        """Yield the replies that may leave now, in order, removing them from the line."""
+        """Remove and yield the replies that may be sent now, in order."""
         while self.slots and self.slots[0].is_complete:
             slot = self.slots.popleft()
             self.bytes -= slot.size

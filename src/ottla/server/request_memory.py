@@ -1,8 +1,8 @@
-"""A bound on the memory that large requests hold together (``queued.max.request.bytes``).
+"""The limit on the memory that all large requests hold (``queued.max.request.bytes``).
 
-Pure. A frame that does not fit a connection's standing buffer asks before its own is made. As
-in Kafka the request that crosses the bound is still granted (one larger than the whole bound
-must be servable), and the next ones wait, first come first served.
+Pure. A connection asks for memory before its buffer grows to a frame that exceeds the standard
+buffer. As in Kafka, the request that crosses the limit is still granted (a request larger than the
+limit must be served, too), and later ones wait in arrival order.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ import msgspec
 
 
 class RequestMemory(msgspec.Struct):
-    """Bytes granted to requests. ``bytes_max`` None is no bound.
+    """Bytes granted to requests. ``bytes_max`` None means no limit.
 
-    A ``wake`` asks again later, not from within the call: it stands for its connection here.
+    A ``wake`` function identifies its connection. It must not call `take` itself, but later.
     """
 
     bytes_max: int | None = None
     used: int = 0
-    # Insertion-ordered, and a waiter that goes away is found at once.
+    # Ordered by insertion; a connection that closes is removed in constant time.
     _waiting: dict[Callable[[], None], None] = msgspec.field(default_factory=dict)
 
     def take(self, size: int, wake: Callable[[], None]) -> bool:
-        """Grant ``size`` bytes, or have ``wake`` called when asking again makes sense.
+        """Grant ``size`` bytes, or call ``wake`` once it makes sense to ask again.
 
-        Nobody overtakes those who wait: only the first of them is granted anything.
+        Requests are granted in arrival order: while some wait, only the first is granted.
         """
         first = next(iter(self._waiting), wake)
         if self._is_full() or first != wake:
@@ -36,18 +36,18 @@ class RequestMemory(msgspec.Struct):
         return True
 
     def give_back(self, size: int) -> None:
-        """Return bytes that were granted, and wake who is first in line."""
+        """Return bytes that were granted, and wake the first connection that waits."""
         self.used -= size
         assert self.used >= 0
         self.wake_next()
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """Stop waiting: the connection is gone."""
+        """Stop waiting: the connection has closed."""
         self._waiting.pop(wake, None)
         self.wake_next()
 
     def wake_next(self) -> None:
-        """Tell the first in line to ask again, if there is room."""
+        """Wake the first connection that waits, if there is room."""
         if self._waiting and not self._is_full():
             next(iter(self._waiting))()
 

@@ -1,0 +1,310 @@
+"""Runs the requests of one connection, from a frame to a reply in the order of the requests.
+
+    frame -> Dispatcher.open -> handler -> ReplyOrder -> RequestOwner.send
+
+A handler that returns its result costs no task. One that returns an awaitable reserves a slot in
+`ReplyOrder`: its reply is sent after those of earlier requests, and later requests are served in
+the meantime. A large request is decoded in steps, and later requests wait until its handler has
+been called.
+"""
+
+import asyncio
+from collections.abc import Generator
+from struct import Struct
+from types import GeneratorType
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from ottla.api.replies import Answer, Handled, Holding, NoReply, Reply, Result, Steps
+from ottla.api.routes import ANONYMOUS, Caller
+from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.frames import client_field
+from ottla.protocol.schema import Message
+from ottla.runtime.ports import Address
+from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
+from ottla.server.dispatch import Call, Outgoing, token_reply
+from ottla.server.fair_scheduler import Done
+from ottla.server.frame_memory import FrameMemory
+from ottla.server.listener_context import ListenerContext
+from ottla.server.pending_request import PendingRequest, held
+from ottla.server.receive_buffer import ReceiveBuffer
+from ottla.server.reply_order import ReplyOrder
+
+# The body of a raw request up to this size is copied: cheaper than handing the buffer over.
+COPIED_BYTES_MAX: Final = 4096
+KEY_AND_VERSION: Final = Struct(">hh")
+# What a handler returns when it is done; anything else that it returns is awaited.
+_RESULTS: Final = (Message, list, tuple, Answer, NoReply)
+_NOTHING: Final = memoryview(b"")
+_AUTHENTICATING: Final = Lifecycle.AUTHENTICATING
+_FINISHING: Final = Lifecycle.FINISHING
+
+
+class RequestOwner(Protocol):
+    """The connection that the requests belong to."""
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Queue a reply to be sent, after those before it."""
+        ...
+
+    def serve_frames(self) -> None:
+        """Serve the frames received so far, send what is queued, and close if it is time."""
+        ...
+
+    def reject(self, fault: ProtocolFault, head: memoryview | None) -> None:
+        """Close the connection because of bytes that are not a valid request."""
+        ...
+
+
+class RequestRunner:
+    """The requests of one connection that have no reply yet, and the identity of its client.
+
+    ``order`` bounds the requests in flight. ``caller`` and ``client`` describe the sender of the
+    last request; ``client`` is its client id as a request header encodes it.
+    """
+
+    __slots__ = (
+        "_context",
+        "_loop",
+        "_memory",
+        "_owner",
+        "_pending",
+        "_received",
+        "_state",
+        "authenticator",
+        "caller",
+        "client",
+        "order",
+    )
+
+    def __init__(
+        self,
+        context: ListenerContext,
+        owner: RequestOwner,
+        peer: Address,
+        received: ReceiveBuffer,
+        memory: FrameMemory,
+    ) -> None:
+        self._context = context
+        self._owner = owner
+        self._received = received
+        self._memory = memory
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[PendingRequest, None] = {}
+        self.authenticator = context.authenticator() if context.authenticator else None
+        principal = ANONYMOUS if self.authenticator is None else ""
+        self._state = ConnectionState(authenticates=self.authenticator is not None)
+        self.caller = Caller(principal, None, peer, context.name)
+        self.client = client_field(None)
+        self.order: ReplyOrder[Outgoing] = ReplyOrder()
+
+    @property
+    def state(self) -> ConnectionState:
+        """The state of the connection."""
+        return self._state
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The longest frame that is accepted now, without its length field."""
+        frame_bytes_max = self._context.limits.frame_bytes_max
+        if self.authenticator is None or self._state.lifecycle is not _AUTHENTICATING:
+            return frame_bytes_max
+        return min(frame_bytes_max, self.authenticator.frame_bytes_max)
+
+    def serve(self, frame: memoryview) -> None:
+        """Serve one frame. Its reply is sent by `RequestOwner.send`, now or later.
+
+        Raises:
+            ProtocolFault: the frame is not a request that may be served.
+        """
+        if self.authenticator is not None and self.authenticator.expects_token:
+            token = token_reply(self.authenticator, self.caller, frame)
+            self._learn_principal()
+            self._put(token)
+            return
+        since = self._loop.time()
+        dispatcher = self._context.dispatcher
+        call = dispatcher.open(frame, self.authenticator)
+        if isinstance(call, Outgoing):
+            self._memory.give_back(self._memory.take())
+            self._put(call)
+            return
+        if call.is_large:
+            self._serve_large(call, since, len(frame))
+            return
+        if call.holds_frame and call.message is None and len(frame) <= COPIED_BYTES_MAX:
+            call.request = call.request._replace(body=memoryview(bytearray(call.request.body)))
+            call.holds_frame = False
+        caller = dispatcher.caller_of(call, self.caller)
+        if caller is not self.caller:
+            self._identify(caller)
+        reply = dispatcher.call(caller, call)
+        if type(reply) is GeneratorType:
+            reply = self._begin_steps(caller, call, reply)
+        granted = self._memory.take()
+        if isinstance(reply, _RESULTS):
+            self._memory.give_back(granted)
+            if self.authenticator is not None:
+                self._learn_principal()
+            self._put(dispatcher.settle(caller, call, reply))
+            self._answered(call, since)
+            return
+        if call.holds_frame or isinstance(reply, Holding):
+            self._received.hand_over()
+        elif not call.route.keeps_body:
+            # The body is not read again, not even for an error reply: free its memory.
+            call.request = call.request._replace(body=_NOTHING)
+            self._memory.give_back(granted)
+            granted = 0
+        slot = self.order.reserve(len(frame))
+        self._await(PendingRequest(call, caller, slot, granted, since), reply)
+
+    def cancel_pending(self) -> None:
+        """Cancel all requests in flight; their clients get error replies."""
+        for pending in list(self._pending):
+            if pending.work is not None:
+                pending.work.cancel()
+
+    def close(self) -> None:
+        """Cancel the requests that only wait; others run to their end without a reply."""
+        for pending in list(self._pending):
+            is_waiting = pending.call.route.cancel_when_gone or pending.call.is_large
+            if is_waiting and pending.work is not None:
+                pending.work.cancel()
+
+    def _identify(self, caller: Caller) -> None:
+        self.caller, self.client = caller, client_field(caller.client_id)
+
+    def _learn_principal(self) -> None:
+        known = None if self.authenticator is None else self.authenticator.principal
+        if known is None:
+            return
+        if self._state.lifecycle is _AUTHENTICATING:
+            self._state.advance(LifecycleEvent.AUTHENTICATED)
+        if known != self.caller.principal:
+            self.caller = replace(self.caller, principal=known)
+
+    def _begin_steps(self, caller: Caller, call: Call, steps: Steps[Reply]) -> Handled:
+        """Run ``steps`` for one slice; return the result, or the remaining steps."""
+        try:
+            found = self._context.scheduler.begin(steps)
+        except Exception as error:  # noqa: BLE001 - every error of a handler becomes a reply
+            return self._context.dispatcher.failure(caller, call, error)
+        return found.result if isinstance(found, Done) else found
+
+    # -- large requests ----------------------------------------------------------
+
+    def _serve_large(self, call: Call, since: float, size: int) -> None:
+        """Decode in steps, then call the handler; later frames wait until then."""
+        self._state.on_frames(FrameEvent.DECODE)
+        self._received.hand_over()
+        slot = self.order.reserve(size)
+        granted = self._memory.take()
+        pending = PendingRequest(call, self.caller, slot, granted, since, is_long=True)
+        self._pending[pending] = None
+        tasks = self._context.tasks
+        pending.work = tasks.create_task(self._decode_and_wait(pending))
+
+    async def _decode_and_wait(self, pending: PendingRequest) -> None:
+        call, dispatcher = pending.call, self._context.dispatcher
+        try:
+            await self._context.scheduler.complete(dispatcher.decode_steps(call))
+        except asyncio.CancelledError as error:
+            self._fail(pending, error)
+            raise
+        except ProtocolFault as fault:
+            self._forget(pending)
+            head = KEY_AND_VERSION.pack(call.request.key, call.request.version)
+            self._owner.reject(fault, memoryview(head))
+            return
+        if not call.holds_frame:
+            call.request = call.request._replace(body=_NOTHING)
+            self._memory.give_back(pending.granted)
+            pending.granted = 0
+        pending.caller = dispatcher.caller_of(call, self.caller)
+        self._identify(pending.caller)
+        reply = dispatcher.call(pending.caller, call)
+        self._state.on_frames(FrameEvent.DECODED)
+        if not self._state.is_ended:
+            self._owner.serve_frames()
+        await self._wait(pending, reply)
+
+    # -- requests whose handlers return later --------------------------------------
+
+    def _await(self, pending: PendingRequest, reply: Handled) -> None:
+        self._pending[pending] = None
+        if isinstance(reply, asyncio.Future):
+            # The future is completed elsewhere: waiting for it needs no task.
+            pending.work = reply
+            reply.add_done_callback(lambda done: self._future_done(pending, done))
+        else:
+            tasks = self._context.tasks
+            pending.work = tasks.create_task(self._wait(pending, reply))
+
+    async def _wait(self, pending: PendingRequest, reply: Handled) -> None:
+        scheduler, dispatcher = self._context.scheduler, self._context.dispatcher
+        try:
+            if isinstance(reply, Generator):
+                pending.is_long = True
+                reply = await scheduler.complete(reply)
+            result = reply if isinstance(reply, _RESULTS) else await reply
+            if pending.is_long:
+                result = await scheduler.complete(dispatcher.encode_steps(pending.call, result))
+        except asyncio.CancelledError as error:
+            self._fail(pending, error)
+            raise
+        except Exception as error:  # noqa: BLE001 - every error of a handler becomes a reply
+            self._fail(pending, error)
+        else:
+            self._finish(pending, result)
+
+    def _future_done(self, pending: PendingRequest, done: "asyncio.Future[Result]") -> None:
+        if done.cancelled():
+            self._fail(pending, asyncio.CancelledError())
+        elif (error := done.exception()) is not None:
+            self._fail(pending, error)
+        else:
+            self._finish(pending, done.result())
+
+    def _fail(self, pending: PendingRequest, error: BaseException) -> None:
+        if self._state.is_ended:
+            self._forget(pending)
+        else:
+            dispatcher = self._context.dispatcher
+            self._finish(pending, dispatcher.failure(pending.caller, pending.call, error))
+
+    def _finish(self, pending: PendingRequest, result: Result) -> None:
+        self._forget(pending)
+        if self._state.is_ended:
+            return
+        self._learn_principal()
+        outgoing = self._context.dispatcher.settle(pending.caller, pending.call, result)
+        self.order.complete(pending.slot, outgoing, held(outgoing))
+        self._answered(pending.call, pending.since)
+        self._send_due()
+        self._owner.serve_frames()
+
+    def _forget(self, pending: PendingRequest) -> None:
+        del self._pending[pending]
+        self._memory.give_back(pending.granted)
+
+    def _answered(self, call: Call, since: float) -> None:
+        micros = int((self._loop.time() - since) * 1e6)
+        self._context.events.answered(self.caller.listener, call.request.key, micros)
+
+    # -- replies ---------------------------------------------------------------
+
+    def _put(self, outgoing: Outgoing) -> None:
+        """Send a reply that is known at once, after the replies of earlier requests."""
+        if not self.order.slots:
+            self._owner.send(outgoing)
+        else:
+            size = held(outgoing)
+            self.order.complete(self.order.reserve(size), outgoing, size)
+
+    def _send_due(self) -> None:
+        for outgoing in self.order.due():
+            if self._state.lifecycle is _FINISHING:
+                return
+            self._owner.send(outgoing)
