@@ -86,7 +86,7 @@ def test_a_delta_must_follow_the_last_image() -> None:
 def test_a_publisher_is_known_and_there_once() -> None:
     with pytest.raises(ValueError):
         Publication([Listener("unheard-of")])
-    with pytest.raises(AssertionError, match="twice"):
+    with pytest.raises(AssertionError, match="duplicate"):
         Publication([Listener("acls"), Listener("acls")])
 
 

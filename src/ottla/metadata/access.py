@@ -1,6 +1,6 @@
-"""Who may do what, as the image knows it: ACLs, SCRAM credentials, delegation tokens.
+"""The security state of the image: ACLs, SCRAM credentials, delegation tokens.
 
-The numbers in these values are Kafka's; `security` gives them their meaning.
+The numbers in these values are Kafka's; `security` defines their meaning.
 """
 
 from typing import NamedTuple
@@ -16,10 +16,10 @@ class ScramUser(NamedTuple):
 
 
 class ScramCredential(msgspec.Struct, frozen=True, gc=False):
-    """What a server needs to check a password (RFC 5802). Never the password.
+    """What a server needs to verify a password (RFC 5802). Never the password.
 
-    The keys are as good as the password to whoever can pose as the server: the representation
-    leaves them out, so that they reach no log.
+    The keys are as good as the password to an attacker who can pose as the server: the
+    representation leaves them out, so that they never reach a log.
     """
 
     salt: bytes

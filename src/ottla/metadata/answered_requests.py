@@ -1,10 +1,10 @@
-"""Forwarded requests that changed the cluster, with their replies: what a second attempt gets.
+"""Forwarded requests that changed the cluster, with their replies, for repeated attempts.
 
 A broker that loses its connection to the active controller cannot know whether its request was
-served. It sends the request again under the same id, and the controller, an old or a new one,
-finds here whether the first attempt was committed. The entries are part of the metadata log
-(tagged fields of a `NoOpRecord` in the batch of the change itself), so an entry is committed if
-and only if the change is.
+processed. It sends the request again under the same id, and the controller, the same or a new one,
+finds here whether the first attempt was committed. The entries are part of the metadata log (tagged
+fields of a `NoOpRecord` in the batch of the change itself), so an entry is committed if and only if
+the change is.
 """
 
 from typing import Final
@@ -14,8 +14,8 @@ from immutables import Map
 
 from ottla.protocol.types import Uuid
 
-# A broker has at most 100 requests under way to the controller, so only the last few hundred of
-# a cluster can be sent again.
+# A broker has at most 100 requests to the controller in flight, so only the last few hundred of a
+# cluster can be sent again.
 COUNT_MAX: Final = 4_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -43,7 +43,7 @@ class AnsweredRequests(msgspec.Struct, frozen=True, gc=False):
     reply_bytes: int = 0
 
     def get(self, request_id: Uuid) -> AnsweredRequest | None:
-        """Return what was answered; None for a request that is not known to be served."""
+        """Return the stored reply; None for a request that is not known to be processed."""
         return self.by_id.get(request_id)
 
     def with_request(self, request_id: Uuid, request: AnsweredRequest) -> "AnsweredRequests":

@@ -19,35 +19,35 @@ class ConfigResourceType(enum.IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One configured thing. A broker's name is its id; the empty one stands for all brokers."""
+    """A resource with configuration. A broker's name is its id; the empty name is all brokers."""
 
     type: int
     name: str
 
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Who a quota is for: pairs of type (user, client-id, ip) and name, sorted by type.
+"""The entity of a quota: pairs of type (user, client-id, ip) and name, sorted by type.
 
-A name of None stands for whoever has no quota of its own.
+A name of None is the default entity, for clients without a quota of their own.
 """
 
 
 def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """Return the one form of an entity, whatever the order of its parts."""
+    """Return the canonical form of an entity, whatever the order of its parts."""
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
 class Configs(msgspec.Struct, frozen=True, gc=False):
-    """What was set, by resource. A resource with nothing set is not there."""
+    """The configuration by resource. A resource without configuration is not included."""
 
     by_resource: Map[ConfigResource, Map[str, str]] = Map()
 
     def of(self, resource: ConfigResource) -> Map[str, str]:
-        """Return what was set for a resource; empty if nothing was."""
+        """Return the configuration of a resource; empty if there is none."""
         return self.by_resource.get(resource, _NOTHING_SET)
 
     def with_value(self, resource: ConfigResource, name: str, value: str | None) -> "Configs":
-        """Return the configurations with one key set, or unset when ``value`` is None."""
+        """Return the configurations with one key set, or removed if ``value`` is None."""
         values = self.of(resource)
         if value is not None:
             values = values.set(name, value)
@@ -68,7 +68,7 @@ class Configs(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientQuotas(msgspec.Struct, frozen=True, gc=False):
-    """Limits by entity and key. An entity without limits is not there."""
+    """Limits by entity and key. An entity without limits is not included."""
 
     by_entity: Map[QuotaEntity, Map[str, float]] = Map()
 
@@ -77,7 +77,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, gc=False):
         return self.by_entity.get(entity, _NO_LIMITS)
 
     def with_limit(self, entity: QuotaEntity, key: str, limit: float | None) -> "ClientQuotas":
-        """Return the quotas with one limit set, or removed when ``limit`` is None."""
+        """Return the quotas with one limit set, or removed if ``limit`` is None."""
         limits = self.of(entity)
         if limit is not None:
             limits = limits.set(key, limit)

@@ -1,7 +1,7 @@
-"""What changed between two images, so that whoever follows the cluster does no more than that.
+"""The differences between two images, so that publishers only process what changed.
 
-A delta names only what really differs: a record that set a value to what it was leaves no
-trace, and what came and went within one batch was never there.
+A delta contains only real differences: a record that set a value to what it was leaves no trace,
+and neither does something created and deleted within one batch.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,20 +24,20 @@ T = TypeVar("T")
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """A value before and after; None where there was or is none. The two always differ."""
+    """A value before and after; None if there was or is none. The two always differ."""
 
     old: T | None
     new: T | None
 
     def is_deleted(self) -> bool:
-        """Whether the value is there no more."""
+        """Return whether the value no longer exists."""
         return self.new is None
 
 
 class TopicDelta(msgspec.Struct, frozen=True):
     """A topic that was created, deleted, or some of whose partitions changed.
 
-    Of a topic that was deleted, all partitions are deleted; of a created one, all are created.
+    If the topic was deleted, so are all its partitions; if it was created, so are all of them.
     """
 
     old: Topic | None
@@ -45,11 +45,11 @@ class TopicDelta(msgspec.Struct, frozen=True):
     partitions: Mapping[int, Change[PartitionRegistration]]
 
     def is_deleted(self) -> bool:
-        """Whether the topic is there no more."""
+        """Return whether the topic no longer exists."""
         return self.new is None
 
     def topic(self) -> Topic:
-        """Return the topic as it is, or as it last was."""
+        """Return the topic as it is, or as it was last."""
         topic = self.new if self.new is not None else self.old
         assert topic is not None
         return topic
@@ -72,7 +72,7 @@ class Delta(msgspec.Struct, frozen=True):
     delegation_tokens: Mapping[str, Change[DelegationToken]]
 
     def is_empty(self) -> bool:
-        """Whether nothing changed but, perhaps, how far the log is read."""
+        """Return whether nothing changed except, perhaps, the provenance."""
         return self.next_producer_id is None and not any(
             (
                 self.features,
@@ -88,22 +88,22 @@ class Delta(msgspec.Struct, frozen=True):
         )
 
     def created_topics(self) -> list[Topic]:
-        """Return the topics that are new."""
+        """Return the topics that were created."""
         return [t.new for t in self.topics.values() if t.old is None and t.new is not None]
 
     def deleted_topics(self) -> list[Topic]:
-        """Return the topics that are gone, as they last were."""
+        """Return the topics that were deleted, as they were last."""
         return [t.old for t in self.topics.values() if t.new is None and t.old is not None]
 
     def partitions(self) -> Iterable[tuple[TopicIdPartition, Change[PartitionRegistration]]]:
-        """Yield every partition that is new, gone or changed."""
+        """Yield every partition that was created, deleted or changed."""
         for topic_id, topic in self.topics.items():
             for partition_id, change in topic.partitions.items():
                 yield TopicIdPartition(topic_id, partition_id), change
 
 
 def delta_of(old: Image, new: Image, touched: Touched) -> Delta:
-    """Return the differences, looking only where records reached."""
+    """Return the differences among the keys in ``touched``."""
     return Delta(
         old,
         new,
@@ -127,9 +127,9 @@ def delta_of(old: Image, new: Image, touched: Touched) -> Delta:
 
 
 def delta_between(old: Image, new: Image) -> Delta:
-    """Return the differences of two images of which neither need come from the other.
+    """Return the differences of two unrelated images.
 
-    For a snapshot that takes the place of an image. Costs a look at every key of both.
+    For a snapshot that replaces an image. Reads every key of both.
     """
     touched = Touched(
         features=_keys(old.features.levels, new.features.levels),

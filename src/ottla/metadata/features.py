@@ -1,8 +1,8 @@
-"""The features this software can run, their levels, and what each level needs (KIP-584, 1022).
+"""The features that this software supports, their levels and dependencies (KIP-584, KIP-1022).
 
-A feature is finalized by the cluster at a level that all of its nodes support. A level may
-need a level of another feature; a new cluster starts with the levels that its metadata.version
-was released with.
+The cluster finalizes a feature at a level that all of its nodes support. A level may depend on a
+level of another feature; a new cluster starts with the levels that its metadata.version was
+released with.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ STREAMS_VERSION = "streams.version"
 class FeatureVersion(msgspec.Struct, frozen=True):
     """One level of a feature.
 
-    ``since`` is the metadata.version from which on a new cluster starts with the level;
-    ``needs`` are the levels, at least, of other features without which it cannot be finalized.
+    ``since`` is the metadata.version from which on a new cluster starts with the level; ``needs``
+    are the minimum levels of other features that must be finalized for it.
     """
 
     level: int
@@ -38,7 +38,7 @@ class FeatureVersion(msgspec.Struct, frozen=True):
     needs: tuple[tuple[str, int], ...] = ()
 
 
-# Every feature but metadata.version, levels ascending. Level 0 is the feature turned off.
+# Every feature except metadata.version, levels ascending. Level 0 means that it is disabled.
 FEATURES: Mapping[str, tuple[FeatureVersion, ...]] = MappingProxyType(
     {
         KRAFT_VERSION: (
@@ -75,7 +75,7 @@ FEATURES: Mapping[str, tuple[FeatureVersion, ...]] = MappingProxyType(
 
 
 def supported_features() -> dict[str, VersionRange]:
-    """Return what a node of this software announces when it registers."""
+    """Return the features that a node of this software announces when it registers."""
     ranges = {METADATA_VERSION: VersionRange(int(MINIMUM_VERSION), int(LATEST_PRODUCTION))}
     for name, versions in FEATURES.items():
         ranges[name] = VersionRange(versions[0].level, versions[-1].level)
@@ -96,10 +96,10 @@ def default_levels(metadata_version: MetadataVersion) -> dict[str, int]:
 
 
 def unmet_needs(feature: str, level: int, finalized: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return which levels, at least, of other features are missing to finalize a level.
+    """Return the minimum levels of other features that are missing to finalize a level.
 
-    ``finalized`` are the levels as they would be after the change. An unknown level needs
-    nothing that could be named: whether it is known is another question.
+    ``finalized`` are the levels as they would be after the change. An unknown level has no
+    dependencies: whether it is known is checked elsewhere.
     """
     return [
         (name, least)

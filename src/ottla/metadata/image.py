@@ -1,8 +1,8 @@
-"""The image: all that a prefix of the metadata log amounts to, as one immutable value.
+"""The image: the state that a prefix of the metadata log results in, as one immutable value.
 
-Taking a copy is taking a reference, and the next image shares with this one all that did not
-change. Two images with the same content are equal however they came about, except for
-provenance, which says how far in the log they reach.
+Copying it is copying a reference, and the next image shares everything that did not change. Two
+images with the same content are equal whatever led to them, except for provenance, which says how
+far in the log they reach.
 """
 
 import msgspec
@@ -28,7 +28,7 @@ from ottla.security.acl import Acl
 
 
 class Provenance(msgspec.Struct, frozen=True, gc=False):
-    """Up to where the log is in an image: its last offset, that offset's epoch and time."""
+    """How much of the log is in an image: its last offset, and that offset's epoch and time."""
 
     offset: Offset = Offset(-1)
     epoch: LeaderEpoch = NO_EPOCH
@@ -36,9 +36,9 @@ class Provenance(msgspec.Struct, frozen=True, gc=False):
 
 
 class Features(msgspec.Struct, frozen=True, gc=False):
-    """Finalized levels by feature, metadata.version among them; level 0 is absence.
+    """Finalized levels by feature, including metadata.version; level 0 is not stored.
 
-    kraft.version is not here: the voters keep it, in control records of the log (KIP-853).
+    kraft.version is not included: the voters keep it in control records of the log (KIP-853).
     """
 
     levels: Map[str, int] = Map()
@@ -54,7 +54,7 @@ class Features(msgspec.Struct, frozen=True, gc=False):
 
 
 class Image(msgspec.Struct, frozen=True, gc=False):
-    """The cluster's state. ``next_producer_id`` is -1 while no block was handed out."""
+    """The cluster's state. ``next_producer_id`` is -1 until a block was allocated."""
 
     provenance: Provenance = Provenance()
     features: Features = Features()
@@ -69,9 +69,9 @@ class Image(msgspec.Struct, frozen=True, gc=False):
     answered: AnsweredRequests = AnsweredRequests()
 
     def metadata_version(self) -> MetadataVersion:
-        """Return the finalized metadata.version, of an image that has one."""
+        """Return the finalized metadata.version of an image that has one."""
         version = self.features.metadata_version()
-        assert version is not None, "the log begins with a metadata.version"
+        assert version is not None, "the image has no metadata.version"
         return version
 
 

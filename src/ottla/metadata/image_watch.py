@@ -1,4 +1,4 @@
-"""Waiting for an image that fulfils a condition."""
+"""Waits for an image that fulfils a condition."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,10 +17,10 @@ class _Waiter(msgspec.Struct, frozen=True):
 
 
 class ImageWatch:
-    """The last publisher: keeps the newest image, and wakes those who wait for it.
+    """The last publisher: keeps the newest image, and wakes the tasks that wait for it.
 
-    A waiter costs one call of its condition per image, so conditions are cheap look-ups. A
-    waiter that is cancelled is forgotten at the next image.
+    A waiter costs one call of its condition per image, so conditions must be cheap look-ups. A
+    cancelled waiter is dropped at the next image.
     """
 
     name = "watch"
@@ -31,11 +31,11 @@ class ImageWatch:
 
     @property
     def image(self) -> Image:
-        """The newest published image; the empty one before the first."""
+        """The newest published image; the empty image before the first."""
         return self._image
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Take the newest image and wake whoever waited for it."""
+        """Store the newest image and wake the waiters whose condition it fulfils."""
         self._image = image
         waiting: list[_Waiter] = []
         for waiter in self._waiters:
@@ -48,7 +48,7 @@ class ImageWatch:
         self._waiters = waiting
 
     async def wait_image(self, condition: Condition) -> Image:
-        """Return the first image from now on, the present one included, that fulfils."""
+        """Return the first image, starting with the current one, that fulfils the condition."""
         if condition(self._image):
             return self._image
         waiter = _Waiter(condition, asyncio.get_running_loop().create_future())

@@ -1,7 +1,7 @@
-"""The levels of metadata.version, and what each lets the metadata log contain.
+"""The levels of metadata.version, and what each allows in the metadata log.
 
-A level is finalized by the whole cluster (KIP-778). It decides in which version a record is
-written, so that a node that can run the level can also read the log.
+A level is finalized by the whole cluster (KIP-778). It determines the version in which a record is
+written, so that a node that supports the level can also read the log.
 """
 
 import enum
@@ -41,7 +41,7 @@ class MetadataVersion(enum.IntEnum):
         return f"{major}.{minor}-{patch}"
 
     def release(self) -> str:
-        """Return the release that brought the level, as in ``4.2``."""
+        """Return the release that introduced the level, as in ``4.2``."""
         return str(self).split("-")[0]
 
     def is_scram_supported(self) -> bool:
@@ -49,11 +49,11 @@ class MetadataVersion(enum.IntEnum):
         return self >= MetadataVersion.IBP_3_5_IV2
 
     def is_metadata_transaction_supported(self) -> bool:
-        """Whether records may be bracketed in a transaction (KIP-868)."""
+        """Whether records may be enclosed in a transaction (KIP-868)."""
         return self >= MetadataVersion.IBP_3_6_IV1
 
     def is_leader_epoch_bump_required_on_isr_shrink(self) -> bool:
-        """Whether a shrinking ISR must raise the leader epoch, as old followers relied on."""
+        """Return whether a shrinking ISR must raise the leader epoch, as old followers expect."""
         return self < MetadataVersion.IBP_3_6_IV0
 
     def is_delegation_token_supported(self) -> bool:
@@ -77,19 +77,19 @@ class MetadataVersion(enum.IntEnum):
         return self >= MetadataVersion.IBP_3_4_IV0
 
     def register_broker_record_version(self) -> int:
-        """Return the version in which a broker's registration is written."""
+        """Return the version of a broker's registration record."""
         if self.is_directory_assignment_supported():
             return 3
         return 2 if self.is_migration_supported() else 1
 
     def partition_record_version(self) -> int:
-        """Return the version in which a partition is written."""
+        """Return the version of a partition record."""
         if self.is_elr_supported():
             return 2
         return 1 if self.is_directory_assignment_supported() else 0
 
     def partition_change_record_version(self) -> int:
-        """Return the version in which a change of a partition is written."""
+        """Return the version of a partition change record."""
         return self.partition_record_version()
 
 
@@ -98,18 +98,18 @@ LATEST_PRODUCTION = MetadataVersion.IBP_4_2_IV1
 
 
 def from_version_string(text: str) -> MetadataVersion | None:
-    """Return the level that an operator named: ``4.2-IV1``, or a release, ``4.2`` or ``4.2.1``.
+    """Parse a level as given by an operator: ``4.2-IV1``, or a release, ``4.2`` or ``4.2.1``.
 
-    A release stands for its newest level. None if there is no such level.
+    A release stands for its newest level. Returns None for an unknown level.
     """
     wanted = ".".join(text.split(".")[:2])
     return next((v for v in reversed(MetadataVersion) if wanted in (str(v), v.release())), None)
 
 
 def is_metadata_changed(one: MetadataVersion, other: MetadataVersion) -> bool:
-    """Whether going from one level to the other changes what the log can contain.
+    """Return whether going from one level to the other changes what the log can contain.
 
-    Going down over such a change loses metadata.
+    A downgrade across such a change loses metadata.
     """
     low, high = sorted((one, other))
     return any(low < level <= high for level in _CHANGED)

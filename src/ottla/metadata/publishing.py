@@ -1,8 +1,7 @@
-"""Who hears of a new image, and in which order.
+"""Passes a new image to the parts of a node, in a fixed order.
 
-The order is the same on every node and written down here, since one part of a node relies on
-another: what may be done is known before anything new can be done, and a partition is led
-before a coordinator takes it over.
+The order is the same on every node, since some parts depend on others: what is allowed is updated
+before anything new can be done, and a partition is led before its coordinator is loaded.
 """
 
 from collections.abc import Iterable
@@ -13,26 +12,26 @@ from ottla.metadata.image import EMPTY, Image
 
 # First to last. A node has those that its roles need.
 ORDER = (
-    "features",  # levels decide what everything behind may do
-    "metadata-cache",  # what Metadata and DescribeTopicPartitions answer
-    "configs",  # before what they configure comes into being
+    "features",  # levels determine what everything after may do
+    "metadata-cache",  # for Metadata and DescribeTopicPartitions responses
+    "configs",  # before what they configure is created
     "client-quotas",
-    "connection-limits",  # how many may connect, how fast
+    "connection-limits",  # the number and rate of connections
     "scram",
     "delegation-tokens",
-    "acls",  # before a new topic can be reached
+    "acls",  # before a new topic can be accessed
     "replication-throttles",  # before anything is copied
     "replicas",  # leaders and followers of partitions
-    "group-coordinator",  # takes over partitions that are led here by now
+    "group-coordinator",  # loads partitions that are led here by now
     "transaction-coordinator",
     "share-coordinator",
     "tiering",
-    "controller",  # what the active controller does because of a committed change
-    "unclean-recovery",  # partitions that have no leader now
-    "registration",  # a broker that has caught up asks to be unfenced
+    "controller",  # reacts to committed changes if active
+    "unclean-recovery",  # partitions that lost their leader
+    "registration",  # requests unfencing once the broker has caught up
     "snapshots",
     "metrics",
-    "watch",  # whoever waits for an image finds all of the node at it
+    "watch",  # last: waiters then find the whole node up to date
 )
 
 
@@ -45,40 +44,40 @@ class Publisher(Protocol):
         ...
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Take note of ``image``, which ``delta`` led to. The delta may be empty.
+        """Process ``image``, which ``delta`` led to. The delta may be empty.
 
-        Must not fail: state that differs from the image cannot be mended, so the node goes down.
+        Must not fail: state that differs from the image cannot be repaired, so the node stops.
         """
         ...
 
 
 class Publication:
-    """Hands each new image to all publishers, in `ORDER`.
+    """Passes each new image to all publishers, in `ORDER`.
 
-    Before `start` nothing is handed out; `start` hands out the whole state, as a change from
-    nothing. Whatever a publisher raises is raised, and nobody behind it hears of the image:
-    the publication is then over, and so is the node.
+    `start` passes the whole state, as a change from the empty image; nothing is passed before. If a
+    publisher raises, the exception is raised to the caller and the later publishers do not get the
+    image: nothing can be published any more, and the node stops.
     """
 
     def __init__(self, publishers: Iterable[Publisher]) -> None:
         self._publishers = sorted(publishers, key=lambda publisher: ORDER.index(publisher.name))
         names = [publisher.name for publisher in self._publishers]
-        assert len(set(names)) == len(names), f"a publisher is there twice: {names}"
+        assert len(set(names)) == len(names), f"duplicate publisher: {names}"
         self._image: Image | None = None
         self._failed = False
 
     @property
     def image(self) -> Image | None:
-        """The image that all publishers have heard of last."""
+        """The image that all publishers got last."""
         return self._image
 
     def start(self, image: Image) -> None:
-        """Hand out the first image."""
+        """Pass the first image."""
         assert self._image is None, "started twice"
         self._hand_out(delta_between(EMPTY, image))
 
     def publish(self, delta: Delta) -> None:
-        """Hand out the image that ``delta`` led to, from the one handed out before."""
+        """Pass the image that ``delta`` led to from the previous one."""
         assert delta.old is self._image, "a delta that does not follow the last image"
         self._hand_out(delta)
 

@@ -8,7 +8,7 @@ from ottla.protocol.types import Uuid
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """Where a listener can be reached; ``security_protocol`` is Kafka's number of it."""
+    """The address of a listener; ``security_protocol`` is Kafka's number of it."""
 
     host: str
     port: int
@@ -16,20 +16,20 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class VersionRange(msgspec.Struct, frozen=True, gc=False):
-    """The levels of a feature that a node can run, both included."""
+    """The levels of a feature that a node supports, both included."""
 
     min: int
     max: int
 
     def contains(self, level: int) -> bool:
-        """Whether a node with this range can run ``level``."""
+        """Return whether a node with this range supports ``level``."""
         return self.min <= level <= self.max
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
-    """A broker as it registered, and what has become of it since.
+    """A broker as it registered, with later changes.
 
-    ``epoch`` is the offset of its registration and names the incarnation in every later request.
+    ``epoch`` is the offset of its registration and identifies the incarnation in later requests.
     ``log_dirs`` are the ids of the directories that are online, sorted.
     """
 
@@ -45,16 +45,16 @@ class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
     is_migrating_zk_broker: bool = False
 
     def is_active(self) -> bool:
-        """Whether the broker may lead and join an ISR."""
+        """Return whether the broker may lead and join an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def is_online(self, directory: Uuid) -> bool:
-        """Whether a replica in this directory can be used. One that is not known yet can."""
+        """Return whether a replica in this directory can be used; true for one not known yet."""
         if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
             return True
         if directory == DIRECTORY_LOST:
             return False
-        # A broker registered before directories had ids says nothing about them.
+        # A broker that registered before directories had ids does not report them.
         return not self.log_dirs or directory in self.log_dirs
 
 
@@ -80,15 +80,15 @@ class Cluster(msgspec.Struct, frozen=True, gc=False):
         return -1 if broker is None else broker.epoch
 
     def is_unfenced(self, broker_id: int) -> bool:
-        """Whether the broker is registered and not fenced."""
+        """Return whether the broker is registered and not fenced."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether the broker is registered, not fenced and not on its way out."""
+        """Return whether the broker is registered, not fenced and not shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active()
 
     def unfenced(self) -> list[BrokerRegistration]:
-        """Return the brokers that are alive, by id."""
+        """Return the unfenced brokers, by id."""
         return [self.brokers[i] for i in sorted(self.brokers) if not self.brokers[i].fenced]

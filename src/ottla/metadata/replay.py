@@ -1,8 +1,7 @@
-"""Records onto an image: the meaning of each is a function, and this is the table of them.
+"""Replays records onto an image: one function per record type, in one table.
 
-`replay` takes one record, `apply` a batch that counts as a whole. Records that bracket a
-transaction have no meaning here, since they are about which records count at all: see
-`transactions.py`.
+`replay` applies one record, `apply` a batch as a whole. Records that delimit transactions have no
+meaning here, since they determine which records count at all: see `transactions.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +46,7 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.schema import Message
 
-# The record's type is the key of the table, which no annotation can say.
+# The key of the table is the record's type, which an annotation cannot express.
 Replay: TypeAlias = Callable[[Image, Any, Touched], Image]
 
 
@@ -79,14 +78,14 @@ REPLAYS: Mapping[type[Message], Replay] = MappingProxyType(
         DelegationTokenRecord: replay_access.set_token,
         RemoveDelegationTokenRecord: replay_access.remove_token,
         NoOpRecord: replay_cluster.no_op,
-        # Logs that once came from ZooKeeper have it; nothing depends on it any more.
+        # Present in logs that were migrated from ZooKeeper; nothing depends on it any more.
         ZkMigrationStateRecord: _nothing,
     }
 )
 
 
 def replay(image: Image, record: Message) -> Image:
-    """Return the image after one record. Raises `ReplayFault` if the record does not fit."""
+    """Return the image after one record. Raises `ReplayFault` if it does not apply."""
     return replay_tracked(image, record, Touched())
 
 
@@ -95,8 +94,8 @@ def apply(
 ) -> tuple[Image, Delta]:
     """Return the image after a batch of records, and what the batch changed.
 
-    ``provenance`` says how far the log then is read; without it the image keeps its own, as the
-    controller's does that is ahead of what is committed. Raises `ReplayFault`.
+    ``provenance`` says how far the log is then read; without it the image keeps its own, as for
+    the controller's image, which is ahead of what is committed. Raises `ReplayFault`.
     """
     touched = Touched()
     new = image
@@ -108,7 +107,7 @@ def apply(
 
 
 def replay_all(image: Image, records: Iterable[Message]) -> Image:
-    """Return the image after many records, for whoever needs no delta. Raises `ReplayFault`."""
+    """Return the image after many records, without a delta. Raises `ReplayFault`."""
     unread = Touched()
     for record in records:
         image = replay_tracked(image, record, unread)
@@ -116,7 +115,7 @@ def replay_all(image: Image, records: Iterable[Message]) -> Image:
 
 
 def replay_tracked(image: Image, record: Message, touched: Touched) -> Image:
-    """Return the image after one record, and note in ``touched`` what the record reached."""
+    """Return the image after one record, and add the keys it changed to ``touched``."""
     meaning = REPLAYS.get(type(record))
     if meaning is None:
         raise ReplayFault(f"{type(record).__name__} has no meaning within an image")

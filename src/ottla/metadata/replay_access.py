@@ -1,4 +1,4 @@
-"""What records about ACLs, SCRAM credentials and delegation tokens mean."""
+"""Replays records about ACLs, SCRAM credentials and delegation tokens."""
 
 from msgspec.structs import replace
 
@@ -18,9 +18,9 @@ from ottla.security.acl import Acl
 
 
 def add_acl(image: Image, record: AccessControlEntryRecord, touched: Touched) -> Image:
-    """An ACL is added under a new id."""
+    """Add an ACL under a new id."""
     if record.id in image.acls:
-        raise ReplayFault(f"ACL {record.id.hex()} is there already")
+        raise ReplayFault(f"ACL {record.id.hex()} already exists")
     acl = Acl(
         record.resource_type,
         record.resource_name,
@@ -35,15 +35,15 @@ def add_acl(image: Image, record: AccessControlEntryRecord, touched: Touched) ->
 
 
 def remove_acl(image: Image, record: RemoveAccessControlEntryRecord, touched: Touched) -> Image:
-    """An ACL is removed."""
+    """Remove an ACL."""
     if record.id not in image.acls:
-        raise ReplayFault(f"ACL {record.id.hex()} is not there")
+        raise ReplayFault(f"ACL {record.id.hex()} does not exist")
     touched.acls[record.id] = None
     return replace(image, acls=image.acls.delete(record.id))
 
 
 def set_scram(image: Image, record: UserScramCredentialRecord, touched: Touched) -> Image:
-    """A user has a credential, in place of an older one."""
+    """Set a user's credential, replacing an older one."""
     user = ScramUser(record.mechanism, record.name)
     credential = ScramCredential(
         bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
@@ -53,7 +53,7 @@ def set_scram(image: Image, record: UserScramCredentialRecord, touched: Touched)
 
 
 def remove_scram(image: Image, record: RemoveUserScramCredentialRecord, touched: Touched) -> Image:
-    """A user loses a credential."""
+    """Remove a user's credential."""
     user = ScramUser(record.mechanism, record.name)
     if user not in image.scram:
         raise ReplayFault(f"user {record.name} has no credential of mechanism {record.mechanism}")
@@ -62,7 +62,7 @@ def remove_scram(image: Image, record: RemoveUserScramCredentialRecord, touched:
 
 
 def set_token(image: Image, record: DelegationTokenRecord, touched: Touched) -> Image:
-    """A token is issued or renewed."""
+    """Add or renew a token."""
     token = DelegationToken(
         record.token_id,
         record.owner,
@@ -77,7 +77,7 @@ def set_token(image: Image, record: DelegationTokenRecord, touched: Touched) -> 
 
 
 def remove_token(image: Image, record: RemoveDelegationTokenRecord, touched: Touched) -> Image:
-    """A token is gone. Expiry and removal can both say so: the second changes nothing."""
+    """Remove a token. Expiry and removal may both do so: the second changes nothing."""
     if record.token_id not in image.delegation_tokens:
         return image
     touched.delegation_tokens[record.token_id] = None

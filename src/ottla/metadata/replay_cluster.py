@@ -1,4 +1,4 @@
-"""What records about nodes and features mean."""
+"""Replays records about nodes and features."""
 
 from collections.abc import Iterable, Mapping
 
@@ -33,14 +33,13 @@ from ottla.protocol.internal.metadata_cluster import (
 )
 from ottla.protocol.types import ZERO_UUID
 
-# A byte that says turned on, left alone or turned off. Only a new registration ends a
-# controlled shutdown.
+# A byte for set, unchanged or cleared. Only a new registration ends a controlled shutdown.
 _FENCING: Mapping[int, bool | None] = {1: True, 0: None, -1: False}
 _SHUTDOWN: Mapping[int, bool | None] = {1: True, 0: None}
 
 
 def register_broker(image: Image, record: RegisterBrokerRecord, touched: Touched) -> Image:
-    """A broker registers, in place of what it was before."""
+    """Register a broker, replacing its earlier registration."""
     registration = BrokerRegistration(
         id=record.broker_id,
         epoch=record.broker_epoch,
@@ -57,7 +56,7 @@ def register_broker(image: Image, record: RegisterBrokerRecord, touched: Touched
 
 
 def unregister_broker(image: Image, record: UnregisterBrokerRecord, touched: Touched) -> Image:
-    """A broker is forgotten; partitions go on naming it."""
+    """Unregister a broker; partitions keep it as a replica."""
     gone = _broker(image, record.broker_id, record.broker_epoch)
     touched.brokers[gone.id] = None
     brokers = image.cluster.brokers.delete(gone.id)
@@ -65,19 +64,19 @@ def unregister_broker(image: Image, record: UnregisterBrokerRecord, touched: Tou
 
 
 def fence_broker(image: Image, record: FenceBrokerRecord, touched: Touched) -> Image:
-    """A broker is fenced."""
+    """Fence a broker."""
     broker = _broker(image, record.id, record.epoch)
     return _with_broker(image, replace(broker, fenced=True), touched)
 
 
 def unfence_broker(image: Image, record: UnfenceBrokerRecord, touched: Touched) -> Image:
-    """A broker is fenced no more."""
+    """Unfence a broker."""
     broker = _broker(image, record.id, record.epoch)
     return _with_broker(image, replace(broker, fenced=False), touched)
 
 
 def change_broker(image: Image, record: BrokerRegistrationChangeRecord, touched: Touched) -> Image:
-    """What the record names of a registration changes; the rest stays."""
+    """Change the given parts of a registration; keep the rest."""
     broker = _broker(image, record.broker_id, record.broker_epoch)
     changed = replace(
         broker,
@@ -91,7 +90,7 @@ def change_broker(image: Image, record: BrokerRegistrationChangeRecord, touched:
 
 
 def register_controller(image: Image, record: RegisterControllerRecord, touched: Touched) -> Image:
-    """A controller registers, in place of what it was before."""
+    """Register a controller, replacing its earlier registration."""
     registration = ControllerRegistration(
         id=record.controller_id,
         incarnation_id=record.incarnation_id,
@@ -105,10 +104,10 @@ def register_controller(image: Image, record: RegisterControllerRecord, touched:
 
 
 def feature_level(image: Image, record: FeatureLevelRecord, touched: Touched) -> Image:
-    """A feature is finalized at a level; level 0 is as if it never was.
+    """Finalize a feature at a level; level 0 removes it.
 
-    kraft.version is left out: it belongs to the voters' control records, and a record of it
-    here comes from the time before these.
+    kraft.version is ignored: it belongs to the voters' control records, and a record of it here
+    predates them.
     """
     if record.name == KRAFT_VERSION:
         return image
@@ -124,7 +123,7 @@ def feature_level(image: Image, record: FeatureLevelRecord, touched: Touched) ->
 
 
 def no_op(image: Image, record: NoOpRecord, touched: Touched) -> Image:
-    """Change nothing, except that a forwarded request is answered if the record names one."""
+    """Change nothing, except to store an answered request if the record contains one."""
     if record.request_id == ZERO_UUID:
         return image
     request = AnsweredRequest(record.request_api_key, record.reply)
@@ -134,7 +133,7 @@ def no_op(image: Image, record: NoOpRecord, touched: Touched) -> Image:
 def _metadata_version(level: int) -> int:
     if level not in MetadataVersion._value2member_map_:
         raise ReplayFault(
-            f"metadata.version {level} is not known; known are {int(MINIMUM_VERSION)} "
+            f"metadata.version {level} is unknown; known are {int(MINIMUM_VERSION)} "
             f"to {int(max(MetadataVersion))}"
         )
     return level
@@ -157,7 +156,7 @@ def _with_broker(image: Image, broker: BrokerRegistration, touched: Touched) -> 
 
 def _switched(changes: Mapping[int, bool | None], change: int, old: bool) -> bool:
     if change not in changes:
-        raise ReplayFault(f"change {change} of a broker's registration is not known")
+        raise ReplayFault(f"change {change} of a broker's registration is unknown")
     new = changes[change]
     return old if new is None else new
 

@@ -1,4 +1,4 @@
-"""What records about topics, partitions and configurations mean."""
+"""Replays records about topics, partitions and configurations."""
 
 from msgspec.structs import replace
 
@@ -25,25 +25,25 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.types import ProducerId, Uuid
 
-# In a change of a partition: the leader, or its recovery state, stays what it was.
+# In a partition change: the leader, or its recovery state, does not change.
 NO_LEADER_CHANGE = -2
 NO_RECOVERY_CHANGE = -1
 
 
 def topic(image: Image, record: TopicRecord, touched: Touched) -> Image:
-    """A topic without partitions comes into being."""
+    """Create a topic without partitions."""
     topics = image.topics
     if record.name in topics.ids or record.topic_id in topics.by_id:
-        raise ReplayFault(f"topic {record.name} is there already")
+        raise ReplayFault(f"topic {record.name} already exists")
     touched.topics.setdefault(record.topic_id, {})
     return replace(image, topics=topics.with_topic(record.name, record.topic_id))
 
 
 def remove_topic(image: Image, record: RemoveTopicRecord, touched: Touched) -> Image:
-    """A topic goes, and what was configured for it goes with it.
+    """Delete a topic together with its configuration.
 
-    Also what was configured in the same batch, which Kafka's image keeps: here an image must
-    not depend on how the log was cut into batches.
+    That includes configuration from the same batch, which Kafka's image keeps: here an image must
+    not depend on how the log was divided into batches.
     """
     gone = _topic(image, record.topic_id)
     resource = ConfigResource(ConfigResourceType.TOPIC, gone.name)
@@ -57,7 +57,7 @@ def remove_topic(image: Image, record: RemoveTopicRecord, touched: Touched) -> I
 
 
 def partition(image: Image, record: PartitionRecord, touched: Touched) -> Image:
-    """A partition is as the record says, whatever it was."""
+    """Set a partition to the state in the record, whatever it was."""
     of = _topic(image, record.topic_id)
     touched.partition(of.id, record.partition_id)
     registration = PartitionRegistration(
@@ -78,22 +78,22 @@ def partition(image: Image, record: PartitionRecord, touched: Touched) -> Image:
 
 
 def partition_change(image: Image, record: PartitionChangeRecord, touched: Touched) -> Image:
-    """What the record names changes; the rest stays.
+    """Change the given parts of a partition; keep the rest.
 
-    The partition epoch rises by one, and the leader epoch does when a leader is named, even the
-    one that leads already.
+    The partition epoch rises by one, and the leader epoch rises if the record contains a leader,
+    even the current one.
     """
     of = _topic(image, record.topic_id)
     old = of.partitions.get(record.partition_id)
     if old is None:
-        raise ReplayFault(f"{of.name}-{record.partition_id} is not there to be changed")
+        raise ReplayFault(f"{of.name}-{record.partition_id} does not exist")
     touched.partition(of.id, record.partition_id)
     topics = image.topics.with_partition(of, record.partition_id, merge(old, record))
     return replace(image, topics=topics)
 
 
 def merge(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
-    """Return a partition after a change. Raises `ReplayFault` if the two do not fit."""
+    """Return a partition after a change. Raises `ReplayFault` if it does not apply."""
     replicas = _either(record.replicas, old.replicas)
     is_led_anew = record.leader != NO_LEADER_CHANGE
     return PartitionRegistration(
@@ -119,7 +119,7 @@ def merge(old: PartitionRegistration, record: PartitionChangeRecord) -> Partitio
 
 
 def clear_elr(image: Image, record: ClearElrRecord, touched: Touched) -> Image:
-    """No replica is eligible by history any more, of one topic or, without a name, of all."""
+    """Clear the eligible leader replicas of one topic or, without a name, of all."""
     topics = image.topics
     if not record.topic_name:
         for name in topics.names():
@@ -127,7 +127,7 @@ def clear_elr(image: Image, record: ClearElrRecord, touched: Touched) -> Image:
         return replace(image, topics=topics)
     named = topics.named(record.topic_name)
     if named is None:
-        raise ReplayFault(f"topic {record.topic_name} is not there")
+        raise ReplayFault(f"topic {record.topic_name} does not exist")
     return replace(image, topics=_without_elr(topics, named, touched))
 
 
@@ -143,14 +143,14 @@ def _without_elr(topics: Topics, of: Topic, touched: Touched) -> Topics:
 
 
 def config(image: Image, record: ConfigRecord, touched: Touched) -> Image:
-    """One key of a resource is set, or unset by a null."""
+    """Set one key of a resource, or remove it by a null."""
     resource = ConfigResource(record.resource_type, record.resource_name)
     touched.configs[resource] = None
     return replace(image, configs=image.configs.with_value(resource, record.name, record.value))
 
 
 def client_quota(image: Image, record: ClientQuotaRecord, touched: Touched) -> Image:
-    """One limit of an entity is set or removed."""
+    """Set or remove one limit of an entity."""
     entity = quota_entity((part.entity_type, part.entity_name) for part in record.entity)
     touched.client_quotas[entity] = None
     limit = None if record.remove else record.value
@@ -159,14 +159,14 @@ def client_quota(image: Image, record: ClientQuotaRecord, touched: Touched) -> I
 
 
 def producer_ids(image: Image, record: ProducerIdsRecord, touched: Touched) -> Image:
-    """All producer ids below the named one belong to some broker."""
+    """Record that all producer ids below the given one are allocated."""
     return replace(image, next_producer_id=ProducerId(record.next_producer_id))
 
 
 def _topic(image: Image, topic_id: Uuid) -> Topic:
     found = image.topics.by_id.get(topic_id)
     if found is None:
-        raise ReplayFault(f"topic with id {topic_id.hex()} is not there")
+        raise ReplayFault(f"topic with id {topic_id.hex()} does not exist")
     return found
 
 
@@ -175,7 +175,7 @@ def _either(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _directories(directories: tuple[Uuid, ...], replicas: int) -> tuple[Uuid, ...]:
-    """Return one directory per replica; where none was ever named, all are yet to be."""
+    """Return one directory per replica; all unassigned if the record has none."""
     if len(directories) == replicas:
         return directories
     if any(directory != DIRECTORY_MIGRATING for directory in directories):
@@ -186,9 +186,9 @@ def _directories(directories: tuple[Uuid, ...], replicas: int) -> tuple[Uuid, ..
 def _recovery_state(value: int) -> LeaderRecoveryState:
     state = _RECOVERY_STATES.get(value)
     if state is None:
-        raise ReplayFault(f"leader recovery state {value} is not known")
+        raise ReplayFault(f"leader recovery state {value} is unknown")
     return state
 
 
-# A look-up is a tenth of the price of making an enum from its value, and loading is full of it.
+# A look-up takes a tenth of the time of creating an enum from its value, and loading does many.
 _RECOVERY_STATES = {int(state): state for state in LeaderRecoveryState}

@@ -1,8 +1,9 @@
-"""When to write a snapshot of the image.
+"""Decides when to write a snapshot of the image.
 
 By bytes of log since the last one (metadata.log.max.record.bytes.between.snapshots), by time
-(metadata.log.max.snapshot.interval.ms), by number of records (our own key), or because an
-operator asked. Never for an image that the last snapshot already holds.
+(metadata.log.max.snapshot.interval.ms), by number of records
+(ottla.metadata.snapshot.interval.records), or on an operator's request. Never for an image that the
+last snapshot already contains.
 """
 
 import enum
@@ -13,7 +14,7 @@ from ottla.protocol.types import Millis
 
 
 class Reason(enum.Enum):
-    """Why a snapshot is due; for the log line that says so."""
+    """Why a snapshot is due; used in the log line."""
 
     REQUESTED = "requested"
     BYTES = "bytes since the last one"
@@ -22,7 +23,7 @@ class Reason(enum.Enum):
 
 
 class SnapshotLimits(msgspec.Struct, frozen=True):
-    """After how much of the log a snapshot is due. 0 turns a limit of time or records off."""
+    """How much of the log makes a snapshot due. 0 disables a limit of time or records."""
 
     bytes_max: int
     interval_ms: int
@@ -30,7 +31,7 @@ class SnapshotLimits(msgspec.Struct, frozen=True):
 
 
 class SinceSnapshot(msgspec.Struct, frozen=True):
-    """What came into the image since the last snapshot was written or loaded, at ``when``."""
+    """What was added to the image since the last snapshot was written or loaded, at ``when``."""
 
     when: Millis
     bytes: int = 0
@@ -44,12 +45,12 @@ class SinceSnapshot(msgspec.Struct, frozen=True):
         )
 
     def with_request(self) -> "SinceSnapshot":
-        """Return the state after an operator asked for a snapshot."""
+        """Return the state after an operator requested a snapshot."""
         return SinceSnapshot(self.when, self.bytes, self.records, is_requested=True)
 
 
 def decide_snapshot(since: SinceSnapshot, limits: SnapshotLimits, now: Millis) -> Reason | None:
-    """Return why a snapshot is due, or None while it is not."""
+    """Return why a snapshot is due, or None if it is not."""
     if since.records == 0:
         return None
     if since.is_requested:

@@ -1,14 +1,14 @@
-"""An image as records again, in Kafka's order, for a snapshot (KIP-630).
+"""Converts an image to records, in Kafka's order, for a snapshot (KIP-630).
 
     features (metadata.version first), brokers, controllers, topics each with its partitions,
     configs, client quotas, producer ids, ACLs, SCRAM credentials, delegation tokens,
-    forwarded requests that were answered (tagged fields of ours, which Kafka skips)
+    forwarded requests that were answered (tagged fields of Ottla, which Kafka skips)
 
-Replaying the records on the empty image gives the image. Records are written in the versions
-of the finalized metadata.version, so that every node that can run it can read them.
+Replaying the records on the empty image gives the image. Records are written in the versions of the
+finalized metadata.version, so that every node that supports it can read them.
 
-The records come in batches of bounded size from a generator: whoever writes them lets others
-run in between. Within a kind they are ascending by key, whatever the hash seed.
+The records come in batches of bounded size from a generator, so that the writer can let other tasks
+run in between. Records of one type are ascending by key, independent of the hash seed.
 """
 
 import heapq
@@ -46,9 +46,9 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.types import TopicIdPartition
 
-# Making and writing so many takes a few milliseconds. Python's collector looks at all young
-# objects after 700 more were made than let go; with a whole batch alive it must not come to that,
-# or every snapshot of a large image makes the collector walk over all of it.
+# Creating and writing so many takes a few milliseconds. Python's collector scans all young objects
+# after 700 more were created than freed; a whole batch alive must stay below that, or every
+# snapshot of a large image would make the collector scan all of it.
 BATCH_RECORDS_MAX = 128
 
 K = TypeVar("K")
@@ -56,20 +56,20 @@ Loss = Callable[[str], None]
 
 
 class UnwritableMetadata(Exception):
-    """The image holds what the metadata.version has no words for."""
+    """The image contains something that the metadata.version cannot express."""
 
 
 def refuse_loss(what: str) -> None:
-    """Refuse to write an image that would not come back whole."""
+    """Raise for an image that could not be restored completely."""
     raise UnwritableMetadata(f"the metadata.version cannot express {what}")
 
 
 def snapshot_values(image: Image) -> Iterator[list[bytes]]:
-    """Yield the image as the values of a log, at most `BATCH_RECORDS_MAX` at a time.
+    """Yield the image as encoded record values, at most `BATCH_RECORDS_MAX` at a time.
 
-    This is the way to write a snapshot: a record is encoded when it is made, and let go. To
-    keep a batch of records instead would fill the collector's young generations, and have it
-    walk over a large image again and again. Raises `UnwritableMetadata`.
+    Use this to write a snapshot: each record is encoded when it is created, and freed. Keeping a
+    batch of records instead would fill the collector's young generations and make it scan a large
+    image again and again. Raises `UnwritableMetadata`.
     """
     values = map(encode_framed, snapshot_records(image))
     while batch := list(islice(values, BATCH_RECORDS_MAX)):
@@ -81,8 +81,8 @@ def snapshot_records(
 ) -> Iterator[Versioned]:
     """Return an iterator over the image's records.
 
-    ``level`` is the metadata.version to write for, the image's own by default. ``loss`` is
-    called with what that level cannot express; if it returns, that part is left out.
+    ``level`` is the metadata.version to write for, by default the image's own. ``loss`` is called
+    with what that level cannot express; if it returns, that part is left out.
     """
     version = image.metadata_version() if level is None else level
     return chain(
@@ -96,7 +96,7 @@ def snapshot_records(
 
 
 def losses(image: Image, level: MetadataVersion) -> list[str]:
-    """Return what of an image a lower metadata.version cannot express, each thing once."""
+    """Return what a lower metadata.version cannot express of an image, each thing once."""
     lost: dict[str, None] = {}
     for _ in snapshot_records(image, level, loss=lambda what: lost.setdefault(what)):
         pass
@@ -104,9 +104,9 @@ def losses(image: Image, level: MetadataVersion) -> list[str]:
 
 
 def _ascending(keys: Iterable[K]) -> Iterator[K]:
-    """Yield keys in order, sorting as it goes.
+    """Yield keys in order, sorting incrementally.
 
-    To sort the ids of 100,000 topics at once would stop the loop for too long.
+    Sorting the ids of 100,000 topics at once would block the event loop for too long.
     """
     heap = list(keys)
     heapq.heapify(heap)  # type: ignore[type-var]
@@ -136,7 +136,7 @@ def _cluster(image: Image, level: MetadataVersion, loss: Loss) -> Iterator[Versi
 def broker_record(
     broker: BrokerRegistration, level: MetadataVersion, loss: Loss = refuse_loss
 ) -> Versioned:
-    """Return a registration as the record that makes it."""
+    """Return the record that creates a registration."""
     record = RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=broker.incarnation_id,
@@ -197,11 +197,11 @@ def partition_record(
     level: MetadataVersion,
     loss: Loss = refuse_loss,
 ) -> Versioned:
-    """Return a partition as the record that makes it.
+    """Return the record that creates a partition.
 
-    Eligible leader replicas are written wherever the record has room for them, whether the
-    feature is finalized or not, so that a snapshot gives the image that the log gives. Where
-    the record has no room they are left out without a word, as in Kafka.
+    Eligible leader replicas are written whenever the record version has a field for them, whether
+    the feature is finalized or not, so that a snapshot gives the same image as the log. Without the
+    field they are silently left out, as in Kafka.
     """
     record = PartitionRecord(
         partition_id=at.partition,
@@ -216,7 +216,7 @@ def partition_record(
         partition_epoch=partition.partition_epoch,
     )
     if level.is_elr_supported():
-        # Left null when empty: a tagged field at its default takes no bytes.
+        # Null if empty: a tagged field at its default takes no bytes.
         record.eligible_leader_replicas = list(partition.elr) or None
         record.last_known_elr = list(partition.last_known_elr) or None
     if level.is_directory_assignment_supported():

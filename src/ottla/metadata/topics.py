@@ -1,10 +1,10 @@
-"""Topics and partitions of the image, and the questions that are cheap to ask of them.
+"""Topics and partitions of the image, with the queries that are cheap.
 
 All values are immutable. A changed partition costs a new `PartitionRegistration` and a path of
 a few nodes in two maps, whatever the number of partitions.
 
-The maps hash names and ids, and hashes differ from process to process: whoever lets an order
-reach a log or a reply iterates with the methods here that sort, not over a map.
+The maps hash names and ids, and hashes differ between processes: code whose order reaches a log or
+a reply must iterate with the sorting methods here, not over a map.
 """
 
 import enum
@@ -23,18 +23,18 @@ DIRECTORY_LOST = Uuid(bytes(15) + b"\x02")
 
 
 class LeaderRecoveryState(enum.IntEnum):
-    """Whether the leader was elected uncleanly and still has to mend its state (KIP-704)."""
+    """Whether the leader was elected uncleanly and still has to recover its state (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
 
 
 class PartitionRegistration(msgspec.Struct, frozen=True, gc=False):
-    """What the cluster knows about a partition.
+    """The state of a partition.
 
-    ``directories`` stands parallel to ``replicas``. ``leader`` is -1 for none; node id 0 is a
-    node like any other. ``leader_epoch`` rises when a leader is set, ``partition_epoch`` with
-    every change. The preferred leader is the first replica.
+    ``directories`` is parallel to ``replicas``. ``leader`` is -1 for none; node id 0 is valid.
+    ``leader_epoch`` rises when a leader is set, ``partition_epoch`` with every change. The
+    preferred leader is the first replica.
     """
 
     replicas: tuple[int, ...]
@@ -50,7 +50,7 @@ class PartitionRegistration(msgspec.Struct, frozen=True, gc=False):
     last_known_elr: tuple[int, ...] = ()
 
     def has_leader(self) -> bool:
-        """Whether some node leads the partition."""
+        """Return whether the partition has a leader."""
         return self.leader != NO_LEADER
 
     def preferred_leader(self) -> int:
@@ -58,11 +58,11 @@ class PartitionRegistration(msgspec.Struct, frozen=True, gc=False):
         return self.replicas[0] if self.replicas else NO_LEADER
 
     def is_reassigning(self) -> bool:
-        """Whether replicas are being added or removed (KIP-455)."""
+        """Return whether replicas are being added or removed (KIP-455)."""
         return bool(self.adding_replicas or self.removing_replicas)
 
     def directory(self, replica: int) -> Uuid | None:
-        """Return where ``replica`` keeps the partition, or None if it is no replica."""
+        """Return the directory of ``replica``, or None if it is not a replica."""
         if replica not in self.replicas:
             return None
         return self.directories[self.replicas.index(replica)]
@@ -83,10 +83,10 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
 class Topics(msgspec.Struct, frozen=True, gc=False):
     """All topics, by id and by name.
 
-    Invariants: ``ids`` and ``by_id`` name the same topics; ``partition_count`` is the sum over
-    all topics; ``hosted`` says for every broker, in how many partitions of which topics it is a
-    replica, and holds no zeros, so that what concerns one broker is found without a search
-    through all topics.
+    Invariants: ``ids`` and ``by_id`` contain the same topics; ``partition_count`` is the sum over
+    all topics; ``hosted`` gives, for every broker and topic, the number of partitions that it is a
+    replica of, without zeros, so that the partitions of a broker are found without searching all
+    topics.
     """
 
     by_id: Map[Uuid, Topic] = Map()
@@ -105,7 +105,7 @@ class Topics(msgspec.Struct, frozen=True, gc=False):
         return None if topic is None else topic.partitions.get(partition_id)
 
     def leader(self, topic_id: Uuid, partition_id: int) -> int:
-        """Return who leads a partition; -1 if none does or there is no such partition."""
+        """Return the leader of a partition; -1 if it has none or does not exist."""
         partition = self.partition(topic_id, partition_id)
         return NO_LEADER if partition is None else partition.leader
 
@@ -116,7 +116,7 @@ class Topics(msgspec.Struct, frozen=True, gc=False):
     def replicas_on(
         self, broker_id: int
     ) -> Iterator[tuple[TopicIdPartition, PartitionRegistration]]:
-        """Yield the partitions of which a broker is a replica, by topic id and number."""
+        """Yield the partitions that a broker is a replica of, by topic id and number."""
         for topic_id in sorted(self.hosted.get(broker_id, ())):
             topic = self.by_id[topic_id]
             for partition_id in topic.partition_ids():
@@ -127,7 +127,7 @@ class Topics(msgspec.Struct, frozen=True, gc=False):
     # -- the next image --------------------------------------------------------------------
 
     def with_topic(self, name: str, topic_id: Uuid) -> "Topics":
-        """Return the topics and a new one without partitions."""
+        """Return the topics with a new one without partitions."""
         return replace(
             self,
             by_id=self.by_id.set(topic_id, Topic(name, topic_id)),
@@ -149,7 +149,7 @@ class Topics(msgspec.Struct, frozen=True, gc=False):
     def with_partition(
         self, topic: Topic, partition_id: int, partition: PartitionRegistration
     ) -> "Topics":
-        """Return the topics with one partition new or replaced."""
+        """Return the topics with one partition added or replaced."""
         before = topic.partitions.get(partition_id)
         replicas_before = () if before is None else before.replicas
         changed = Topic(topic.name, topic.id, topic.partitions.set(partition_id, partition))

@@ -1,6 +1,6 @@
-"""Which parts of the image a batch of records reached, noted while they are replayed.
+"""The keys of the image that a batch of records may have changed, collected during replay.
 
-Ordered by first touch, so that what follows from it has one order.
+Ordered by first occurrence, so that everything derived from it is deterministic.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from ottla.protocol.types import Uuid
 class Touched(msgspec.Struct):
     """Keys that records named. The dictionaries are ordered sets; values of ``topics`` too.
 
-    A key here may turn out unchanged: a record can set what was set before.
+    A key here may be unchanged: a record can set a value to what it was.
     """
 
     features: dict[str, None] = msgspec.field(default_factory=dict)
@@ -27,7 +27,7 @@ class Touched(msgspec.Struct):
     delegation_tokens: dict[str, None] = msgspec.field(default_factory=dict)
 
     def include(self, other: "Touched") -> None:
-        """Note all that ``other`` noted, after what is noted here."""
+        """Add all keys of ``other``, after those already here."""
         for topic_id, partition_ids in other.topics.items():
             self.topics.setdefault(topic_id, {}).update(partition_ids)
         self.features.update(other.features)
@@ -40,5 +40,5 @@ class Touched(msgspec.Struct):
         self.delegation_tokens.update(other.delegation_tokens)
 
     def partition(self, topic_id: Uuid, partition_id: int) -> None:
-        """Note that a partition was named."""
+        """Add a partition."""
         self.topics.setdefault(topic_id, {})[partition_id] = None

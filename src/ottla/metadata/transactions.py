@@ -1,14 +1,14 @@
-"""Batches of the log onto an image, with transactions of records kept out of sight (KIP-868).
+"""Applies batches of the log to an image, hiding open metadata transactions (KIP-868).
 
     Begin  record  record  ...  End        all of them count, from the end on
     Begin  record  record  ...  Abort      none of them counts
 
-A transaction may span batches. Outside of one, every batch counts when it is there. The image
-that others see never contains a record of an open transaction, and its provenance never
-reaches into one: a snapshot of it, together with the log behind it, is the whole state.
+A transaction may span batches. Outside of one, every batch counts at once. The published image
+never contains a record of an open transaction, and its provenance never reaches into one: a
+snapshot of it, together with the log after it, is the whole state.
 
-The active controller decides on more: `newest` has the records of the open transaction, since
-it wrote them itself.
+The active controller decides on a newer state: `newest` includes the records of the open
+transaction, since it wrote them itself.
 """
 
 from collections.abc import Sequence
@@ -30,22 +30,22 @@ from ottla.protocol.types import Offset
 
 
 class BatchLoader:
-    """Follows a log, batch by batch. Pure: what it is told determines all.
+    """Follows a log, batch by batch. Pure: the batches determine the result.
 
-    A `ReplayFault` leaves the loader unfit for use; drop it.
+    After a `ReplayFault` the loader is unusable; drop it.
     """
 
     def __init__(self, image: Image = EMPTY) -> None:
         self._visible = image
         self._newest = image
         self._touched = Touched()
-        # Of an open transaction: the image it started from, and what was touched since.
+        # Of an open transaction: the image it started from, and the keys touched since.
         self._before: Image | None = None
         self._touched_since = Touched()
 
     @property
     def image(self) -> Image:
-        """The image that others may see."""
+        """The image that may be published."""
         return self._visible
 
     @property
@@ -54,15 +54,15 @@ class BatchLoader:
         return self._newest
 
     def is_in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended."""
+        """Return whether a transaction has begun and not ended."""
         return self._before is not None
 
     def load(self, records: Sequence[Message], provenance: Provenance) -> Delta | None:
-        """Take a batch; ``provenance`` is of its last record.
+        """Apply a batch; ``provenance`` is that of its last record.
 
         Returns:
-            What others now see changed, empty perhaps; None if they see no more than before,
-            since all of the batch is in an open transaction.
+            The change of the published image, perhaps empty; None if it did not change because all
+            of the batch is in an open transaction.
         """
         offset_first = provenance.offset - len(records) + 1
         for offset, record in enumerate(records, offset_first):
@@ -78,7 +78,7 @@ class BatchLoader:
         return None
 
     def reset(self, image: Image) -> Delta:
-        """Take ``image``, read from a snapshot, in place of all so far."""
+        """Replace everything by ``image``, read from a snapshot."""
         delta = delta_between(self._visible, image)
         self._visible = self._newest = image
         self._touched, self._touched_since = Touched(), Touched()
@@ -86,9 +86,9 @@ class BatchLoader:
         return delta
 
     def _begin(self, before: Provenance) -> None:
-        """Begin a transaction; ``before`` is the provenance of all that stands before it."""
+        """Begin a transaction; ``before`` is the provenance of everything before it."""
         if self._before is not None:
-            raise ReplayFault("a transaction begins within another")
+            raise ReplayFault("a transaction began within another")
         if before.offset > self._visible.provenance.offset:
             self._newest = replace(self._newest, provenance=before)
         self._before = self._newest
