@@ -91,7 +91,7 @@ class Broker:
         )
         self.runtime.on_led(OFFSETS.topic, 0, LeaderEpoch(0))
         self.load()
-        groups = GroupCoordinator(self.runtime, self.settings, lambda: 1, SimRandom(1))
+        groups = GroupCoordinator(self.runtime, self.settings, SimRandom(1))
         handlers = handlers_of(OffsetHandlers(groups, lambda: self.image), GroupHandlers(groups))
         served = bind_routes(Listener.BROKER, handlers)
         commits = next(route for route in served if route.api_key is ApiKey.OFFSET_COMMIT)

@@ -14,7 +14,6 @@ from ottla.api.group_access import GroupAccess
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.kind import ConsumerKind
-from ottla.coordinators.groups.consumer.service import ConsumerGroups
 from ottla.coordinators.groups.consumer.settings import (
     ConsumerSettings,
     MigrationPolicy,
@@ -81,9 +80,10 @@ class Broker:
         if is_led:
             runtime.on_led("__consumer_offsets", 0, LeaderEpoch(1))
             runtime._load_some()
-        groups = GroupCoordinator(runtime, settings, lambda: 1, cast("Any", FixedRandom()))
-        consumers = ConsumerGroups(groups, consumer, lambda: self.image)
-        self.handlers = ConsumerGroupHandlers(consumers, access or GroupAccess())
+        groups = GroupCoordinator(runtime, settings, cast("Any", FixedRandom()))
+        self.handlers = ConsumerGroupHandlers(
+            groups, consumer, lambda: self.image, access or GroupAccess()
+        )
 
     def beat(self, member_id: str = "a", epoch: int = 0, version: int = 1, **fields: Any) -> Any:
         if epoch == 0:

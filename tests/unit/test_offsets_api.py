@@ -74,9 +74,7 @@ class World:
                 ShardSettings(FakeClock(), decode_group_record),
             )
         )
-        self.coordinator = GroupCoordinator(
-            self.runtime, GroupSettings(), lambda: 1, SystemRandom()
-        )
+        self.coordinator = GroupCoordinator(self.runtime, GroupSettings(), SystemRandom())
         allowed = GroupAccess(**access) if access else ALLOW_ALL
         self.groups = GroupHandlers(self.coordinator, allowed)
         self.offsets = OffsetHandlers(self.coordinator, lambda: IMAGE, allowed)

@@ -328,12 +328,10 @@ class FakeKeeper:
 
 
 def served(world: World, keeper: FakeKeeper) -> ShareGroups:
-    def submit(index: int, decide: Any) -> Any:
-        return world.submit(lambda machine: decide(machine, world.clock.now(), None))
+    async def write_and_wait(group_id: str, decide: Any) -> Any:
+        return world.submit(lambda machine: decide(machine, world.clock.now()))
 
-    groups: Any = SimpleNamespace(
-        runtime=SimpleNamespace(submit=submit), index_of=lambda group_id: 0
-    )
+    groups: Any = SimpleNamespace(runtime=SimpleNamespace(write_and_wait=write_and_wait))
     return ShareGroups(groups, keeper, lambda: world.image)
 
 

@@ -19,7 +19,6 @@ from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.streams.context import StreamsContext
 from ottla.coordinators.groups.streams.kind import StreamsKind
-from ottla.coordinators.groups.streams.service import StreamsGroups
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.groups.streams.topics import Status
 from ottla.coordinators.groups.streams.topology import InternalTopic
@@ -103,10 +102,14 @@ class Broker:
         if is_led:
             runtime.on_led("__consumer_offsets", 0, LeaderEpoch(1))
             runtime._load_some()
-        groups = GroupCoordinator(runtime, GroupSettings(), lambda: 1, cast("Any", None))
-        found = StreamsGroups(groups, streams, lambda: self.image)
+        groups = GroupCoordinator(runtime, GroupSettings(), cast("Any", None))
         self.handlers = StreamsGroupHandlers(
-            found, self.topics, access or GroupAccess(), may_create
+            groups,
+            streams,
+            lambda: self.image,
+            self.topics,
+            access or GroupAccess(),
+            may_create,
         )
 
     def complete(self) -> None:

@@ -40,6 +40,7 @@ class Coordinator:
         self.asked: list[object] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self.fault: Exception | None = None
+        self.runtime = self
 
     def index_of(self, name: str) -> int:
         return 0

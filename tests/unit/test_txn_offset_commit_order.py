@@ -1,7 +1,7 @@
 """TxnOffsetCommit: pipelined commits are written in arrival order, and are answered as by Kafka."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller_images import image_of
@@ -10,7 +10,9 @@ from replication_world import TOPIC_ID
 from ottla.api.produce_transaction import InTransaction
 from ottla.api.routes import Caller
 from ottla.api.txn_offsets import TxnOffsetHandler
-from ottla.coordinators.groups.requests import txn_commit_refused
+from ottla.coordinators.decision import Decision
+from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.offsets.committed import OffsetCommits
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
@@ -19,7 +21,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.protocol.types import TopicPartition
+from ottla.protocol.types import Millis, TopicPartition
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated
 
@@ -55,9 +57,11 @@ class Broker:
         await asyncio.sleep(self.delays_ms.pop(0) / 1000)
         return self.verified
 
-    def commit_transactional(self, request: TxnOffsetCommitRequest, version: int) -> Any:
-        self.written.append(request.topics[0].partitions[0].committed_offset)
-        return txn_commit_refused(request, ErrorCode.NONE)
+    def write(self, group_id: str, decide: Callable[[GroupMachine, Millis], Decision]) -> Any:
+        decision = decide(GroupMachine(), Millis(0))
+        assert isinstance(decision.packed, OffsetCommits)
+        self.written.append(decision.packed.topics[0].partitions[0].committed_offset)
+        return decision.reply
 
 
 def commit(offset: int) -> TxnOffsetCommitRequest:

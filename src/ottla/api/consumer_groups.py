@@ -1,13 +1,26 @@
 """The APIs of consumer groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked
 from ottla.api.routes import Caller
-from ottla.coordinators.groups.consumer.service import ConsumerGroups
-from ottla.coordinators.groups.service import Answered, Client
+from ottla.coordinators.groups.consumer.describe import describe_consumer_group
+from ottla.coordinators.groups.consumer.heartbeat import (
+    Beat,
+    check_heartbeat,
+    decide_consumer_heartbeat,
+)
+from ottla.coordinators.groups.consumer.kind import ConsumerKind
+from ottla.coordinators.groups.consumer.settings import ConsumerSettings
+from ottla.coordinators.groups.epoch_group.enabled import check_enabled
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.runtime import Answered
+from ottla.metadata.features import GROUP_VERSION
+from ottla.metadata.image import Image
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -18,12 +31,15 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from ottla.protocol.uuids import uuid_text
 
 
 class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
     """The handlers of one broker."""
 
-    consumers: ConsumerGroups
+    groups: GroupCoordinator
+    settings: ConsumerSettings
+    image: Callable[[], Image]
     access: GroupAccess = ALLOW_ALL
 
     def on_heartbeat(
@@ -34,9 +50,20 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
         def ask() -> Answered[ConsumerGroupHeartbeatResponse]:
             topics = request.subscribed_topic_names or ()
             self.access.check_member(caller, request.group_id, topics)
-            client = Client(caller.client_id or "", f"/{caller.peer.host}")
-            return self.consumers.heartbeat(
-                request, version, client, lambda topic: self.access.describe_topic(caller, topic)
+            self._check_enabled()
+            check_heartbeat(request, version, self.settings.assignors)
+            beat = Beat(
+                request,
+                caller.client_id or "",
+                f"/{caller.peer.host}",
+                "" if request.member_id else uuid_text(self.groups.random.uuid()),
+                lambda topic: self.access.describe_topic(caller, topic),
+            )
+            return self.groups.runtime.write(
+                request.group_id,
+                lambda machine, now: decide_consumer_heartbeat(
+                    machine.kind(ConsumerKind).context, machine, beat, now
+                ),
             )
 
         return asked(ask, lambda reply: reply, _refused)
@@ -45,9 +72,17 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ConsumerGroupDescribeRequest, version: int
     ) -> ConsumerGroupDescribeResponse:
         """ConsumerGroupDescribe, as committed."""
-        describing = Describing(DescribedGroup, self.consumers.describe, _topics)
+        describing = Describing(DescribedGroup, self._describe, _topics)
         groups = describing.answer(self.access, caller, request)
         return ConsumerGroupDescribeResponse(groups=groups)
+
+    def _describe(self, group_id: str) -> DescribedGroup:
+        self._check_enabled()
+        view = self.groups.runtime.read(group_id)
+        return describe_consumer_group(view, group_id, self.image(), self.settings.assignors[0])
+
+    def _check_enabled(self) -> None:
+        check_enabled("consumer", GROUP_VERSION, self.image(), is_served=self.settings.is_served)
 
 
 def _topics(group: DescribedGroup) -> list[str]:

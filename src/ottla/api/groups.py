@@ -14,7 +14,17 @@ import msgspec
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.replies import Steps, collect
 from ottla.api.routes import Caller
-from ottla.coordinators.groups.service import Answered, Client, GroupCoordinator
+from ottla.coordinators.groups.classic.join import Joining, check_join, new_member_id
+from ottla.coordinators.groups.classic.rebalance import join_refused
+from ottla.coordinators.groups.describe import describe_group, list_groups
+from ottla.coordinators.groups.requests import (
+    decide_delete_groups,
+    decide_heartbeat,
+    decide_leave,
+    decide_sync,
+)
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.runtime import Answered
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorLoading, Fault, NotAuthorized
 from ottla.protocol.messages.delete_groups import (
@@ -36,6 +46,7 @@ from ottla.protocol.messages.leave_group import (
 )
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.protocol.uuids import uuid_text
 
 # From this version on the name may be null.
 _NULL_PROTOCOL_NAME_SINCE: Final = 7
@@ -63,9 +74,24 @@ class GroupHandlers(msgspec.Struct, frozen=True):
     ) -> Answered[JoinGroupResponse]:
         """JoinGroup: answered when the next generation begins."""
         self._check_read(caller, request.group_id)
-        client = Client(caller.client_id or "", f"/{caller.peer.host}")
-        answered = self.groups.join(request, version, client)
+        answered = self._join(caller, request, version)
         return then(answered, _nullable if version >= _NULL_PROTOCOL_NAME_SINCE else _named)
+
+    def _join(
+        self, caller: Caller, request: JoinGroupRequest, version: int
+    ) -> Answered[JoinGroupResponse]:
+        code = check_join(request, self.groups.settings)
+        if code is not ErrorCode.NONE:
+            return join_refused(code, request.member_id)
+        client_id, host = caller.client_id or "", f"/{caller.peer.host}"
+        uuid = self.groups.random.uuid()
+        ids = new_member_id(request.group_instance_id or client_id, uuid), uuid_text(uuid)
+        return self.groups.runtime.write_deferred(
+            request.group_id,
+            lambda machine, now, ticket: machine.join_classic(
+                Joining(request, version, client_id, host, *ids, ticket), now
+            ),
+        )
 
     def on_sync(
         self, caller: Caller, request: SyncGroupRequest, version: int
@@ -75,15 +101,24 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         if version >= _PROTOCOL_NAMED_SINCE and not is_named:
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._check_read(caller, request.group_id)
-        return self.groups.sync(request)
+        if not request.group_id:
+            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return self.groups.runtime.write_deferred(
+            request.group_id,
+            lambda machine, now, ticket: decide_sync(machine, request, ticket, now),
+        )
 
     def on_heartbeat(
         self, caller: Caller, request: HeartbeatRequest, version: int
     ) -> Answered[HeartbeatResponse]:
         """Heartbeat. While the group is being read its members are left in peace."""
         self._check_read(caller, request.group_id)
+        if not request.group_id:
+            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            return self.groups.heartbeat(request)
+            return self.groups.runtime.write(
+                request.group_id, lambda machine, now: decide_heartbeat(machine, request, now)
+            )
         except CoordinatorLoading:
             return HeartbeatResponse()
 
@@ -92,10 +127,15 @@ class GroupHandlers(msgspec.Struct, frozen=True):
     ) -> Answered[LeaveGroupResponse]:
         """LeaveGroup, of one member before version 3."""
         self._check_read(caller, request.group_id)
-        if version >= _LEAVE_BATCH_SINCE:
-            return self.groups.leave(request)
-        request.members = [MemberIdentity(request.member_id)]
-        return then(self.groups.leave(request), _single)
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        is_batch = version >= _LEAVE_BATCH_SINCE
+        if not is_batch:
+            request.members = [MemberIdentity(request.member_id)]
+        answered: Answered[LeaveGroupResponse] = self.groups.runtime.write(
+            request.group_id, lambda machine, now: decide_leave(machine, request, now)
+        )
+        return answered if is_batch else then(answered, _single)
 
     # -- groups as a whole -------------------------------------------------------
 
@@ -116,7 +156,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         if not self.access.describe_group(caller, group_id):
             return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id)
         try:
-            found = self.groups.describe(group_id, version)
+            found = describe_group(self.groups.runtime.read(group_id), group_id, version)
         except Fault as fault:
             return DescribedGroup(fault.code, None, group_id)
         if request.include_authorized_operations and found.error_code == ErrorCode.NONE:
@@ -127,7 +167,11 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ListGroupsRequest, version: int
     ) -> ListGroupsResponse:
         """ListGroups that this broker coordinates; incomplete lists say so by their code."""
-        groups = self.groups.list_groups(request.states_filter, request.types_filter)
+        groups = [
+            group
+            for view in self.groups.runtime.views()
+            for group in list_groups(view, request.states_filter, request.types_filter)
+        ]
         if not self.access.describe_cluster(caller):
             groups = [each for each in groups if self.access.describe_group(caller, each.group_id)]
         code = ErrorCode.NONE
@@ -144,7 +188,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         shards: dict[int, list[str]] = {}
         for group_id in dict.fromkeys(request.groups_names):
             if self.access.delete_group(caller, group_id):
-                shards.setdefault(self.groups.index_of(group_id), []).append(group_id)
+                shards.setdefault(self.groups.runtime.index_of(group_id), []).append(group_id)
             else:
                 code = ErrorCode.GROUP_AUTHORIZATION_FAILED
                 results.append(DeletableGroupResult(group_id, code))
@@ -162,9 +206,14 @@ class GroupHandlers(msgspec.Struct, frozen=True):
                 if code is not ErrorCode.NONE
             ]
             left = [each for each in group_ids if each not in {row.group_id for row in refused}]
-            return [*refused, *(await settled(self.groups.delete(left)) if left else ())]
+            deleted: list[DeletableGroupResult] = []
+            if left:
+                deleted = await self.groups.runtime.write_and_wait(
+                    left[0], lambda machine, now: decide_delete_groups(machine, left)
+                )
         except Fault as fault:
             return [DeletableGroupResult(group_id, fault.code) for group_id in group_ids]
+        return refused + deleted
 
 
 def _named(reply: JoinGroupResponse) -> JoinGroupResponse:

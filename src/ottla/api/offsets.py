@@ -16,8 +16,16 @@ from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
 from ottla.api.routes import Caller, FastPath
 from ottla.coordinators.groups.offsets.quick_commits import QuickCommits
-from ottla.coordinators.groups.requests import commit_refused
-from ottla.coordinators.groups.service import Answered, GroupCoordinator
+from ottla.coordinators.groups.requests import (
+    commit_refused,
+    decide_fetch,
+    decide_offset_commit,
+    decide_offset_delete,
+    decide_stable_fetch,
+    read_offsets,
+)
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.runtime import Answered
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
 from ottla.protocol.errors import ErrorCode
@@ -91,7 +99,11 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
             return OffsetCommitResponse(topics=_merged(answered, reply.topics))
 
         return asked(
-            lambda: self.groups.commit(request, version),
+            lambda: self.groups.runtime.write(
+                request.group_id,
+                lambda machine, now: decide_offset_commit(machine, request, version, now),
+                may_linger=True,
+            ),
             merge,
             lambda fault: merge(commit_refused(request, fault.code)),
         )
@@ -198,10 +210,23 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         change: Callable[[OffsetFetchResponseGroup], OffsetFetchResponseGroup],
     ) -> Answered[OffsetFetchResponseGroup]:
         return asked(
-            lambda: self.groups.fetch(group, require_stable=require_stable),
+            lambda: self._read(group, require_stable=require_stable),
             change,
             lambda fault: _fetch_refused(group.group_id, fault),
         )
+
+    def _read(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Answered[OffsetFetchResponseGroup]:
+        runtime, group_id = self.groups.runtime, request.group_id
+        if require_stable:
+            return runtime.write(
+                group_id, lambda machine, now: decide_stable_fetch(machine, request)
+            )
+        if runtime.shard(runtime.index_of(group_id)).is_caught_up:
+            return read_offsets(runtime.read(group_id), request)
+        # A committed offset must never go back: answer once the log is committed to its end.
+        return runtime.write(group_id, lambda machine, now: decide_fetch(machine, request))
 
     def _sort_fetch(
         self,
@@ -278,7 +303,12 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
                 reply.topics = _merged_deletes(answered, reply.topics)
             return reply
 
-        return then(self.groups.delete_offsets(request), merge)
+        if not request.group_id:
+            return merge(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        deleted = self.groups.runtime.write(
+            request.group_id, lambda machine, now: decide_offset_delete(machine, request)
+        )
+        return then(deleted, merge)
 
 
 def _merged(

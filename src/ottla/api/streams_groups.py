@@ -1,6 +1,6 @@
 """The APIs of streams groups (KIP-1071): StreamsGroupHeartbeat and StreamsGroupDescribe."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
@@ -10,11 +10,22 @@ from ottla.api.described_groups import Describing
 from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody
 from ottla.api.groups import asked
 from ottla.api.routes import Caller
-from ottla.coordinators.groups.service import Answered, Client
+from ottla.coordinators.groups.epoch_group.enabled import check_enabled
+from ottla.coordinators.groups.service import GroupCoordinator
+from ottla.coordinators.groups.streams.describe import describe_streams_group
+from ottla.coordinators.groups.streams.heartbeat import (
+    StreamsBeat,
+    check_streams_heartbeat,
+    decide_streams_heartbeat,
+)
+from ottla.coordinators.groups.streams.kind import StreamsKind
 from ottla.coordinators.groups.streams.reply import StreamsBeaten
-from ottla.coordinators.groups.streams.service import StreamsGroups
+from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.groups.streams.topics import Status as Code
 from ottla.coordinators.groups.streams.topology import InternalTopic
+from ottla.coordinators.runtime import Answered
+from ottla.metadata.features import STREAMS_VERSION
+from ottla.metadata.image import Image
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages import streams_group_describe, streams_group_heartbeat
 from ottla.protocol.messages.streams_group_describe import (
@@ -49,7 +60,9 @@ class Topics(Protocol):
 class StreamsGroupHandlers(msgspec.Struct, frozen=True):
     """The handlers of one broker. ``may_create``: who may have a topic made, by its name."""
 
-    streams: StreamsGroups
+    groups: GroupCoordinator
+    settings: StreamsSettings
+    image: Callable[[], Image]
     topics: Topics
     access: GroupAccess = ALLOW_ALL
     may_create: May = everybody
@@ -64,8 +77,15 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
             self.access.check_member(
                 caller, request.group_id, () if said is None else _topics(said.subtopologies)
             )
-            client = Client(caller.client_id or "", f"/{caller.peer.host}")
-            return self.streams.heartbeat(request, client)
+            self._check_enabled()
+            check_streams_heartbeat(request)
+            beat = StreamsBeat(request, caller.client_id or "", f"/{caller.peer.host}")
+            return self.groups.runtime.write(
+                request.group_id,
+                lambda machine, now: decide_streams_heartbeat(
+                    machine.kind(StreamsKind).context, machine, beat
+                ),
+            )
 
         return asked(ask, lambda beaten: self._answered(caller, beaten), _refused)
 
@@ -93,7 +113,7 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
         """StreamsGroupDescribe, as committed."""
         describing = Describing(
             DescribedGroup,
-            self.streams.describe,
+            self._describe,
             lambda group: (
                 () if group.topology is None else _topics(group.topology.subtopologies or ())
             ),
@@ -101,6 +121,19 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
         )
         groups = describing.answer(self.access, caller, request)
         return StreamsGroupDescribeResponse(groups=groups)
+
+    def _describe(self, group_id: str) -> DescribedGroup:
+        self._check_enabled()
+        topics = self.image().topics
+
+        def count_of(name: str) -> int | None:
+            topic = topics.named(name)
+            return None if topic is None else len(topic.partitions)
+
+        return describe_streams_group(self.groups.runtime.read(group_id), group_id, count_of)
+
+    def _check_enabled(self) -> None:
+        check_enabled("streams", STREAMS_VERSION, self.image(), is_served=self.settings.is_served)
 
 
 def _topics(

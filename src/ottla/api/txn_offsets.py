@@ -17,7 +17,7 @@ from ottla.api.produce_transaction import InTransaction
 from ottla.api.replies import Reply
 from ottla.api.routes import Caller
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
-from ottla.coordinators.groups.requests import txn_commit_refused
+from ottla.coordinators.groups.requests import decide_txn_offset_commit, txn_commit_refused
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.metadata.image import Image
@@ -144,7 +144,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
         self, request: TxnOffsetCommitRequest, version: int
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
         """Verify and write, with nothing in between; return the answer or what it waits for."""
-        place = TopicPartition(CONSUMER_OFFSETS, self.groups.index_of(request.group_id))
+        place = TopicPartition(CONSUMER_OFFSETS, self.groups.runtime.index_of(request.group_id))
         self.groups.runtime.shard(place.partition).check_active()
         found = self.partitions.get(*place)
         producer = (request.producer_id, request.producer_epoch)
@@ -159,7 +159,10 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
                 return txn_commit_refused(request, _unverified(code, version))
             if request.producer_epoch < 0:  # not verified: no batch can have such an epoch
                 return txn_commit_refused(request, ErrorCode.INVALID_PRODUCER_EPOCH)
-        return self.groups.commit_transactional(request, version)
+        return self.groups.runtime.write(
+            request.group_id,
+            lambda machine, now: decide_txn_offset_commit(machine, request, version, now),
+        )
 
 
 def _unverified(code: ErrorCode, version: int) -> ErrorCode:

@@ -101,7 +101,7 @@ class Verification(msgspec.Struct, frozen=True):
         topic = self.image().topics.named(TRANSACTION_STATE)
         if topic is None:
             return dict.fromkeys(wanted.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        leader = topic.partitions[self.coordinator.index_of(wanted.transactional_id)].leader
+        leader = topic.partitions[self.coordinator.runtime.index_of(wanted.transactional_id)].leader
         if leader == self.settings.node_id:
             codes = await self._ask_here(wanted)
         elif leader < 0:

@@ -6,17 +6,20 @@ What a shard does between is synchronous; the service only loads and keeps time.
 """
 
 import asyncio
+import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from ottla.coordinators.decision import Decision
+from ottla.coordinators.parked import Settled
 from ottla.coordinators.ports import ShardLog
 from ottla.coordinators.shard import Machine, Shard, ShardSettings, ShardState
 from ottla.coordinators.tickets import Pending
+from ottla.coordinators.topics import partition_for
 from ottla.protocol.faults import Fault, NotCoordinator
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
@@ -24,15 +27,24 @@ from ottla.protocol.types import LeaderEpoch, Millis
 
 log = logging.getLogger(__name__)
 
+Reply = TypeVar("Reply")
+Answered: TypeAlias = Reply | Awaitable[Reply]
+"""A reply that may be there at once."""
+
 
 class RuntimeParts(msgspec.Struct, Generic[Machine], frozen=True):
-    """What a runtime is made of. ``open_log`` is None where the partition is not led any more."""
+    """What a runtime is made of.
+
+    ``open_log`` returns None for a partition that this node does not lead any more.
+    ``partition_count`` is that of the topic.
+    """
 
     name: str
     topic: str
     open_log: Callable[[int], ShardLog | None]
     new_machine: Callable[[int], Machine]
     settings: ShardSettings
+    partition_count: Callable[[], int] = lambda: 1
 
 
 class CoordinatorRuntime(Generic[Machine]):
@@ -95,6 +107,51 @@ class CoordinatorRuntime(Generic[Machine]):
 
     # -- requests ------------------------------------------------------------
 
+    def index_of(self, key: str) -> int:
+        """Return the partition that a group id, transactional id or share key belongs to."""
+        return partition_for(key, self._parts.partition_count())
+
+    def read(self, key: str) -> Any:  # noqa: ANN401 - each machine has a view of its own
+        """Return the committed view of the shard of a key. Raises as `shard`."""
+        return self.shard(self.index_of(key)).committed()
+
+    def views(self) -> list[Any]:
+        """Return the committed views of all active shards, by number."""
+        return [shard.committed() for _, shard in self.active()]
+
+    def write(
+        self,
+        key: str,
+        decide: Callable[[Machine, Millis], Decision],
+        *,
+        may_linger: bool = False,
+    ) -> Answered[Any]:
+        """Decide against the shard of a key; return the reply, or an awaitable of it.
+
+        Raises as `submit`.
+        """
+        return self.submit(
+            self.index_of(key),
+            lambda machine, now, ticket: decide(machine, now),
+            may_linger=may_linger,
+        )
+
+    async def write_and_wait(self, key: str, decide: Callable[[Machine, Millis], Decision]) -> Any:  # noqa: ANN401 - each request has a reply of its own
+        """Decide against the shard of a key and wait for the reply. Raises as `submit`."""
+        answered = self.write(key, decide)
+        return await answered if inspect.isawaitable(answered) else answered
+
+    def write_deferred(
+        self, key: str, decide: Callable[[Machine, Millis, Pending], Decision]
+    ) -> Answered[Any]:
+        """Write a decision that may keep the ticket of the request and answer it later."""
+        return self.submit(self.index_of(key), decide)
+
+    def write_to_all(self, decide: Callable[[Machine, Millis], Decision]) -> None:
+        """Decide against every active shard; no reply, and a fault of one is ignored."""
+        for _, shard in list(self.active()):
+            shard.submit(decide, Settled())
+
     def shard(self, index: int) -> Shard[Machine]:
         """Return a shard that may answer. Raises NotCoordinator, CoordinatorLoading."""
         shard = self._shards.get(index)
@@ -119,7 +176,7 @@ class CoordinatorRuntime(Generic[Machine]):
         decide: Callable[[Machine, Millis, Pending], Decision],
         *,
         may_linger: bool = False,
-    ) -> Any | Awaitable[Any]:  # noqa: ANN401 - each request has a reply of its own
+    ) -> Answered[Any]:
         """Decide against a shard; return the reply, or what to await for it.
 
         ``decide`` gets the machine, wall time and the ticket of this request, which it may keep
@@ -135,7 +192,7 @@ class CoordinatorRuntime(Generic[Machine]):
 
     def end_transaction(
         self, index: int, producer: Producer, marker: EndTxnMarker, version: int = 0
-    ) -> Any | Awaitable[Any]:  # noqa: ANN401 - as above
+    ) -> Answered[Any]:
         """End a producer's transaction in a shard (WriteTxnMarkers); the reply is None."""
         ticket = Pending()
         self.shard(index).end_transaction(producer, marker, ticket, version)

@@ -237,14 +237,17 @@ def _offsets(broker: BrokerDependencies) -> object:
 def _consumer_groups(broker: BrokerDependencies) -> object:
     from ottla.api.consumer_groups import ConsumerGroupHandlers
 
-    return ConsumerGroupHandlers(broker.built.coordination.consumers)
+    made = broker.built.coordination
+    return ConsumerGroupHandlers(made.groups, made.consumer_settings, broker.image)
 
 
 def _streams_groups(broker: BrokerDependencies) -> object:
     from ottla.api.streams_groups import StreamsGroupHandlers
 
     made = broker.built.coordination
-    return StreamsGroupHandlers(made.streams, made.streams_topics)
+    return StreamsGroupHandlers(
+        made.groups, made.streams_settings, broker.image, made.streams_topics
+    )
 
 
 def _init_producer_id(broker: BrokerDependencies) -> object:
@@ -258,7 +261,9 @@ def _transactions(broker: BrokerDependencies) -> object:
     from ottla.api.transactions import TransactionHandlers
 
     made = broker.built.coordination
-    return TransactionHandlers(made.transacting.coordinator, broker.image, made.groups.index_of)
+    return TransactionHandlers(
+        made.transacting.coordinator, broker.image, made.groups.runtime.index_of
+    )
 
 
 def _describe_transactions(broker: BrokerDependencies) -> object:

@@ -9,7 +9,6 @@ from ottla.api.streams_topics import StreamsTopicCreation
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.kind import ConsumerKind
-from ottla.coordinators.groups.consumer.service import ConsumerGroups
 from ottla.coordinators.groups.consumer.settings import (
     ConsumerSettings,
     MigrationPolicy,
@@ -24,7 +23,6 @@ from ottla.coordinators.groups.share.context import ShareContext
 from ottla.coordinators.groups.share.kind import ShareKind
 from ottla.coordinators.groups.streams.context import StreamsContext
 from ottla.coordinators.groups.streams.kind import StreamsKind
-from ottla.coordinators.groups.streams.service import StreamsGroups
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
@@ -50,8 +48,8 @@ class Coordination(msgspec.Struct, frozen=True):
     """What `build_coordination` made. ``services`` start when the partitions are there."""
 
     groups: GroupCoordinator
-    consumers: ConsumerGroups
-    streams: StreamsGroups
+    consumer_settings: ConsumerSettings
+    streams_settings: StreamsSettings
     streams_topics: StreamsTopicCreation
     transacting: Transacting
     services: tuple[Service, ...]
@@ -64,6 +62,11 @@ def build_coordination(
     """Put it together; nothing is loaded before a partition is led here."""
     config, ports, partitions = context.loaded.broker, context.ports, hosting.partitions
     settings = group_settings(config)
+
+    def partition_count() -> int:
+        topic = watch.image.topics.named(CONSUMER_OFFSETS)
+        return config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+
     runtime = CoordinatorRuntime[GroupMachine](
         RuntimeParts(
             "group-coordinator",
@@ -71,22 +74,19 @@ def build_coordination(
             log_opener(partitions, CONSUMER_OFFSETS),
             lambda index: group_machine(config, settings, watch, ports.clock),
             shard_settings(config, ports.clock),
+            partition_count,
         )
     )
     follow_leaderships(partitions, runtime)
 
-    def partition_count() -> int:
-        topic = watch.image.topics.named(CONSUMER_OFFSETS)
-        return config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-
-    groups = GroupCoordinator(runtime, settings, partition_count, ports.random)
+    groups = GroupCoordinator(runtime, settings, ports.random)
     transacting = build_transacting(context, watch, channel, hosting, groups)
     forwarder = Forwarder(channel, config.request_timeout_ms, ports.random)
     topics = StreamsTopicCreation(forwarder, ports.clock, config.request_timeout_ms)
     return Coordination(
         groups,
-        ConsumerGroups(groups, consumer_settings(config), lambda: watch.image),
-        StreamsGroups(groups, streams_settings(config), lambda: watch.image),
+        consumer_settings(config),
+        streams_settings(config),
         topics,
         transacting,
         (runtime, topics, *transacting.services),

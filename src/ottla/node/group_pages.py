@@ -32,7 +32,7 @@ def group_page(
     if not rest.endswith(EXPLAIN) or not name:
         return plain(404, "no such page; there is /groups/NAME/explain")
     try:
-        machine = groups.runtime.shard(groups.index_of(name)).machine
+        machine = groups.runtime.shard(groups.runtime.index_of(name)).machine
     except Fault as fault:
         return plain(503, f"{fault.code.name}: not coordinated here, or not yet")
     story = story_of(machine, name, image(), now)

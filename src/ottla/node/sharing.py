@@ -152,6 +152,13 @@ def _coordinator(context: "NodeContext", watch: ImageWatch, hosting: Hosting) ->
         config.share_coordinator_snapshot_update_records_per_snapshot,
         config.share_coordinator_cold_partition_snapshot_interval_ms,
     )
+
+    def partition_count() -> int:
+        topic = watch.image.topics.named(SHARE_GROUP_STATE)
+        if topic is None:
+            return config.share_coordinator_state_topic_num_partitions
+        return len(topic.partitions)
+
     runtime = CoordinatorRuntime[ShareStateMachine](
         RuntimeParts(
             "share-coordinator",
@@ -164,17 +171,12 @@ def _coordinator(context: "NodeContext", watch: ImageWatch, hosting: Hosting) ->
                 write_timeout_ms=config.share_coordinator_write_timeout_ms,
                 compression=Compression(config.share_coordinator_state_topic_compression_codec),
             ),
+            partition_count,
         )
     )
     follow_leaderships(partitions, runtime)
 
-    def partition_count() -> int:
-        topic = watch.image.topics.named(SHARE_GROUP_STATE)
-        if topic is None:
-            return config.share_coordinator_state_topic_num_partitions
-        return len(topic.partitions)
-
-    return ShareCoordinator(runtime, partition_count)
+    return ShareCoordinator(runtime)
 
 
 def _pruning(

@@ -78,13 +78,7 @@ def build_transacting(
     runtime = _runtime(context, watch, hosting, waker)
     follow_leaderships(partitions, runtime)
 
-    def partition_count() -> int:
-        topic = watch.image.topics.named(TRANSACTION_STATE)
-        return (
-            config.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
-        )
-
-    coordinator = TransactionCoordinator(runtime, ids, partition_count)
+    coordinator = TransactionCoordinator(runtime, ids)
     dial = broker_dial(context, lambda: watch.image, CLIENT_ID.format(context.node_id))
     links = BrokerLinks(dial, config.request_timeout_ms)
 
@@ -108,6 +102,12 @@ def _runtime(
 ) -> CoordinatorRuntime[TransactionMachine]:
     config = context.loaded.broker
 
+    def partition_count() -> int:
+        topic = watch.image.topics.named(TRANSACTION_STATE)
+        return (
+            config.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
+        )
+
     def server_version() -> int:
         return finalized_version(watch.image)
 
@@ -130,6 +130,7 @@ def _runtime(
                 decode_transaction_record,
                 write_timeout_ms=config.request_timeout_ms,
             ),
+            partition_count,
         )
     )
 

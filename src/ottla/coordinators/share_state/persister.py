@@ -155,7 +155,8 @@ class SharePersister(msgspec.Struct, frozen=True):
         local: Callable[[], Awaitable[Reply]],
         remote: Callable[[int], Awaitable[Reply]],
     ) -> Reply:
-        leader = self.leader_of(TopicPartition(SHARE_GROUP_STATE, self.local.index_of(key)))
+        index = self.local.runtime.index_of(key.coordinator_key())
+        leader = self.leader_of(TopicPartition(SHARE_GROUP_STATE, index))
         if leader == self.node_id:
             return await local()
         if leader < 0:

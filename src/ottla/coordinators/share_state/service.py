@@ -4,14 +4,8 @@ Every method answers for this broker alone. A share partition whose shard is not
 `NotCoordinator`, one still being read `CoordinatorLoading`.
 """
 
-import inspect
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 
-from ottla.coordinators.decision import Decision
-from ottla.coordinators.parked import Settled
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.share_state.machine import ShareStateMachine
 from ottla.coordinators.share_state.rules import (
@@ -25,63 +19,52 @@ from ottla.coordinators.share_state.rules import (
     decide_write,
 )
 from ottla.coordinators.share_state.state import ShareKey
-from ottla.coordinators.topics import partition_for
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import Millis
 
 
 class ShareCoordinator(msgspec.Struct, frozen=True):
     """All share partitions whose state is kept here."""
 
     runtime: CoordinatorRuntime[ShareStateMachine]
-    partition_count: Callable[[], int]
 
     name: str = "share-coordinator"
 
-    def index_of(self, key: ShareKey) -> int:
-        """Return the partition of the topic that a share partition belongs to."""
-        return partition_for(key.coordinator_key(), self.partition_count())
-
-    async def _decided(
-        self, key: ShareKey, decide: Callable[[ShareStateMachine, Millis], Decision]
-    ) -> Any:  # noqa: ANN401 - each request has a reply of its own
-        answered = self.runtime.submit(
-            self.index_of(key), lambda machine, now, ticket: decide(machine, now)
-        )
-        return await answered if inspect.isawaitable(answered) else answered
-
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
         """Begin a share partition, or begin it anew."""
-        code: ErrorCode = await self._decided(
-            key,
+        code: ErrorCode = await self.runtime.write_and_wait(
+            key.coordinator_key(),
             lambda machine, now: decide_initialize(machine, key, state_epoch, start_offset, now),
         )
         return code
 
     async def read(self, key: ShareKey, leader_epoch: int) -> Found:
         """Return the state to the leader that begins with it."""
-        found: Found = await self._decided(
-            key, lambda machine, now: decide_read(machine, key, leader_epoch, now)
+        found: Found = await self.runtime.write_and_wait(
+            key.coordinator_key(), lambda machine, now: decide_read(machine, key, leader_epoch, now)
         )
         return found
 
     async def write(self, key: ShareKey, write: StateWrite) -> ErrorCode:
         """Keep what changed."""
-        code: ErrorCode = await self._decided(
-            key, lambda machine, now: decide_write(machine, key, write, now)
+        code: ErrorCode = await self.runtime.write_and_wait(
+            key.coordinator_key(), lambda machine, now: decide_write(machine, key, write, now)
         )
         return code
 
     async def delete(self, key: ShareKey) -> ErrorCode:
         """End a share partition."""
-        code: ErrorCode = await self._decided(key, lambda machine, now: decide_delete(machine, key))
+        code: ErrorCode = await self.runtime.write_and_wait(
+            key.coordinator_key(), lambda machine, now: decide_delete(machine, key)
+        )
         return code
 
     async def summary(self, key: ShareKey) -> Found:
         """Return where a share partition is."""
-        found: Found = await self._decided(key, lambda machine, now: decide_summary(machine, key))
+        found: Found = await self.runtime.write_and_wait(
+            key.coordinator_key(), lambda machine, now: decide_summary(machine, key)
+        )
         return found
 
     # -- the image -------------------------------------------------------------
@@ -90,7 +73,4 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
         """Forget share partitions of topics that were deleted; the rest is done when it is cold."""
         deleted = frozenset(topic.id for topic in delta.deleted_topics())
         if deleted:
-            for _, shard in list(self.runtime.active()):
-                shard.submit(
-                    lambda machine, now: decide_topics_deleted(machine, deleted), Settled()
-                )
+            self.runtime.write_to_all(lambda machine, now: decide_topics_deleted(machine, deleted))

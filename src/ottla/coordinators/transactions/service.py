@@ -4,7 +4,6 @@ Every method answers for this broker alone. An id whose shard is not here raises
 one still being read `CoordinatorLoading`.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
@@ -12,8 +11,6 @@ import msgspec
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.runtime import CoordinatorRuntime
-from ottla.coordinators.tickets import Pending
-from ottla.coordinators.topics import partition_for
 from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.rules import (
@@ -46,11 +43,6 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
 
     runtime: CoordinatorRuntime[TransactionMachine]
     ids: FreshProducerIds
-    partition_count: Callable[[], int]
-
-    def index_of(self, transactional_id: str) -> int:
-        """Return the partition that a transactional id belongs to."""
-        return partition_for(transactional_id, self.partition_count())
 
     async def _decided(
         self,
@@ -62,15 +54,11 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
         while True:
 
             def decided(
-                machine: TransactionMachine,
-                now: Millis,
-                ticket: Pending,
-                given: ProducerId | None = fresh,
+                machine: TransactionMachine, now: Millis, given: ProducerId | None = fresh
             ) -> Decision:
                 return decide(machine, given, now)
 
-            answered = self.runtime.submit(self.index_of(transactional_id), decided)
-            reply = await answered if inspect.isawaitable(answered) else answered
+            reply = await self.runtime.write_and_wait(transactional_id, decided)
             if reply is not NEEDS_PRODUCER_ID:
                 return reply
             fresh = await self.ids.next()
@@ -126,15 +114,9 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
 
     def describe(self, transactional_id: str) -> Transaction | None:
         """Return what is committed of an id."""
-        view = self.runtime.shard(self.index_of(transactional_id)).committed()
-        assert isinstance(view, TransactionsView)
+        view: TransactionsView = self.runtime.read(transactional_id)
         return view.transactions.get(transactional_id)
 
     def all(self) -> list[Transaction]:
         """Return what is committed of all ids in shards that are loaded here."""
-        found: list[Transaction] = []
-        for _, shard in self.runtime.active():
-            view = shard.committed()
-            assert isinstance(view, TransactionsView)
-            found.extend(view.transactions.values())
-        return found
+        return [each for view in self.runtime.views() for each in view.transactions.values()]

@@ -29,10 +29,11 @@ from ottla.coordinators.groups.classic.rebalance import (
     rebalance_or_complete,
     sync_refused,
 )
-from ottla.coordinators.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.coordinators.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.types import Uuid
 
 _MEMBER_ID_REQUIRED_FROM: Final = 4
 _SKIP_ASSIGNMENT_FROM: Final = 9
@@ -68,6 +69,23 @@ class Joining(msgspec.Struct, frozen=True):
     def why(self) -> str:
         """What the client gives as its reason (KIP-800)."""
         return self.request.reason or "not provided"
+
+
+def check_join(request: JoinGroupRequest, settings: GroupSettings) -> ErrorCode:
+    """Check a request without its group: the group id and the session timeout."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    timeout_ms = request.session_timeout_ms
+    if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def new_member_id(prefix: str, uuid: Uuid) -> str:
+    """Return a unique member id: the client's name for itself, and a UUID as Java prints it."""
+    text = uuid.hex()
+    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+    return f"{prefix}-{'-'.join(parts)}"
 
 
 def join(group: ClassicGroup, joining: Joining, effects: Effects) -> None:

@@ -48,7 +48,7 @@ class QuickCommits(msgspec.Struct, frozen=True):
         """Return a commit to fill; None where the long way has to be taken."""
         groups = self.groups
         try:
-            shard = groups.runtime.shard(groups.index_of(group_id))
+            shard = groups.runtime.shard(groups.runtime.index_of(group_id))
         except Fault:
             return None
         group = shard.machine.groups.get(group_id)

@@ -5,17 +5,15 @@ is initialized while the heartbeat waits, so that the member gets it with this r
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from ottla.coordinators.decision import Decision
 from ottla.coordinators.groups.errors import GroupIdNotFound, GroupNotEmpty, InvalidGroupId
-from ottla.coordinators.groups.machine import GroupMachine, GroupsView
+from ottla.coordinators.groups.machine import GroupsView
 from ottla.coordinators.groups.service import Client, GroupCoordinator
 from ottla.coordinators.groups.share.describe import describe_share_group
 from ottla.coordinators.groups.share.group import ShareGroup
@@ -39,7 +37,7 @@ from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from ottla.protocol.types import Millis, TopicIdPartition, Uuid
+from ottla.protocol.types import TopicIdPartition, Uuid
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +70,6 @@ class ShareGroups(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     initializing: set[str] = msgspec.field(default_factory=set)
 
-    async def _decided(
-        self, group_id: str, decide: Callable[[GroupMachine, Millis], Decision]
-    ) -> Any:  # noqa: ANN401 - each request has a reply of its own
-        answered = self.groups.runtime.submit(
-            self.groups.index_of(group_id), lambda machine, now, ticket: decide(machine, now)
-        )
-        return await answered if inspect.isawaitable(answered) else answered
-
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, client: Client
     ) -> ShareGroupHeartbeatResponse:
@@ -102,7 +92,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return await self._told_again(request, client, beaten.response)
 
     async def _beat(self, beat: Beat) -> Beaten:
-        beaten: Beaten = await self._decided(
+        beaten: Beaten = await self.groups.runtime.write_and_wait(
             beat.request.group_id,
             lambda machine, now: decide_share_heartbeat(
                 machine.kind(ShareKind).context, machine, beat
@@ -123,7 +113,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
             place for place, code in zip(places, codes, strict=True) if code is ErrorCode.NONE
         )
         if done:
-            await self._decided(
+            await self.groups.runtime.write_and_wait(
                 group_id,
                 lambda machine, now: decide_initialized(
                     machine.kind(ShareKind).context, machine, group_id, done
@@ -161,8 +151,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
     # -- reading ---------------------------------------------------------------
 
     def _view(self, group_id: str) -> GroupsView:
-        view = self.groups.runtime.shard(self.groups.index_of(group_id)).committed()
-        assert isinstance(view, GroupsView)
+        view: GroupsView = self.groups.runtime.read(group_id)
         return view
 
     def group(self, group_id: str) -> ShareGroup | None:
@@ -214,7 +203,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         )
         done = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if done:
-            await self._decided(
+            await self.groups.runtime.write_and_wait(
                 group_id,
                 lambda machine, now: decide_reset(
                     machine.kind(ShareKind).context, machine, group_id, done
@@ -255,7 +244,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
         gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if gone:
-            await self._decided(
+            await self.groups.runtime.write_and_wait(
                 group_id,
                 lambda machine, now: decide_uninitialized(
                     machine.kind(ShareKind).context, machine, group_id, gone
