@@ -106,7 +106,6 @@ def test_only_variables_that_configure_a_broker_are_taken() -> None:
         }
     )
     assert [(s.key, s.value, s.origin) for s in found] == [
-        ("ottla.cluster.id", "abc", "CLUSTER_ID"),
         ("node.id", "4", "KAFKA_NODE_ID"),
     ]
 

@@ -167,8 +167,6 @@ def test_throttles_are_not_set_at_start() -> None:
         (["group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"],
          "group.min.session.timeout.ms"),
         (["group.share.assignors=a,b"], "group.share.assignors"),
-        (["ottla.remote.storage.backend=s3"], "ottla.remote.storage.s3.bucket"),
-        (["ottla.remote.storage.backend=local"], "ottla.remote.storage.local.dir"),
         (["ottla.controller.heartbeat.interval.ms=334"],
          "ottla.controller.heartbeat.interval.ms"),
         (["controller.quorum.voters=2@a:1"], "controller.quorum.voters"),

@@ -19,7 +19,6 @@ def broker_problems(config: BrokerConfig, listeners: Listeners) -> Iterator[Prob
     yield from _replication(config)
     yield from _network(config)
     yield from _groups(config)
-    yield from _remote(config)
 
 
 def dynamic_broker_problems(config: BrokerConfig) -> Iterator[Problem]:
@@ -183,14 +182,6 @@ def _read(config: BrokerConfig, name: str) -> int:
     value = getattr(config, name.replace(".", "_"))
     assert isinstance(value, int)
     return value
-
-
-def _remote(config: BrokerConfig) -> Iterator[Problem]:
-    backend = config.ottla_remote_storage_backend
-    if backend == "local" and config.ottla_remote_storage_local_dir is None:
-        yield Problem("ottla.remote.storage.local.dir", None, "must be set for the local backend")
-    if backend == "s3" and config.ottla_remote_storage_s3_bucket is None:
-        yield Problem("ottla.remote.storage.s3.bucket", None, "must be set for the s3 backend")
 
 
 def topic_problems(config: TopicConfig) -> Iterator[Problem]:

@@ -33,15 +33,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``broker.session.timeout.ms``: A broker silent for this long is fenced and loses its
     leaderships."""
 
-    initial_broker_registration_timeout_ms: int = 60000
-    """``initial.broker.registration.timeout.ms``: How long a starting broker tries to register
-    before it gives up and exits."""
-
     controlled_shutdown_enable: bool = True
     """``controlled.shutdown.enable``: Hand leaderships over before stopping."""
-
-    server_max_startup_time_ms: int = 9223372036854775807
-    """``server.max.startup.time.ms``: Give up when the node is not up after this long."""
 
     num_recovery_threads_per_data_dir: int = 2
     """``num.recovery.threads.per.data.dir``: How many logs of one directory are recovered or
@@ -77,10 +70,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``controller.quorum.election.backoff.max.ms``: The longest random pause between lost
     elections."""
 
-    controller_quorum_append_linger_ms: int = 25
-    """``controller.quorum.append.linger.ms``: How long the leader gathers metadata records before
-    it writes them."""
-
     controller_quorum_request_timeout_ms: int = 2000
     """``controller.quorum.request.timeout.ms``: A request between members of the quorum fails
     after this long."""
@@ -88,18 +77,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     controller_quorum_retry_backoff_ms: int = 20
     """``controller.quorum.retry.backoff.ms``: The pause before a failed request to the quorum is
     sent again."""
-
-    controller_performance_sample_period_ms: int = 60000
-    """``controller.performance.sample.period.ms``: How often the controller reports how long its
-    events take."""
-
-    controller_performance_always_log_threshold_ms: int = 2000
-    """``controller.performance.always.log.threshold.ms``: Any single controller event slower than
-    this is reported."""
-
-    controller_socket_timeout_ms: int = 30000
-    """``controller.socket.timeout.ms``: A request from a broker to the controller fails after this
-    long."""
 
     metadata_log_dir: str | None = None
     """``metadata.log.dir``: Where the metadata log lives; the first log directory when not set."""
@@ -133,33 +110,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     internal_metadata_log_segment_bytes: int | None = None
     """``internal.metadata.log.segment.bytes``: Segment size of the metadata log without its lower
     bound, for tests."""
-
-    internal_metadata_max_batch_size_in_bytes: int = 8388608
-    """``internal.metadata.max.batch.size.in.bytes``: The largest batch of the metadata log, for
-    tests."""
-
-    internal_metadata_max_fetch_size_in_bytes: int = 8388608
-    """``internal.metadata.max.fetch.size.in.bytes``: The most bytes read at once from the metadata
-    log, for tests."""
-
-    internal_metadata_delete_delay_millis: int = 60000
-    """``internal.metadata.delete.delay.millis``: How long a deleted metadata file stays on disk,
-    for tests."""
-
-    unstable_api_versions_enable: bool = False
-    """``unstable.api.versions.enable``: Also serve versions of APIs that are not final."""
-
-    unstable_feature_versions_enable: bool = False
-    """``unstable.feature.versions.enable``: Also allow feature levels that are not final."""
-
-    metrics_num_samples: int = 2
-    """``metrics.num.samples``: How many samples a windowed metric keeps."""
-
-    metrics_sample_window_ms: int = 30000
-    """``metrics.sample.window.ms``: The length of one sample of a windowed metric."""
-
-    metrics_recording_level: str = "INFO"
-    """``metrics.recording.level``: The finest metrics that are recorded: INFO, DEBUG or TRACE."""
 
     telemetry_max_bytes: int = 1048576
     """``telemetry.max.bytes``: The largest metrics push taken from a client, after compression."""
@@ -204,16 +154,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     socket_listen_backlog_size: int = 50
     """``socket.listen.backlog.size``: How many connections may wait to be accepted."""
-
-    socket_connection_setup_timeout_ms: int = 10000
-    """``socket.connection.setup.timeout.ms``: How long a first attempt to connect may take."""
-
-    socket_connection_setup_timeout_max_ms: int = 30000
-    """``socket.connection.setup.timeout.max.ms``: The bound to which that time grows after
-    failures."""
-
-    queued_max_requests: int = 500
-    """``queued.max.requests``: Stop reading from connections when this many requests wait."""
 
     queued_max_request_bytes: int = -1
     """``queued.max.request.bytes``: Stop reading from connections when this many bytes of requests
@@ -294,10 +234,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_dir: tuple[str, ...] = ("/tmp/kafka-logs",)  # noqa: S108
     """``log.dir``: The directory that holds the logs when log.dirs is not set."""
 
-    log_dir_failure_timeout_ms: int = 30000
-    """``log.dir.failure.timeout.ms``: A broker that cannot report a failed directory for this long
-    stops."""
-
     log_segment_bytes: int = 1073741824
     """``log.segment.bytes``: Roll a segment at this size."""
 
@@ -364,10 +300,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     log_flush_offset_checkpoint_interval_ms: int = 60000
     """``log.flush.offset.checkpoint.interval.ms``: How often recovery points are written down."""
-
-    log_flush_start_offset_checkpoint_interval_ms: int = 60000
-    """``log.flush.start.offset.checkpoint.interval.ms``: How often log start offsets are written
-    down."""
 
     log_segment_delete_delay_ms: int = 60000
     """``log.segment.delete.delay.ms``: How long a deleted segment stays on disk under another
@@ -504,9 +436,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replica_socket_timeout_ms: int = 30000
     """``replica.socket.timeout.ms``: A follower's fetch fails after this long."""
 
-    replica_socket_receive_buffer_bytes: int = 65536
-    """``replica.socket.receive.buffer.bytes``: SO_RCVBUF of a follower's connection."""
-
     replica_high_watermark_checkpoint_interval_ms: int = 5000
     """``replica.high.watermark.checkpoint.interval.ms``: How often high watermarks are written
     down."""
@@ -594,9 +523,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``group.consumer.regex.refresh.interval.ms``: How often subscribed regular expressions are
     matched against topics anew."""
 
-    group_share_enable: bool = False
-    """``group.share.enable``: Serve share groups regardless of the feature level."""
-
     group_share_assignors: tuple[str, ...] = ("simple",)
     """``group.share.assignors``: The assignor of share groups; exactly one."""
 
@@ -650,10 +576,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``group.share.partition.max.record.locks``: The most records in flight of one share
     partition."""
 
-    group_share_initialize_retry_interval_ms: int = 30000
-    """``group.share.initialize.retry.interval.ms``: The pause before the state of a share
-    partition is initialized again."""
-
     group_streams_session_timeout_ms: int = 45000
     """``group.streams.session.timeout.ms``: A streams client silent for this long leaves its
     group."""
@@ -699,9 +621,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``offsets.commit.timeout.ms``: A commit fails when its record is not replicated within this
     time."""
 
-    offsets_load_buffer_size: int = 5242880
-    """``offsets.load.buffer.size``: How many bytes are read at once while a group shard loads."""
-
     offsets_retention_minutes: int = 10080
     """``offsets.retention.minutes``: Offsets of an empty group are dropped after this long."""
 
@@ -721,14 +640,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     offsets_topic_compression_codec: int = 0
     """``offsets.topic.compression.codec``: Compression of __consumer_offsets, as Kafka's number of
     it."""
-
-    share_coordinator_append_linger_ms: int = -1
-    """``share.coordinator.append.linger.ms``: How long the share coordinator gathers records
-    before it writes them; -1 adapts to the load."""
-
-    share_coordinator_load_buffer_size: int = 5242880
-    """``share.coordinator.load.buffer.size``: How many bytes are read at once while a share shard
-    loads."""
 
     share_coordinator_write_timeout_ms: int = 5000
     """``share.coordinator.write.timeout.ms``: A write of share state fails when not replicated
@@ -783,10 +694,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction_state_log_segment_bytes: int = 104857600
     """``transaction.state.log.segment.bytes``: Segment size of __transaction_state."""
 
-    transaction_state_log_load_buffer_size: int = 5242880
-    """``transaction.state.log.load.buffer.size``: How many bytes are read at once while a
-    transaction shard loads."""
-
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10000
     """``transaction.abort.timed.out.transaction.cleanup.interval.ms``: How often transactions past
     their timeout are aborted."""
@@ -798,10 +705,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction_partition_verification_enable: bool = True
     """``transaction.partition.verification.enable``: Ask the coordinator whether a partition is
     part of the transaction before writing to it."""
-
-    transaction_two_phase_commit_enable: bool = False
-    """``transaction.two.phase.commit.enable``: Let an outside coordinator decide transactions,
-    which then have no timeout."""
 
     add_partitions_to_txn_retry_backoff_ms: int = 20
     """``add.partitions.to.txn.retry.backoff.ms``: The pause before a broker asks again to add a
@@ -829,82 +732,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     remote_log_metadata_manager_impl_prefix: str = "rlmm.config."
     """``remote.log.metadata.manager.impl.prefix``: Keys under this prefix are given to the
     tracking of remote segments."""
-
-    remote_log_metadata_manager_listener_name: str | None = None
-    """``remote.log.metadata.manager.listener.name``: The listener by which remote segment metadata
-    is written and read."""
-
-    remote_log_metadata_custom_metadata_max_bytes: int = 128
-    """``remote.log.metadata.custom.metadata.max.bytes``: The most custom bytes remote storage may
-    attach to a segment."""
-
-    remote_log_index_file_cache_total_size_bytes: int = 1073741824
-    """``remote.log.index.file.cache.total.size.bytes``: Disk space for indexes fetched from remote
-    storage."""
-
-    remote_log_manager_copier_thread_pool_size: int = 10
-    """``remote.log.manager.copier.thread.pool.size``: How many segments are copied to remote
-    storage side by side."""
-
-    remote_log_manager_expiration_thread_pool_size: int = 10
-    """``remote.log.manager.expiration.thread.pool.size``: How many partitions expire remote
-    segments side by side."""
-
-    remote_log_manager_follower_thread_pool_size: int = 2
-    """``remote.log.manager.follower.thread.pool.size``: How many followers ask for remote offsets
-    side by side."""
-
-    remote_log_manager_task_interval_ms: int = 30000
-    """``remote.log.manager.task.interval.ms``: How often a partition looks for segments to copy or
-    expire."""
-
-    remote_log_manager_task_retry_backoff_ms: int = 500
-    """``remote.log.manager.task.retry.backoff.ms``: The first pause after a failed remote task."""
-
-    remote_log_manager_task_retry_backoff_max_ms: int = 30000
-    """``remote.log.manager.task.retry.backoff.max.ms``: The longest pause after failed remote
-    tasks."""
-
-    remote_log_manager_task_retry_jitter: float = 0.2
-    """``remote.log.manager.task.retry.jitter``: How far that pause is varied at random, as a share
-    of it."""
-
-    remote_log_reader_threads: int = 10
-    """``remote.log.reader.threads``: How many remote reads run side by side."""
-
-    remote_log_reader_max_pending_tasks: int = 100
-    """``remote.log.reader.max.pending.tasks``: How many remote reads may wait; one more is
-    refused."""
-
-    remote_log_manager_copy_max_bytes_per_second: int = 9223372036854775807
-    """``remote.log.manager.copy.max.bytes.per.second``: Copying to remote storage takes no more
-    than this a second."""
-
-    remote_log_manager_copy_quota_window_num: int = 11
-    """``remote.log.manager.copy.quota.window.num``: How many windows that bound looks back
-    over."""
-
-    remote_log_manager_copy_quota_window_size_seconds: int = 1
-    """``remote.log.manager.copy.quota.window.size.seconds``: The length of one such window."""
-
-    remote_log_manager_fetch_max_bytes_per_second: int = 9223372036854775807
-    """``remote.log.manager.fetch.max.bytes.per.second``: Reading from remote storage takes no more
-    than this a second."""
-
-    remote_log_manager_fetch_quota_window_num: int = 11
-    """``remote.log.manager.fetch.quota.window.num``: How many windows that bound looks back
-    over."""
-
-    remote_log_manager_fetch_quota_window_size_seconds: int = 1
-    """``remote.log.manager.fetch.quota.window.size.seconds``: The length of one such window."""
-
-    remote_fetch_max_wait_ms: int = 500
-    """``remote.fetch.max.wait.ms``: A fetch that reads remote storage is answered within this
-    time."""
-
-    remote_list_offsets_request_timeout_ms: int = 30000
-    """``remote.list.offsets.request.timeout.ms``: A ListOffsets that reads remote storage is
-    answered within this time."""
 
     authorizer_class_name: str = ""
     """``authorizer.class.name``: Turns authorization on: Kafka's standard authorizer stands for
@@ -1125,14 +952,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ssl.endpoint.identification.algorithm``: How a server's name is checked; empty turns the
     check off."""
 
-    ottla_cluster_id: str | None = None
-    """``ottla.cluster.id``: The id of the cluster that a node without meta.properties joins or
-    founds."""
-
-    ottla_bootstrap_mode: str = "auto"
-    """``ottla.bootstrap.mode``: Whether this node founds a cluster, joins one or comes back; auto
-    looks at the disk."""
-
     ottla_allow_insecure_controller_listener: bool = False
     """``ottla.allow.insecure.controller.listener``: Let a controller listener on a routable
     address speak without encryption and login."""
@@ -1164,9 +983,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ottla_metrics_listener: str | None = None
     """``ottla.metrics.listener``: Serve /metrics on this host:port; not at all when not set."""
 
-    ottla_otlp_endpoint: str | None = None
-    """``ottla.otlp.endpoint``: Send metrics and traces to this OpenTelemetry endpoint."""
-
     ottla_partition_disk_scan_interval_seconds: int = 0
     """``ottla.partition.disk.scan.interval.seconds``: How often the disk use of each partition is
     measured; 0 for never."""
@@ -1194,61 +1010,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ottla_errors_deadletterqueue_topic_name_prefix: str = "dlq."
     """``ottla.errors.deadletterqueue.topic.name.prefix``: What the name of a topic for records
     that cannot be delivered has to begin with."""
-
-    ottla_group_share_max_groups: int = 10
-    """``ottla.group.share.max.groups``: The most share groups of this cluster."""
-
-    ottla_remote_storage_backend: str = "none"
-    """``ottla.remote.storage.backend``: Where tiered segments go: a directory or an object store
-    that speaks S3."""
-
-    ottla_remote_storage_local_dir: str | None = None
-    """``ottla.remote.storage.local.dir``: The directory of the local backend."""
-
-    ottla_remote_storage_s3_bucket: str | None = None
-    """``ottla.remote.storage.s3.bucket``: The bucket of the S3 backend."""
-
-    ottla_remote_storage_s3_prefix: str = ""
-    """``ottla.remote.storage.s3.prefix``: What the names of all objects start with."""
-
-    ottla_remote_storage_s3_region: str | None = None
-    """``ottla.remote.storage.s3.region``: The region of the bucket."""
-
-    ottla_remote_storage_s3_endpoint: str | None = None
-    """``ottla.remote.storage.s3.endpoint``: The address of the object store where it is not the
-    region's own."""
-
-    ottla_remote_storage_s3_access_key_id: str | None = None
-    """``ottla.remote.storage.s3.access.key.id``: Who this node is to the object store; the
-    environment's identity when not set."""
-
-    ottla_remote_storage_s3_secret_access_key: Password | None = None
-    """``ottla.remote.storage.s3.secret.access.key``: The secret that goes with the access key
-    id."""
-
-    ottla_remote_log_metadata_store: str = "topic"
-    """``ottla.remote.log.metadata.store``: Where remote segments are tracked: the topic
-    __remote_log_metadata, or memory for tests."""
-
-    ottla_remote_log_metadata_bootstrap_servers: str | None = None
-    """``ottla.remote.log.metadata.bootstrap.servers``: The broker by which that topic is reached;
-    this one when not set."""
-
-    ottla_remote_log_metadata_topic_num_partitions: int = 50
-    """``ottla.remote.log.metadata.topic.num.partitions``: How many partitions
-    __remote_log_metadata gets; not to be changed later."""
-
-    ottla_remote_log_metadata_topic_replication_factor: int = 3
-    """``ottla.remote.log.metadata.topic.replication.factor``: How many replicas
-    __remote_log_metadata gets."""
-
-    ottla_remote_log_metadata_snapshot_interval_ms: int = 60000
-    """``ottla.remote.log.metadata.snapshot.interval.ms``: How often what was read from that topic
-    is written down."""
-
-    ottla_remote_log_metadata_snapshot_dir: str | None = None
-    """``ottla.remote.log.metadata.snapshot.dir``: Where it is written; remote-log-metadata in the
-    first log directory when not set."""
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):

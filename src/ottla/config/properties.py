@@ -40,11 +40,6 @@ ENVIRONMENT_EXCLUDED = frozenset(
         "KAFKA_VERSION",
     }
 )
-# Names without the prefix that people set out of habit.
-ENVIRONMENT_ALIASES = {
-    "CLUSTER_ID": "ottla.cluster.id",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "ottla.otlp.endpoint",
-}
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -125,9 +120,7 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
     """
     settings = []
     for name in sorted(environment):
-        if name in ENVIRONMENT_ALIASES:
-            settings.append(Setting(ENVIRONMENT_ALIASES[name], environment[name], name))
-        elif name.startswith(ENVIRONMENT_PREFIX) and name not in ENVIRONMENT_EXCLUDED:
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in ENVIRONMENT_EXCLUDED:
             settings.append(Setting(key_of_variable(name), environment[name], name))
     return settings
 

@@ -15,6 +15,13 @@ _JMX = "there is no JMX; see ottla.metrics.listener"
 _PURGATORY = "waiting requests are removed when they complete; nothing is swept"
 _JAVA_TLS = "TLS comes from OpenSSL, not from Java"
 _CLASS = "Java classes cannot be loaded"
+_TIERS = "there is no tiered storage yet"
+_SAMPLES = "metrics are exported as totals and gauges, without samples"
+_LOAD = "a coordinator reads its partition in steps of a fixed size"
+_INTERNAL = "a limit for Kafka's own tests; it is fixed here"
+_UNSTABLE = "only versions that Kafka has declared stable are offered"
+_SLOW_EVENTS = "slow work of a controller shows as event loop lag in the metrics"
+_SETUP = "connections between nodes have a fixed time to be set up"
 
 
 class Unsupported(msgspec.Struct, frozen=True):
@@ -74,14 +81,75 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     "producer.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
     "share.fetch.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
     "group.share.persister.class.name": Unsupported(_CLASS),
-    "remote.log.metadata.manager.class.name": Unsupported(
-        "set ottla.remote.log.metadata.store instead"
-    ),
+    "remote.log.metadata.manager.class.name": Unsupported(_TIERS),
     "remote.log.metadata.manager.class.path": Unsupported(_CLASS),
-    "remote.log.storage.manager.class.name": Unsupported(
-        "set ottla.remote.storage.backend instead"
-    ),
+    "remote.log.storage.manager.class.name": Unsupported(_TIERS),
     "remote.log.storage.manager.class.path": Unsupported(_CLASS),
+    "controller.performance.sample.period.ms": Unsupported(_SLOW_EVENTS),
+    "controller.performance.always.log.threshold.ms": Unsupported(_SLOW_EVENTS),
+    "internal.metadata.max.batch.size.in.bytes": Unsupported(_INTERNAL),
+    "internal.metadata.max.fetch.size.in.bytes": Unsupported(_INTERNAL),
+    "internal.metadata.delete.delay.millis": Unsupported(_INTERNAL),
+    "unstable.api.versions.enable": Unsupported(_UNSTABLE),
+    "unstable.feature.versions.enable": Unsupported(_UNSTABLE),
+    "metrics.num.samples": Unsupported(_SAMPLES),
+    "metrics.sample.window.ms": Unsupported(_SAMPLES),
+    "metrics.recording.level": Unsupported(_SAMPLES),
+    "socket.connection.setup.timeout.ms": Unsupported(_SETUP),
+    "socket.connection.setup.timeout.max.ms": Unsupported(_SETUP),
+    "offsets.load.buffer.size": Unsupported(_LOAD),
+    "share.coordinator.load.buffer.size": Unsupported(_LOAD),
+    "transaction.state.log.load.buffer.size": Unsupported(_LOAD),
+    "remote.log.metadata.manager.listener.name": Unsupported(_TIERS),
+    "remote.log.metadata.custom.metadata.max.bytes": Unsupported(_TIERS),
+    "remote.log.index.file.cache.total.size.bytes": Unsupported(_TIERS),
+    "remote.log.manager.copier.thread.pool.size": Unsupported(_TIERS),
+    "remote.log.manager.expiration.thread.pool.size": Unsupported(_TIERS),
+    "remote.log.manager.follower.thread.pool.size": Unsupported(_TIERS),
+    "remote.log.manager.task.interval.ms": Unsupported(_TIERS),
+    "remote.log.manager.task.retry.backoff.ms": Unsupported(_TIERS),
+    "remote.log.manager.task.retry.backoff.max.ms": Unsupported(_TIERS),
+    "remote.log.manager.task.retry.jitter": Unsupported(_TIERS),
+    "remote.log.reader.threads": Unsupported(_TIERS),
+    "remote.log.reader.max.pending.tasks": Unsupported(_TIERS),
+    "remote.log.manager.copy.max.bytes.per.second": Unsupported(_TIERS),
+    "remote.log.manager.copy.quota.window.num": Unsupported(_TIERS),
+    "remote.log.manager.copy.quota.window.size.seconds": Unsupported(_TIERS),
+    "remote.log.manager.fetch.max.bytes.per.second": Unsupported(_TIERS),
+    "remote.log.manager.fetch.quota.window.num": Unsupported(_TIERS),
+    "remote.log.manager.fetch.quota.window.size.seconds": Unsupported(_TIERS),
+    "remote.fetch.max.wait.ms": Unsupported(_TIERS),
+    "remote.list.offsets.request.timeout.ms": Unsupported(_TIERS),
+    "initial.broker.registration.timeout.ms": Unsupported(
+        "a broker tries to register until it is stopped"
+    ),
+    "server.max.startup.time.ms": Unsupported("a start takes as long as recovery takes"),
+    "controller.quorum.append.linger.ms": Unsupported(
+        "records are appended as soon as they are decided"
+    ),
+    "controller.socket.timeout.ms": Unsupported("controllers open no connections to brokers"),
+    "queued.max.requests": Unsupported(
+        "requests are not queued: a connection is read again once it was served"
+    ),
+    "log.dir.failure.timeout.ms": Unsupported(
+        "a failed directory is reported until a controller has answered"
+    ),
+    "log.flush.start.offset.checkpoint.interval.ms": Unsupported(
+        "log start offsets are written together with recovery points"
+    ),
+    "replica.socket.receive.buffer.bytes": Unsupported(
+        "replica fetchers use the system's socket buffers"
+    ),
+    "group.share.enable": Unsupported("the feature share.version decides"),
+    "group.share.initialize.retry.interval.ms": Unsupported(
+        "share partitions are initialized when the group is first assigned them"
+    ),
+    "share.coordinator.append.linger.ms": Unsupported(
+        "records of a turn of the event loop are appended together, without a wait"
+    ),
+    "transaction.two.phase.commit.enable": Unsupported(
+        "two-phase commit (KIP-939) is not there yet", refused=True
+    ),
     "sasl.client.callback.handler.class": Unsupported(_CLASS),
     "sasl.kerberos.kinit.cmd": Unsupported("no command is ever run to obtain a ticket"),
     "sasl.login.callback.handler.class": Unsupported(_CLASS),
