@@ -78,6 +78,8 @@ def text(data: Path) -> str:
         "controller.quorum.bootstrap.servers=127.0.0.1:1\n"
         "controller.listener.names=CONTROLLER\n"
         f"log.dirs={data}\nbroker.heartbeat.interval.ms=200\n"
+        # A node without its incarnation id waits until the session of the old one has expired.
+        "broker.session.timeout.ms=2000\n"
     )
 
 
