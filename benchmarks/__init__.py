@@ -1,1 +1,1 @@
-"""Benchmarks that compare inside one run and print ratios; `python -m benchmarks`."""
+"""Benchmarks that compare within one run and print ratios: `python -m benchmarks`."""

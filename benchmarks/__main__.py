@@ -1,4 +1,4 @@
-"""Runs the benchmarks, prints the table and writes it into docs/benchmarks.md.
+"""Run the benchmarks, print the table and write it into docs/benchmarks.md.
 
 python -m benchmarks [area ...] [--no-write]
 """
@@ -31,9 +31,9 @@ AREAS = (
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
 
-Ratios inside one run: on a shared machine absolute times lie, ratios lie less. Each row compares
-with its reference turn by turn in the same process or the same minute and gives the median; the
-spread over the rounds stands beside it where it says something.
+Ratios within one run: on a shared machine, absolute times are not comparable, ratios are. Each row
+is measured in alternation with its reference, in the same process or the same minute, and shows the
+median and, where useful, the spread over the rounds.
 
 Rerun all with `make bench`, or one area with `.venv/bin/python -m benchmarks {areas}`.
 This page is written by that command.
@@ -42,14 +42,14 @@ This page is written by that command.
 
 
 def machine() -> str:
-    """Return one line on where the figures come from."""
+    """Return one line about the machine."""
     today = datetime.now(UTC).date().isoformat()
     cores = os.cpu_count()
     return f"{today}, {platform.system()}, {cores} cores, Python {platform.python_version()}"
 
 
 def main() -> int:
-    """Run the areas asked for; fail when a target is missed."""
+    """Run the given areas; fail if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("areas", nargs="*", help=f"of {', '.join(AREAS)}; all by default")
     parser.add_argument("--no-write", action="store_true", help="print only")

@@ -1,12 +1,11 @@
-"""Three nodes side by side with three of Apache Kafka: replicated writes, fail-over, catching up.
+"""Compare clusters of three nodes with Apache Kafka: replicated writes, failover, catching up.
 
-Each round runs one cluster after the other on the whole machine, with their own defaults but for
-what makes a cluster of three; the other one does not run meanwhile. One partition on three
-replicas, min.insync.replicas=2, acks=all. Catching up is compared with the loopback itself: bytes
-sent by sendfile to a reader that drops them, and to one that does what every follower has to do and
-nothing else. Before each of them what was written is on the disk, and memory for as much again has
-been touched: a virtual machine fetches from its host what it did not use for a while, at a tenth of
-the speed, and that would be all there is to see.
+Each round runs one cluster after the other, alone on the machine, with default settings except
+those of a cluster of three: one partition with three replicas, min.insync.replicas=2, acks=all.
+Catching up is compared with the loopback: sendfile to a reader that drops the bytes, and to one
+that does only what every follower must do. Before each measurement all writes are on disk, and the
+memory that will be needed has been touched: a virtual machine gets unused memory from its host at
+a tenth of the speed, which would hide everything else.
 """
 
 import argparse
@@ -82,7 +81,7 @@ QUORUM = DescribeQuorumRequest(
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to measure: rounds, records written, bytes that a follower misses."""
+    """How much to measure: rounds, records written, bytes that a follower has to fetch."""
 
     rounds: int
     records: int
@@ -111,11 +110,11 @@ class Three:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def ask(self, node_id: int, request: Message, version: int | None = None) -> Any:  # noqa: ANN401
-        """Ask one node, return the response that belongs to it. Raises OSError or a Fault."""
+        """Send a request to one node and return its response. Raises OSError or a Fault."""
         return self._loop.run_until_complete(self._ask(node_id, request, version))
 
     async def _ask(self, node_id: int, request: Message, version: int | None) -> Message:
-        # The connection is kept: to open one is work for a node, and nodes are what is measured.
+        # The connection is reused: opening one is work for the node that is measured.
         line = self._lines.get(node_id)
         if line is None or not line.is_open:
             address = Address("127.0.0.1", self.nodes[node_id].port)
@@ -133,7 +132,7 @@ class Three:
         self._loop.close()
 
     def leader(self, topic: str, asked: int) -> int:
-        """Return who leads the partition as one node knows it; -1 for nobody, or no answer."""
+        """Return the partition's leader according to one node; -1 without a leader or an answer."""
         request = MetadataRequest(
             [MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
@@ -144,11 +143,11 @@ class Three:
         return found[0].partitions[0].leader_id if found and found[0].partitions else -1
 
     def controller(self) -> int:
-        """Return which node is the active controller."""
+        """Return the id of the active controller."""
         return int(self.ask(1, QUORUM).topics[0].partitions[0].leader_id)
 
     def create(self, topic: str) -> int:
-        """Make a topic with one partition on all nodes; return its leader."""
+        """Create a topic with one partition on all nodes; return its leader."""
         configs = [CreatableTopicConfig("min.insync.replicas", "2")]
         made = CreateTopicsRequest([CreatableTopic(topic, 1, 3, configs=configs)], 30_000)
         self.ask(1, made)
@@ -156,7 +155,7 @@ class Three:
         return self.leader(topic, 1)
 
     def end(self, node_id: int, topic: str) -> int:
-        """Return where a replica's log ends; -1 while it does not say."""
+        """Return the end offset of a replica's log; -1 without an answer."""
         asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, LATEST)])
         try:
             told = self.ask(node_id, ListOffsetsRequest(replica_id=DEBUGGER, topics=[asked]))
@@ -167,7 +166,7 @@ class Three:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something. Raises TimeoutError."""
+    """Wait for a condition. Raises TimeoutError."""
     deadline = monotonic() + WAIT_S_MAX
     while not condition():
         if monotonic() > deadline:
@@ -192,7 +191,7 @@ log.dirs={root / "data"}
 
 
 def three_of(name: str, folder: Path) -> Three:
-    """Return a cluster that is formatted and does not run. Raises Missing."""
+    """Return a formatted cluster that is not started. Raises Missing."""
     ports, controllers = free_ports(3), free_ports(3)
     nodes = []
     for node_id in NODES:
@@ -210,7 +209,7 @@ def three_of(name: str, folder: Path) -> Three:
 
 @contextmanager
 def running(three: Three) -> Iterator[None]:
-    """Have all three run."""
+    """Start all three nodes."""
     with ExitStack() as stack:
         for node in three.nodes.values():
             stack.callback(node.stop)
@@ -222,7 +221,7 @@ def running(three: Three) -> Iterator[None]:
         yield
 
 
-# -- what is measured --------------------------------------------------------------------
+# -- measurements ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -247,9 +246,9 @@ def write(three: Three, effort: Effort) -> float:
 
 
 def fail_over(three: Three) -> float:
-    """Return the seconds from a leader's death to the first write that is acknowledged.
+    """Return the seconds from the kill of a leader to the first acknowledged write.
 
-    The leader is no active controller: a partition fails over, not the quorum.
+    The leader is not the active controller: a partition fails over, not the quorum.
     """
     controller = three.controller()
     topic = "led"
@@ -287,7 +286,7 @@ def _is_written(three: Three, topic: str, leader: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """Bytes a second, and the processor seconds that a GB takes of the follower and the leader."""
+    """Bytes per second, and CPU seconds per GB of the follower and of the leader."""
 
     rate: float
     follower_cpu: float
@@ -295,7 +294,7 @@ class CatchUp:
 
 
 def touch(folder: Path, size: int) -> None:
-    """Have as much memory for files as will be needed, and nothing to be written back."""
+    """Touch the memory that files will need, and write back all dirty pages."""
     os.sync()
     block = bytes(1 << 18)
     with (folder / "touched").open("wb", buffering=0) as file:
@@ -305,12 +304,12 @@ def touch(folder: Path, size: int) -> None:
 
 
 def catch_up(three: Three, folder: Path, effort: Effort) -> CatchUp:
-    """Have a follower that was away get what it missed."""
+    """Measure how a stopped follower catches up."""
     leader = three.create("missed")
     away = next(each for each in NODES if each not in (leader, three.controller()))
     three.nodes[away].stop()
     count = effort.behind_bytes // RECORD_BYTES
-    # The others are two: enough for min.insync.replicas.
+    # The other two are enough for min.insync.replicas.
     measure("rdload", "produce", three.bootstrap, "missed", RECORD_BYTES, count, "all")
     wanted = three.end(leader, "missed")
     touch(folder, effort.behind_bytes * 3 // 2)
@@ -327,7 +326,7 @@ def catch_up(three: Three, folder: Path, effort: Effort) -> CatchUp:
 
 
 def loopback(folder: Path, size: int, take: Callable[[memoryview], object] = len) -> float:
-    """Return the bytes a second of sendfile over loopback, to a reader that takes megabytes."""
+    """Return the bytes per second of sendfile over loopback to a reader with large buffers."""
     with (folder / "bare").open("w+b") as file, socket.create_server(("127.0.0.1", 0)) as server:
         block = os.urandom(1 << 20)
         for _ in range(size >> 20):
@@ -349,7 +348,7 @@ def loopback(folder: Path, size: int, take: Callable[[memoryview], object] = len
 
 
 def least(folder: Path, size: int) -> float:
-    """Return the bytes a second of a reader that does the least a follower can: CRC and write."""
+    """Return the bytes per second of a reader that only checks the CRC and writes."""
     with (folder / "least").open("wb", buffering=0) as file:
 
         def take(data: memoryview) -> None:
@@ -363,7 +362,7 @@ def least(folder: Path, size: int) -> float:
 
 
 def _send_all(port: int, file: int, size: int) -> None:
-    """Send a file and end: the life of a child process."""
+    """Send a file and exit, in a child process."""
     with socket.create_connection(("127.0.0.1", port)) as line:
         sent = 0
         while sent < size:
@@ -387,7 +386,7 @@ def _round(name: str, folder: Path, effort: Effort, found: Found) -> None:
 
 
 def _note(figures: list[float], value: float, what: str) -> None:
-    """Keep a figure, and say it: a round takes minutes."""
+    """Record a figure and print it, as a round takes minutes."""
     figures.append(value)
     print(f"{AREA}: {what}: {value:,.1f}", file=sys.stderr, flush=True)
 
@@ -411,7 +410,7 @@ def _rows(found: Found) -> list[Row]:
         ),
         found.caught_up.row("a follower catches up", _rate, "reported", lambda _: True),
         found.follower_cpu.row(
-            "a follower catches up, its processor time", _seconds_a_gb, "reported", lambda _: True
+            "a follower catches up, its CPU time", _seconds_a_gb, "reported", lambda _: True
         ),
         found.leader_cpu.row(
             "a follower catches up, its leader's", _seconds_a_gb, "reported", lambda _: True
@@ -441,7 +440,7 @@ def _of_area(row: Row) -> Row:
 
 
 def run(effort: Effort = FULL) -> list[Row]:
-    """Return the rows; none, and why on stderr, where Java or a compiler is missing."""
+    """Return the rows; none, with the reason on stderr, if Java or a compiler is missing."""
     try:
         program("rdload")
         fetch_jars()
@@ -457,7 +456,7 @@ def run(effort: Effort = FULL) -> list[Row]:
 
 
 def main() -> int:
-    """Measure and print the table; fail when a target is missed."""
+    """Measure and print the table; fail if a target is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The codec against kio's writer (Python) and reader (native), and what an import costs."""
+"""Compare the codec with kio's writer (Python) and reader (native), and measure import time."""
 
 import io
 import os
@@ -37,7 +37,7 @@ ROUNDS = 25
 
 
 class Case(NamedTuple):
-    """A message of ours, and the class that kio has for it."""
+    """A message, and kio's class for it."""
 
     what: str
     message: Message
@@ -102,8 +102,7 @@ def compare(
 ) -> tuple[float, float, list[float]]:
     """Return our median time, theirs, and theirs/ours of every round.
 
-    Processor time, not wall time: the work is too short to be compared while others wait for
-    the same core.
+    CPU time, not wall time: the work is too short to compare wall times on a shared core.
     """
     taken: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
@@ -167,10 +166,7 @@ def decoding(case: Case) -> Row:
 
 
 def import_ms(module: str) -> float:
-    """Milliseconds of processor time that an import takes in a fresh interpreter.
-
-    Byte code is cached, as it is wherever a package was imported once before.
-    """
+    """Return the CPU milliseconds of an import in a fresh interpreter, with cached bytecode."""
     program = (
         f"from time import process_time as t; began = t(); import {module}; print(t() - began)"
     )
@@ -185,7 +181,7 @@ def import_ms(module: str) -> float:
 
 
 def importing() -> list[Row]:
-    """Both the room's door and the module that a connection needs for its first request."""
+    """Measure the package itself, and the module that a connection needs for its first request."""
     kio = import_ms("kio.schema.fetch.v16")
     rows = []
     for module in ("ottla.protocol", "ottla.protocol.frames"):

@@ -1,13 +1,13 @@
-"""Compaction of a log of 100-byte records: compiled, and the same source as plain Python.
+"""Compaction of a log of 100-byte records, compiled and as plain Python.
 
     python -m benchmarks compaction
     python -m benchmarks.compaction --megabytes 1024
 
 A record is 100 bytes with its framing, 160 of them to a batch of 16 KB, as a producer sends
-them. Half of the records of the first half of the log are obsolete; what is left of a batch is
-packed and written anew. Both forms are compared by the processor time they take per record;
-the plain one over fewer records, because it is slow. The time of its bare walk over the
-records, which compacts nothing, stands beside it.
+them. Half of the records in the first half of the log are obsolete; the rest of each batch is
+compressed and written again. Both forms are compared by CPU time per record; the plain one runs
+over fewer records, because it is slow. The time of a walk over the records without compaction is
+shown as well.
 """
 
 import argparse
@@ -40,14 +40,14 @@ RECORDS_PER_BATCH = 160
 KEY_BYTES = 12
 RECORD_BYTES = 100
 MEGABYTES = 96
-# The plain form is measured over less, and both are compared per record.
+# The plain form runs over fewer records; both are compared per record.
 PLAIN_MEGABYTES = 6
 SECRET = bytes(range(16))
 SOURCE = Path(__file__).parents[1] / "src"
 
 
 def template() -> tuple[BatchHeader, bytearray, list[int]]:
-    """Return a batch's header, its records, and where each key begins."""
+    """Return a batch's header, its records, and the position of each key."""
     records = [
         Record(Offset(at), Millis(at), bytes(KEY_BYTES), b"v" * (RECORD_BYTES - KEY_BYTES - 8))
         for at in range(RECORDS_PER_BATCH)
@@ -58,13 +58,13 @@ def template() -> tuple[BatchHeader, bytearray, list[int]]:
 
 
 def batches(count: int) -> Iterator[bytearray]:
-    """Yield ``count`` batches; a key comes back after half of the log, with another neighbour."""
+    """Yield ``count`` batches; keys repeat after half of the log, in another order."""
     header, region, starts = template()
     total = count * RECORDS_PER_BATCH
     for number in range(count):
         for at, start in enumerate(starts):
             position = number * RECORDS_PER_BATCH + at
-            # Odd records are written once; even ones again, with a key of the first half.
+            # Odd records have new keys; even ones repeat a key of the first half.
             key = position if at % 2 else position % (total // 2)
             region[start : start + KEY_BYTES] = key.to_bytes(KEY_BYTES)
         yield seal_batch(header, region)
@@ -90,7 +90,7 @@ def walk(log: Log) -> None:
 
 
 def measure(megabytes: int) -> dict[str, float]:
-    """Return nanoseconds of processor time per record of a bare walk and of a whole round."""
+    """Return CPU nanoseconds per record of a bare walk and of a whole compaction."""
     directory = tempfile.mkdtemp()
     try:
         log = fill(f"{directory}/t-0", megabytes)
@@ -119,7 +119,7 @@ def measure(megabytes: int) -> dict[str, float]:
 
 
 def measure_plain(megabytes: int) -> dict[str, float]:
-    """Measure in a process that has no compiled modules."""
+    """Measure in a process without compiled modules."""
     with tempfile.TemporaryDirectory() as copy:
         shutil.copytree(SOURCE, f"{copy}/src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
         shutil.copytree(Path(__file__).parent, f"{copy}/src/benchmarks")

@@ -1,7 +1,7 @@
 """The load of `benchmarks.coordinators`: one thread that writes frames and reads replies.
 
-What is timed sends frames that were built before, or patches a few numbers into them, and looks
-at replies only where the protocol demands it.
+The timed code sends prepared frames, or patches a few numbers into them, and reads replies only
+where the protocol requires it.
 """
 
 import selectors
@@ -83,13 +83,13 @@ LOADING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# The transaction before is not over yet. A broker that has waited for that as long as it does
-# says so in words that every producer tries again at.
+# The previous transaction has not completed yet. A broker that has waited long enough for it
+# answers with one of these errors, which every producer retries.
 BUSY = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
 GROUP_RESOURCE = 32
 PRODUCERS = 8
 RECORD_BYTES = 100
-# Where a batch has the producer's epoch: behind 43 bytes and the producer's id.
+# The position of the producer epoch in a batch: after 43 bytes and the producer id.
 EPOCH_AT = 51
 _EPOCH = struct.Struct(">h")
 
@@ -97,7 +97,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 def frame_of(request: Message, version: int | None = None) -> bytes:
-    """Return the frame of a request, in its newest version unless another is asked for."""
+    """Return the frame of a request, in its newest version by default."""
     assert request.SCHEMA.api_key is not None
     assert request.SCHEMA.versions is not None
     key = ApiKey(request.SCHEMA.api_key)
@@ -107,7 +107,7 @@ def frame_of(request: Message, version: int | None = None) -> bytes:
 
 
 def commit_frame(group: str, topic: str, count: int) -> bytes:
-    """Return the frame of an OffsetCommit of so many partitions, by nobody's member."""
+    """Return the frame of an OffsetCommit of so many partitions, without a member."""
     partitions = [OffsetCommitRequestPartition(index, 1000 + index) for index in range(count)]
     request = OffsetCommitRequest(
         group,
@@ -134,14 +134,14 @@ class Line:
             self.read()
 
     def read(self) -> None:
-        """Read what is there; blocks while there is nothing."""
+        """Read the available bytes; blocks if there are none."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise ConnectionError("the broker hung up")
         self._have += data
 
     def take(self) -> bytes | None:
-        """Return a reply that is there as a whole."""
+        """Return the next reply if it is complete."""
         have = self._have
         if len(have) < 4:
             return None
@@ -158,7 +158,7 @@ class Line:
         return parsed(self.receive(), kind, version)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
 
 
@@ -174,7 +174,7 @@ def parsed(frame: bytes, kind: type[Reply], version: int | None = None) -> Reply
 
 
 def asked_again(line: Line, request: Message, kind: type[Reply]) -> Reply:
-    """Ask until the coordinator has loaded what it coordinates."""
+    """Send a request until the coordinator has loaded."""
     deadline = perf_counter() + WAIT_S_MAX
     while True:
         reply = line.ask(request, kind)
@@ -187,13 +187,13 @@ def asked_again(line: Line, request: Message, kind: type[Reply]) -> Reply:
 
 
 def make_topic(broker: Broker, name: str, partitions: int) -> None:
-    """Make a topic, and wait for it to have leaders."""
+    """Create a topic, and wait until its partitions have leaders."""
     line = Line(broker)
     topic = CreatableTopic(name, partitions, 1)
     deadline = perf_counter() + WAIT_S_MAX
     while True:
         reply = line.ask(CreateTopicsRequest([topic], 30_000), CreateTopicsResponse)
-        # A broker that has just started is not let in yet.
+        # A broker that has just started is still fenced.
         if reply.topics[0].error_code != ErrorCode.INVALID_REPLICATION_FACTOR:
             break
         assert perf_counter() < deadline, reply
@@ -204,7 +204,7 @@ def make_topic(broker: Broker, name: str, partitions: int) -> None:
 
 
 def wait_coordinator(broker: Broker, key: str, kind: int) -> None:
-    """Wait until somebody coordinates a group (0) or a transactional id (1)."""
+    """Wait until a group (0) or a transactional id (1) has a coordinator."""
     line = Line(broker)
     deadline = perf_counter() + WAIT_S_MAX
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
@@ -220,7 +220,7 @@ def wait_coordinator(broker: Broker, key: str, kind: int) -> None:
 
 @dataclass(slots=True)
 class Members:
-    """The members of a group, each on a line of its own (classic) or some on each."""
+    """The members of a group, one per connection (classic) or several."""
 
     broker: Broker
     group: str
@@ -229,13 +229,13 @@ class Members:
     beats: list[list[bytes]] = field(default_factory=list)
 
     def join(self) -> None:
-        """Join all members of a classic group and sync them: then it is stable."""
+        """Join and sync all members of a classic group, until it is stable."""
         self.lines = [Line(self.broker) for _ in range(self.count)]
         first = self._each([self._join_frame("")] * self.count, JoinGroupResponse)
         ids = [each.member_id for each in first]
         joined = self._each([self._join_frame(each) for each in ids], JoinGroupResponse)
         assert all(each.error_code == ErrorCode.NONE for each in joined), joined[0]
-        # Some came in while others were already told of a generation.
+        # Some joined after others had received their generation.
         newest = max(each.generation_id for each in joined)
         assert all(each.generation_id == newest for each in joined)
         frames = [self._sync_frame(each, ids) for each in joined]
@@ -268,7 +268,7 @@ class Members:
         return [parsed(line.receive(), kind) for line in self.lines]
 
     def join_consumers(self, on_each: int = 20) -> None:
-        """Join all members of a consumer group, and go on until all have what they shall have."""
+        """Join all members of a consumer group; send heartbeats until all have their assignment."""
         self.lines = [Line(self.broker) for _ in range(self.count // on_each)]
         epochs: dict[str, int] = {}
         owned: dict[str, list[RequestTopicPartitions]] = {}
@@ -302,7 +302,7 @@ class Members:
         self.beats = [frames[at : at + on_each] for at in range(0, self.count, on_each)]
 
     def beat(self, rounds: int) -> int:
-        """Let every member send so many heartbeats; return how many that were."""
+        """Send so many heartbeats per member; return their total number."""
         for _ in range(rounds):
             for line, frames in zip(self.lines, self.beats, strict=True):
                 line.socket.sendall(b"".join(frames))
@@ -313,7 +313,7 @@ class Members:
         return rounds * self.count
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         for line in self.lines:
             line.close()
 
@@ -324,7 +324,7 @@ WAIT_TURNS = 12
 
 
 class _Producer:
-    """One transactional producer: a transaction of one batch after the other, of version 2."""
+    """A transactional producer (version 2): one transaction of one batch after the other."""
 
     def __init__(self, broker: Broker, topic: str, index: int, records: int) -> None:
         self.line = Line(broker)
@@ -356,7 +356,7 @@ class _Producer:
             sleep(0.1)
 
     def send(self) -> None:
-        """Send what is next: the batch, or the end."""
+        """Send the next request: the batch, or the end of the transaction."""
         if self._is_ending:
             end = EndTxnRequest(self.name, self._id, self._epoch, committed=True)
             self.line.socket.sendall(frame_of(end))
@@ -368,7 +368,7 @@ class _Producer:
         self.line.socket.sendall(self._frame)
 
     def took(self, frame: bytes) -> None:
-        """Take a reply; what has to be said again stays next."""
+        """Process a reply; a retriable error leaves the same request next."""
         if self._is_ending:
             ended = parsed(frame, EndTxnResponse)
             if ended.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -385,13 +385,13 @@ class _Producer:
 
 
 class Transactions:
-    """Some producers on one thread, each with a transaction under way."""
+    """Several producers on one thread, each with an open transaction."""
 
     def __init__(self, broker: Broker, topic: str, records: int) -> None:
         self._producers = [_Producer(broker, topic, i, records) for i in range(PRODUCERS)]
 
     def run(self, seconds: float) -> int:
-        """Go on for so long; return how many transactions were committed."""
+        """Run for so many seconds; return the number of committed transactions."""
         before = sum(each.done for each in self._producers)
         end = perf_counter() + seconds
         with selectors.DefaultSelector() as selector:
@@ -414,7 +414,7 @@ class Transactions:
         return sum(each.done for each in self._producers) - before
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         for each in self._producers:
             each.line.close()
 
@@ -423,7 +423,7 @@ class Transactions:
 
 
 class ShareReader:
-    """Reads a topic through a share group, each fetch acknowledging what the last one gave."""
+    """Reads a topic through a share group; each fetch acknowledges the previous records."""
 
     def __init__(self, broker: Broker, name: str, records: int) -> None:
         self._line, self._name, self._records = Line(broker), name, records
@@ -432,10 +432,10 @@ class ShareReader:
         self._produce()
         config = AlterableConfig("share.auto.offset.reset", 0, "earliest")
         resource = AlterConfigsResource(GROUP_RESOURCE, name, [config])
-        told = self._line.ask(
+        reply = self._line.ask(
             IncrementalAlterConfigsRequest([resource]), IncrementalAlterConfigsResponse
         )
-        assert told.responses[0].error_code == ErrorCode.NONE, told
+        assert reply.responses[0].error_code == ErrorCode.NONE, reply
         wait_coordinator(broker, name, 0)
         self._topic_id = self._join()
 

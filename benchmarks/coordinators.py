@@ -1,8 +1,8 @@
-"""The coordinators of a node against those of Apache Kafka, turn by turn in one run.
+"""Compare the coordinators of a node with those of Apache Kafka, in alternation.
 
-Requests are frames that were built before, sent by a C program (`broker/requests.c`) or by one
-thread that only writes and reads them, so that it is the broker that is measured. Both brokers are
-pinned to one core and the load to the other, as in `benchmarks.broker`.
+Requests are prepared frames, sent by a C program (`broker/requests.c`) or by one thread that only
+writes and reads them, so that the broker is what is measured. Both brokers are pinned to one core
+and the load to the other, as in `benchmarks.broker`.
 
     python -m benchmarks.coordinators [part ...] [--quick] [--rounds N]
 
@@ -39,7 +39,7 @@ TRANSACTION_RECORDS = (1, 10, 100)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured. One round more is run than counts: it warms the JVM up."""
+    """How much to measure. One more round than counted runs first, to warm up the JVM."""
 
     rounds: int = 3
     seconds: float = 2.0
@@ -48,7 +48,7 @@ class Scale:
 
 
 FULL = Scale()
-# Enough to see where it stands within two minutes, less than a JVM wants to be at its best.
+# A rough result within two minutes; a JVM needs longer to reach its best.
 QUICK = Scale(rounds=1, seconds=1.0, heartbeat_members=300, share_records=50_000)
 
 
@@ -59,7 +59,7 @@ class Figures:
         self.found: dict[str, list[float]] = {"Ottla": [], "Kafka": []}
 
     def add(self, broker: Broker, value: float) -> None:
-        """Note the figure of one round."""
+        """Record the figure of one round."""
         self.found[broker.name].append(value)
 
     def row(self, what: str, unit: str, target: float, *, is_cost: bool = False) -> Row:
@@ -80,11 +80,11 @@ class Figures:
 
 
 def run(
-    scale: Scale = FULL, parts: Sequence[str] = (), told: Callable[[Row], None] = lambda row: None
+    scale: Scale = FULL, parts: Sequence[str] = (), on_row: Callable[[Row], None] = lambda row: None
 ) -> list[Row]:
-    """Measure everything, or the parts named; nothing where Apache Kafka is not to be had.
+    """Measure everything, or the named parts; nothing if Apache Kafka is missing.
 
-    ``told`` gets each row when it is known.
+    ``on_row`` receives each row when it is known.
     """
     try:
         program("requests")
@@ -99,7 +99,7 @@ def run(
                 rows: list[Row] = []
                 for name, part in PARTS.items():
                     for row in part(brokers, folder, scale) if name in (parts or PARTS) else ():
-                        told(row)
+                        on_row(row)
                         rows.append(row)
                 return rows
     except Missing as missing:
@@ -122,11 +122,11 @@ def commits(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[R
             for broker in brokers:
                 before = broker.cpu_seconds()
                 arguments = ("127.0.0.1", broker.port, frame, CONNECTIONS, scale.seconds)
-                told = measure("requests", *arguments)
+                measured = measure("requests", *arguments)
                 used = broker.cpu_seconds() - before
                 if turn:
-                    rate.add(broker, told["rate"])
-                    cost.add(broker, used * 1e6 / (told["rate"] * scale.seconds))
+                    rate.add(broker, measured["rate"])
+                    cost.add(broker, used * 1e6 / (measured["rate"] * scale.seconds))
         label = f"OffsetCommit of {count} partition{'s' if count > 1 else ''}"
         target = 1.0 if count >= 10 else 0.5
         yield rate.row(label, "per s", target)
@@ -137,7 +137,7 @@ def commits(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[R
 
 
 def joins(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
-    """Yield rows on how long so many members need, from nothing to a stable group."""
+    """Yield rows on the time in which so many members form a stable group."""
     figures, cost = Figures(), Figures()
     for turn in range(scale.rounds + 1):
         for broker in brokers:
@@ -223,7 +223,7 @@ PARTS: dict[str, Callable[[Sequence[Broker], Path, Scale], Iterator[Row]]] = {
 
 
 def main() -> int:
-    """Run the parts asked for; fail when a target is missed."""
+    """Run the given parts; fail if a target is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

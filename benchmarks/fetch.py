@@ -1,4 +1,4 @@
-"""What Fetch costs a broker: a poll that finds nothing, and a mebibyte on its way out.
+"""The cost of Fetch: a poll without new records, and a reply of one MiB.
 
 The poll is compared with what the codec alone takes to read the same request and write the same
 reply; the mebibyte with a bare ``sendfile`` of the same bytes from the same file into the same
@@ -49,7 +49,7 @@ POLLS = 2000
 MEBIBYTES = 200
 PARTITIONS = 20
 ROUNDS = 9
-# The bytes of a poll are few; finding the partition, its offsets and what is new is the rest.
+# A poll has few bytes; most of its time finds the partitions, their offsets and new records.
 POLL_TARGET = 0.08
 SEND_TARGET = 0.7
 DRAIN = """
@@ -65,7 +65,7 @@ LEADS = PartitionRegistration((0,), (0,), 0, 0, 0, (DIRECTORY_UNASSIGNED,))
 
 
 class Alone:
-    """The surroundings of partitions that have one replica."""
+    """The dependencies of partitions with one replica."""
 
     node_id = NodeId(0)
     broker_epoch = 1
@@ -73,15 +73,15 @@ class Alone:
     clock = SystemClock()
 
     def is_alive(self, broker: int) -> bool:
-        """Nobody asks."""
+        """Not used here."""
         return True
 
     def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
-        """Nobody asks."""
+        """Not used here."""
         return True
 
     def is_online(self, broker: int, directory: object) -> bool:
-        """Nobody asks."""
+        """Not used here."""
         return True
 
     def propose(self, partition: object, proposal: object) -> None:
@@ -92,7 +92,7 @@ class Alone:
         """Check nothing."""
 
     def storage_failed(self, directory: object, reason: str) -> None:
-        """The benchmark is worth nothing then."""
+        """Fail the benchmark."""
         raise AssertionError(reason)
 
 
@@ -127,7 +127,7 @@ class Broker:
         partition.append(build_batch([record]), now=Millis(0))
 
     def ask(self, body: memoryview) -> list[Chunk]:
-        """Hand a request to the handler, which answers at once."""
+        """Pass a request to the handler, which answers immediately."""
         reply = self.handlers.on_fetch(CALLER, Request(ApiKey.FETCH, VERSION, 1, "b", body), body)
         assert isinstance(reply, list)
         return reply
@@ -173,7 +173,7 @@ def polling(broker: Broker, count: int) -> tuple[Callable[[], None], bytearray, 
 
 
 def through_codec(request: bytearray, reply: bytes) -> Callable[[], None]:
-    """Return as many decodings of the request and encodings of the reply, and nothing between."""
+    """Return work that only decodes the request and encodes the reply."""
     view, message = memoryview(request), decode(fetch.FetchResponse, VERSION, reply)
 
     def work() -> None:
@@ -186,7 +186,7 @@ def through_codec(request: bytearray, reply: bytes) -> Callable[[], None]:
 
 @contextmanager
 def drained() -> Iterator[socket.socket]:
-    """Give a connection whose other end another process empties."""
+    """Yield a connection whose other end is read by another process."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
         with subprocess.Popen([sys.executable, "-c", DRAIN, str(port)]) as drain:
@@ -236,7 +236,7 @@ def sending(broker: Broker, out: socket.socket) -> Callable[[], None]:
 def cpu_interleaved(
     ours: Callable[[], None], theirs: Callable[[], None]
 ) -> tuple[float, float, list[float]]:
-    """As `interleaved`, of the processor's time: the wall's is the other process's."""
+    """Like `interleaved`, but by CPU time: wall time includes the other process."""
     taken: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for work, times in zip((ours, theirs), taken, strict=True):
@@ -263,7 +263,7 @@ def poll_row(broker: Broker, count: int) -> Row:
 
 
 def run() -> list[Row]:
-    """Measure."""
+    """Measure all of the area."""
     with tempfile.TemporaryDirectory() as folder:
         broker = Broker(folder)
         rows = [poll_row(broker, 1), poll_row(broker, PARTITIONS)]

@@ -1,8 +1,8 @@
-"""What a broker costs while nobody does anything: a core's share, with thousands of partitions.
+"""The CPU share of an idle broker with thousands of partitions.
 
 One node with all of them, and three nodes that replicate each other's: every broker hosts every
-partition, leads a third and follows two thirds. Nobody produces or consumes. The processor's time
-is taken from the kernel over some seconds, after all partitions have settled.
+partition, leads a third and follows two thirds. There are no clients. The CPU time is read from the
+kernel over some seconds, after all partitions are in sync.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ SETTLE_S = 8.0
 MEASURED_S = 15.0
 WAIT_S_MAX = 120.0
 POLL_S = 0.2
-# On a busy machine the reply may be late, and the request was sent again.
+# On a busy machine the reply may be late, and the client sends the request again.
 MAYBE_MADE = (
     ErrorCode.NONE,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -47,12 +47,12 @@ MAYBE_MADE = (
 )
 TICKS = os.sysconf("SC_CLK_TCK")
 TOPIC = "idle"
-# Making a partition waits for the disk several times; what an idle one costs has no part in that.
+# Creating a partition syncs to disk several times, which is no part of the cost of an idle one.
 MEMORY = Path("/dev/shm")
 
 
 def combined(folder: Path, count: int) -> list[NodeProcess]:
-    """Return so many brokers that are controllers, too, not formatted yet."""
+    """Return so many combined nodes, not formatted yet."""
     ports = free_ports(2 * count)
     clients, controllers = ports[:count], ports[count:]
     voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(controllers, 1))
@@ -78,13 +78,13 @@ def combined(folder: Path, count: int) -> list[NodeProcess]:
 
 
 async def wait_brokers(node: NodeProcess, count: int) -> None:
-    """Wait until so many brokers take partitions."""
+    """Wait until so many brokers are unfenced."""
     async with asyncio.timeout(WAIT_S_MAX):
         while True:
             try:
-                told = await node.ask(DescribeClusterRequest())
-                assert isinstance(told, DescribeClusterResponse)
-                if len(told.brokers) == count:
+                reply = await node.ask(DescribeClusterRequest())
+                assert isinstance(reply, DescribeClusterResponse)
+                if len(reply.brokers) == count:
                     return
             except (OSError, Fault):
                 pass
@@ -92,7 +92,7 @@ async def wait_brokers(node: NodeProcess, count: int) -> None:
 
 
 async def create(node: NodeProcess, replicas: int) -> None:
-    """Make the partitions, and wait until all are led and in sync."""
+    """Create the partitions, and wait until all have a leader and are in sync."""
     connection = await node.connect()
     try:
         made = await connection.send(
@@ -104,9 +104,9 @@ async def create(node: NodeProcess, replicas: int) -> None:
         async with asyncio.timeout(WAIT_S_MAX):
             while True:
                 asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-                told = await connection.send(asked, timeout_ms=30_000)
-                assert isinstance(told, MetadataResponse)
-                partitions = told.topics[0].partitions
+                reply = await connection.send(asked, timeout_ms=30_000)
+                assert isinstance(reply, MetadataResponse)
+                partitions = reply.topics[0].partitions
                 in_sync = [each for each in partitions if len(each.isr_nodes) == replicas]
                 if len(in_sync) == PARTITIONS:
                     return
@@ -116,14 +116,14 @@ async def create(node: NodeProcess, replicas: int) -> None:
 
 
 def cpu_seconds(node: NodeProcess) -> float:
-    """Return the processor's time that a node has used since its start."""
+    """Return the CPU time that a node has used since its start."""
     assert node.process is not None
     fields = Path(f"/proc/{node.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 async def shares(nodes: Sequence[NodeProcess]) -> list[float]:
-    """Return what part of a core each node used while nobody asked for anything."""
+    """Return the share of a core that each idle node used."""
     await asyncio.sleep(SETTLE_S)
     before = [cpu_seconds(node) for node in nodes]
     await asyncio.sleep(MEASURED_S)
@@ -132,7 +132,7 @@ async def shares(nodes: Sequence[NodeProcess]) -> list[float]:
 
 
 async def measure(folder: Path, count: int) -> Row:
-    """Measure the most that one of ``count`` nodes uses."""
+    """Return the row of the node that used most among ``count``."""
     nodes = combined(folder, count)
     with ExitStack() as stack:
         for node in nodes:

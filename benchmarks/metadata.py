@@ -1,10 +1,10 @@
-"""The metadata image: one change among many partitions, and a snapshot that lets others run.
+"""The metadata image: one change among many partitions, and the pauses of a snapshot.
 
     python -m benchmarks metadata
 
-A change is replayed, its delta made and handed to a publisher. If that costs the same among
-1,000 and among 100,000 partitions, work is proportional to the change. A snapshot is made batch
-by batch; what counts is the longest time between two batches, in which nobody else runs.
+A change is replayed, and its delta created and passed to a publisher. If that costs the same with
+1,000 and with 100,000 partitions, work is proportional to the change. A snapshot is written batch
+by batch; the figure is the longest batch, during which the event loop is blocked.
 """
 
 from time import perf_counter, process_time
@@ -34,7 +34,7 @@ SNAPSHOTS = 3
 
 
 class Counting:
-    """A publisher that looks at every partition that changed."""
+    """A publisher that visits every changed partition."""
 
     name = "replicas"
 
@@ -42,12 +42,12 @@ class Counting:
         self.partitions = 0
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Count what changed."""
+        """Count the changed partitions."""
         self.partitions += sum(1 for _ in delta.partitions())
 
 
 def topic_id(number: int) -> Uuid:
-    """Return an id as spread out as a random one, and the same in every run."""
+    """Return an id that is distributed like a random one, and the same in every run."""
     return Uuid((number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big"))
 
 
@@ -126,7 +126,7 @@ def pauses(image: Image) -> tuple[float, float, int]:
 
 
 def snapshot() -> Row:
-    """Measure how long a snapshot of many partitions keeps others from running."""
+    """Measure how long a snapshot of many partitions blocks the event loop."""
     began = perf_counter()
     image = image_of(MANY)
     load_s = perf_counter() - began

@@ -1,4 +1,4 @@
-"""Nodes for benchmarks: real processes over loopback, formatted, started, asked and killed."""
+"""Nodes for benchmarks: real processes that are formatted, started, queried and killed."""
 
 import asyncio
 import subprocess
@@ -56,7 +56,7 @@ class NodeProcess:
         return Address("127.0.0.1", self.port)
 
     def format(self) -> None:
-        """Make its directory its own."""
+        """Format its directory."""
         self.root.mkdir(parents=True)
         (self.root / "server.properties").write_text(self.settings)
         random = SystemRandom()
@@ -64,7 +64,7 @@ class NodeProcess:
         format_node(RealDisk(), random, SystemClock().now(), plan)
 
     def start(self) -> None:
-        """Run ``ottla server``; what it says goes to a file beside its settings."""
+        """Run ``ottla server``; its output goes to a file next to its settings."""
         command = [sys.executable, "-m", "ottla.cli.main", "server"]
         with (self.root / "output").open("ab") as output:
             self.process = subprocess.Popen(
@@ -72,7 +72,7 @@ class NodeProcess:
             )
 
     def kill(self) -> None:
-        """End it at once, as a loss of power would."""
+        """Kill it."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(WAIT_S_MAX)
@@ -83,7 +83,7 @@ class NodeProcess:
         return await Connection.open(TcpNetwork(), self.address, client_id="bench")
 
     async def ask(self, request: Message) -> Message:
-        """Ask once. Raises OSError or Fault where there is no answer."""
+        """Send a request once. Raises OSError or Fault if there is no answer."""
         connection = await self.connect()
         try:
             return await connection.send(request, timeout_ms=1000)
@@ -93,7 +93,7 @@ class NodeProcess:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Controllers that vote, and one broker for partitions to be on."""
+    """Voters, and one broker that hosts partitions."""
 
     controllers: tuple[NodeProcess, ...]
     broker: NodeProcess
@@ -121,7 +121,7 @@ class Cluster:
 
 
 async def _describe(node: NodeProcess) -> ResponsePartitionData | None:
-    """Return what a leader says of the quorum; None from anybody else."""
+    """Return the leader's description of the quorum; None from any other node."""
     topic = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
     try:
         response = await node.ask(DescribeQuorumRequest(topics=[topic]))
@@ -155,7 +155,7 @@ def _node(node_id: int, root: Path, port: int, settings: Sequence[str]) -> NodeP
 
 @asynccontextmanager
 async def cluster(folder: Path, voters: int, settings: Sequence[str]) -> AsyncIterator[Cluster]:
-    """Run so many controllers and a broker; kill them all after."""
+    """Run so many controllers and a broker; kill them all at the end."""
     *ports, broker_port = free_ports(voters + 1)
     addresses = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(ports, 1))
     settings = [f"controller.quorum.voters={addresses}", *settings]

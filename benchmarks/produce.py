@@ -1,9 +1,9 @@
-"""What a Produce request costs between its bytes and its reply, in one process, without sockets.
+"""The cost of a Produce request from its bytes to its reply, in one process, without sockets.
 
 Small: one record of 100 bytes, acks=1, version 9: what limits requests per second. Large: one
 batch of 1 MB: what limits bytes per second. The log writes to real files in a temporary
-directory; the reference is the same batch appended straight to the log, so what is missing to 1
-is what Produce adds: parsing, validating, answering.
+directory; the reference is the same batch appended directly to the log, so the difference to 1 is
+what Produce adds: parsing, validating, answering.
 """
 
 import tempfile
@@ -47,8 +47,8 @@ CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 NODE = NodeId(1)
 TOPIC_ID = Uuid(bytes(range(16)))
 
-# Of a small request the append is a third at least; of a large one nearly all, less the walk
-# over its records, which is 14 ns for each.
+# The append is at least a third of a small request, and nearly all of a large one except for the
+# walk over its records, which takes 14 ns each.
 SMALL_RATIO_MIN = 0.25
 LARGE_RATIO_MIN = 0.5
 
@@ -111,14 +111,14 @@ def two_logs() -> Iterator[tuple[Partition, Log]]:
 
 
 def batch_of(count: int, size: int, codec: Compression = Compression.NONE) -> bytearray:
-    """Return a batch as a producer sends it; values do not shrink."""
+    """Return a batch as a producer sends it, with incompressible values."""
     noise = SystemRandom().bytes(size)
     records = [Record(Offset(index), NOW, None, noise) for index in range(count)]
     return build_batch(records, compression=codec)
 
 
 def producing(partition: Partition, batch: bytearray) -> Callable[[], object]:
-    """Return one request, served again and again. The body is as a connection hands it over."""
+    """Return work that serves one request repeatedly, with the body as a connection passes it."""
     partitions = Partitions(lambda: EMPTY)
     partitions.add(partition)
     handler = ProduceHandler(partitions, lambda: EMPTY, SystemClock())
@@ -131,7 +131,7 @@ def producing(partition: Partition, batch: bytearray) -> Callable[[], object]:
     request = Request(ApiKey.PRODUCE, VERSION, 1, "bench", body)
 
     def serve() -> object:
-        body[at : at + 61] = head  # undo what the leader patched
+        body[at : at + 61] = head  # undo the fields that the leader patched
         return handler.handle(CALLER, request, body)
 
     assert isinstance(serve(), list)
@@ -151,7 +151,7 @@ def appending(log: Log, batch: bytearray) -> Callable[[], object]:
 
 
 def repeated(work: Callable[[], object], times: int) -> Callable[[], None]:
-    """Return ``work``, so many times over that a clock can tell."""
+    """Return ``work``, repeated until it is long enough to time."""
 
     def run() -> None:
         for _ in range(times):
@@ -179,7 +179,7 @@ def compare(what: str, batch: bytearray, times: int, ratio_min: float) -> Row:
 
 
 def run() -> list[Row]:
-    """Measure."""
+    """Measure all of the area."""
     return [
         compare("one record of 100 B, acks=1", batch_of(1, 100), 1000, SMALL_RATIO_MIN),
         compare("1 MB of 1 KiB records", batch_of(1000, 1024), 20, LARGE_RATIO_MIN),

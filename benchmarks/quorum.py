@@ -1,4 +1,4 @@
-"""The metadata quorum at work: changes, the death of a leader, many partitions, a snapshot.
+"""The metadata quorum: changes, failover, many partitions, a snapshot.
 
     python -m benchmarks quorum
 
@@ -7,8 +7,8 @@ machine: its cores are shared by all voters, the broker and the clients. A chang
 a majority and applied before it is acknowledged, so its reference is what a bare loop of 1 KiB
 appends, each synced, reaches on the same disk; changes that come together share a sync.
 
-The snapshot is made by a whole node in this process; a task on its event loop that wants to run
-every few milliseconds notes how long it was kept waiting.
+The snapshot is written by a whole node in this process; a task on its event loop that should run
+every few milliseconds records how long it had to wait.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ SYNC_BYTES, SYNC_S = 1024, 1.0
 CLIENTS = 16
 CHANGES_S = 3.0
 WARM_S = 0.5
-# Those of Kafka, but for the fetch timeout: it says when a death is noticed.
+# Kafka's defaults, except for the fetch timeout, after which a crash is noticed.
 ELECTION_MS, FETCH_MS = 1000, 600
 KILLS = 5
 RETRY_S = 0.01
@@ -69,7 +69,7 @@ SETTINGS = (
 
 
 def syncs_per_second(folder: Path) -> float:
-    """Append 1 KiB and sync it, again and again."""
+    """Append 1 KiB and sync it, repeatedly."""
     file = os.open(folder / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     data = bytes(SYNC_BYTES)
     count, began = 0, perf_counter()
@@ -85,7 +85,7 @@ def syncs_per_second(folder: Path) -> float:
 
 
 async def create_topics(connection: Connection, topics: list[CreatableTopic]) -> None:
-    """Create topics, and see that they were."""
+    """Create topics, and check the result."""
     request = CreateTopicsRequest(topics, ANSWER_MS)
     response = await connection.send(request, timeout_ms=ANSWER_MS)
     assert isinstance(response, CreateTopicsResponse)
@@ -93,7 +93,7 @@ async def create_topics(connection: Connection, topics: list[CreatableTopic]) ->
 
 
 async def change_for(connection: Connection, prefix: str, duration_s: float) -> int:
-    """Create one topic after the other; return how many were acknowledged."""
+    """Create one topic after the other; return the number of acknowledged ones."""
     count, end = 0, perf_counter() + duration_s
     while perf_counter() < end:
         await create_topics(connection, [CreatableTopic(f"{prefix}-{count}", 1, 1)])
@@ -102,7 +102,7 @@ async def change_for(connection: Connection, prefix: str, duration_s: float) -> 
 
 
 async def changes_per_second(leader: NodeProcess) -> float:
-    """Have many clients change metadata at once."""
+    """Change metadata with many clients concurrently."""
     connections = [await leader.connect() for _ in range(CLIENTS)]
 
     async def all_for(prefix: str, duration_s: float) -> float:
@@ -120,7 +120,7 @@ async def changes_per_second(leader: NodeProcess) -> float:
 
 
 async def changes(folder: Path, running: Cluster) -> tuple[Row, float]:
-    """Compare changes with bare syncs, made before and after; return the changes per second too."""
+    """Compare changes with bare syncs before and after; also return the changes per second."""
     leader = await running.leader()
     before = syncs_per_second(folder)
     rate = await changes_per_second(leader)
@@ -138,11 +138,11 @@ async def changes(folder: Path, running: Cluster) -> tuple[Row, float]:
     return row, rate
 
 
-# -- fail-over -----------------------------------------------------------------
+# -- failover ------------------------------------------------------------------
 
 
 async def change_topic(node: NodeProcess, value: int) -> bool:
-    """Change a setting of a topic; say whether this node acknowledged it."""
+    """Change a setting of a topic; return whether this node acknowledged it."""
     config = AlterableConfig("retention.ms", SET, str(value))
     resource = AlterConfigsResource(TOPIC_RESOURCE, "warm-0-0", [config])
     try:
@@ -154,7 +154,7 @@ async def change_topic(node: NodeProcess, value: int) -> bool:
 
 
 async def fail_over(running: Cluster, number: int) -> float:
-    """Kill the leader; return the seconds until another acknowledged a change."""
+    """Kill the leader; return the seconds until another node acknowledged a change."""
     leader = await running.leader()
     others = [node for node in running.controllers if node is not leader]
     began = perf_counter()
@@ -169,10 +169,10 @@ async def fail_over(running: Cluster, number: int) -> float:
 
 
 async def fail_overs(running: Cluster) -> Row:
-    """Measure several deaths; the median counts.
+    """Measure several failovers; the median counts.
 
-    Two voters that notice in the same moment may both stand and split the votes; as in Kafka the
-    election is then held again one to two timeouts later. Such a death stands as the slowest.
+    Two voters that time out in the same moment may split the votes; as in Kafka the election is
+    then repeated one to two timeouts later. The slowest failover shows this.
     """
     took = [await fail_over(running, number) for number in range(KILLS)]
     median_s = statistics.median(took)
@@ -197,7 +197,7 @@ def many_topics(prefix: str) -> list[CreatableTopic]:
 
 
 async def creation(running: Cluster, one_by_one: float) -> Row:
-    """Create many partitions with one request; the reference is a request for each."""
+    """Create many partitions with one request; the reference is one request each."""
     leader = await running.leader()
     connection = await leader.connect()
     began = perf_counter()
@@ -219,7 +219,7 @@ async def creation(running: Cluster, one_by_one: float) -> Row:
 
 
 def combined(folder: Path) -> Loaded:
-    """Return the settings of a node that is broker and only voter, formatted."""
+    """Return the settings of a formatted node that is broker and only voter."""
     loaded = load(
         "process.roles=broker,controller\nnode.id=1\n"
         "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n"
@@ -236,7 +236,7 @@ def combined(folder: Path) -> Loaded:
 
 
 async def snapshot_pause(node: Node, connection: Connection, number: int) -> tuple[float, float]:
-    """Have one snapshot written; return the longest gap between two ticks and the time, in ms."""
+    """Write one snapshot; return the longest gap between two ticks and its duration, in ms."""
     await create_topics(connection, [CreatableTopic(f"news-{number}", 1, 1)])
     before = node.snapshot_written
     longest_s = 0.0
@@ -279,7 +279,7 @@ async def snapshots(folder: Path) -> Row:
 
 
 async def measure(folder: Path) -> list[Row]:
-    """Measure one after the other: nothing runs beside what is measured."""
+    """Measure one after the other, with nothing else running."""
     async with cluster(folder / "one", 1, SETTINGS) as one:
         with_one, rate = await changes(folder, one)
         many = await creation(one, rate)

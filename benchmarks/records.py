@@ -1,4 +1,4 @@
-"""What a walk over the records of a batch costs, compiled and as plain Python.
+"""The cost of a walk over the records of a batch, compiled and as plain Python.
 
 Records of 100 bytes with a key, 10,000 in a region: both forms walk the same bytes, the plain
 one in an interpreter of its own from a copy of the package without compiled modules.
@@ -35,7 +35,7 @@ def region() -> bytes:
 
 
 def nanoseconds(rounds: int) -> tuple[float, float]:
-    """Return what filling spans and what checking costs, in ns per record; the median round."""
+    """Return the cost of filling spans and of checking, in ns per record; the median round."""
     data = region()
     spans = Spans(COUNT)
     fill = seconds(lambda: walk_into(spans, data), rounds)

@@ -1,4 +1,4 @@
-"""What a benchmark says: one row per claim, a ratio inside one run, and whether it is met."""
+"""The results of a benchmark: one row per claim, a ratio inside one run, and whether it is met."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ REPEATS = 7
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One claim. ``ratio`` is the figure that ``target`` speaks of; times are for orientation."""
+    """One claim. ``ratio`` is compared with ``target``; times are for orientation."""
 
     area: str
     what: str
@@ -22,7 +22,7 @@ class Row:
 
 
 def seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Return the median wall time of one call, after one call that does not count."""
+    """Return the median wall time of one call, after one call to warm up."""
     work()
     taken = []
     for _ in range(repeats):
@@ -35,7 +35,7 @@ def seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
 def interleaved(
     ours: Callable[[], object], theirs: Callable[[], object], repeats: int = REPEATS
 ) -> tuple[float, float, list[float]]:
-    """Time two things turn by turn, so that a noisy moment hits both.
+    """Time two functions in alternation, so that noise affects both.
 
     Returns:
         Our median, their median, and the ratio theirs/ours of every round.

@@ -1,7 +1,7 @@
-"""What a log adds to the disk under it: appending, small and large, and opening many.
+"""The overhead of a log over its files: small and large appends, and opening many logs.
 
-Each reference does the same to the same kind of files without a log: `pwrite` of the same
-bytes after their CRC; open, read 4 KiB and close of every file that a clean start could want.
+Each reference does the same with the same kind of files, without a log: `pwrite` of the same bytes
+after their CRC; open, read 4 KiB and close of every file that a clean start may read.
 """
 
 import tempfile
@@ -44,16 +44,16 @@ def appending(
 
     def work() -> None:
         for _ in range(count):
-            batch[:8] = unassigned  # as it comes from a producer
+            batch[:8] = unassigned  # as a producer sends it
             log.append_as_leader(batch, leader_epoch=EPOCH, now=NOW)
 
     return work
 
 
 def writing(folder: str, name: str, batch: bytearray, count: int) -> Callable[[], None]:
-    """Write the same bytes after looking at their CRC, and nothing else.
+    """Check the CRC of the same bytes and write them, and nothing else.
 
-    To a new file, as ours is: pages that were written before are written faster.
+    Uses a new file, as the log does: pages that were written before are written faster.
     """
     file = DISK.open(f"{folder}/bare-{name}", OpenMode.CREATE_NEW)
     end = 0
@@ -106,7 +106,7 @@ def append_rows(folder: str) -> list[Row]:
 
 
 def make_logs(folder: str) -> list[str]:
-    """Make logs of three segments and stop them cleanly; return their directories."""
+    """Create logs of three segments and close them cleanly; return their directories."""
     paths = [f"{folder}/topic-{at}" for at in range(PARTITIONS)]
     config = LogConfig(max_message_bytes=2 * LARGE_BYTES)
     batch = batch_of(3000)
@@ -155,7 +155,7 @@ def open_row(folder: str) -> Row:
 
 
 def run() -> list[Row]:
-    """Measure everything; the first writes, which touch fresh pages, do not count."""
+    """Measure everything, after first writes that touch fresh pages."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
         writing(folder, "warm", batch_of(LARGE_BYTES), LARGE_COUNT)()
         return [*append_rows(folder), open_row(folder)]

@@ -1,4 +1,4 @@
-"""Side by side with Apache Kafka in one run: throughput, CPU, small requests, latency, memory."""
+"""Compare with Apache Kafka in one run: throughput, CPU, small requests, latency, memory."""
 
 import sys
 
@@ -10,7 +10,7 @@ __all__ = ["FULL", "QUICK", "compare", "run"]
 
 
 def run(effort: Effort = FULL) -> list[Row]:
-    """Return the rows; none, and why on stderr, where Java or a compiler is missing."""
+    """Return the rows; none, with the reason on stderr, if Java or a compiler is missing."""
     try:
         return compare(effort)
     except Missing as error:

@@ -1,4 +1,4 @@
-"""Prints the comparison with Apache Kafka alone: python -m benchmarks.broker [--quick]."""
+"""Print the comparison with Apache Kafka alone: python -m benchmarks.broker [--quick]."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from benchmarks.report import render
 
 
 def main() -> int:
-    """Measure and print; 1 where a target is missed or nothing could be measured."""
+    """Measure and print; return 1 if a target is missed or nothing could be measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under three minutes; noisier")
     rows = run(QUICK if parser.parse_args().quick else FULL)

@@ -1,7 +1,7 @@
-"""The two brokers that are compared: one node each, formatted, pinned, started, watched.
+"""The two brokers that are compared, one node each.
 
-Both run their own defaults but for what makes a single node: Kafka in KRaft's combined mode with a
-heap of 1 GiB, as its start script gives it. Both are pinned to the first core.
+Both run their defaults except for those of a single node: Kafka in KRaft's combined mode with a
+heap of 1 GiB, as in its start script. Both are pinned to the first core.
 """
 
 import os
@@ -32,11 +32,11 @@ CLIENT_CORE = 1
 
 
 class Missing(Exception):
-    """Something that the comparison needs is not on this machine; the text says what."""
+    """Something that the comparison needs is missing on this machine; the text names it."""
 
 
 def pinned(core: int) -> list[str]:
-    """Return the words that pin a command to a core, where there are two and a tool for it."""
+    """Return the command prefix that pins to a core, if there are two cores and a tool."""
     is_possible = (os.cpu_count() or 1) >= 2 and shutil.which("taskset") is not None
     return ["taskset", "-c", str(core)] if is_possible else []
 
@@ -59,7 +59,7 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     def format(self) -> None:
-        """Make its directory."""
+        """Format its directory."""
         subprocess.run(self.format_command, check=True, capture_output=True, env=_environment())
 
     def start(self) -> float:
@@ -95,11 +95,11 @@ class Broker:
             return False
 
     def said(self) -> str:
-        """Return what it has said so far."""
+        """Return its output so far."""
         return (self.root / "output").read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it, in order if it can."""
+        """Stop it; kill it if it does not stop in time."""
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -110,21 +110,21 @@ class Broker:
             self.process = None
 
     def cpu_seconds(self) -> float:
-        """Return the processor time it has used since its start."""
+        """Return the CPU time it has used since its start."""
         assert self.process is not None
         text = Path(f"/proc/{self.process.pid}/stat").read_text()
         fields = text.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def rss_bytes(self) -> int:
-        """Return how much memory it has resident."""
+        """Return its resident memory."""
         assert self.process is not None
         text = Path(f"/proc/{self.process.pid}/statm").read_text()
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _environment() -> dict[str, str]:
-    """Return ours, but modules compiled on a first start are kept, as they are for users."""
+    """Return our environment, with the bytecode cache kept as it is for users."""
     return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -148,7 +148,7 @@ share.coordinator.state.topic.min.isr=1
 
 
 def ottla(root: Path) -> Broker:
-    """Return a node of ours, not formatted yet; its code is compiled, as an installer leaves it."""
+    """Return a node of ours, not formatted yet; with cached bytecode, as after a first start."""
     root.mkdir(parents=True)
     source = ROOT / "src" / "ottla"
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(source)], check=True)
@@ -160,7 +160,7 @@ def ottla(root: Path) -> Broker:
 
 
 def ottla_command() -> tuple[list[str], list[str]]:
-    """Return what formats, and what runs a node of ours, up to the settings."""
+    """Return the commands that format and run a node of ours, without the settings file."""
     command = [sys.executable, "-m", "ottla.cli.main"]
     return command, [*command, "server"]
 
@@ -177,7 +177,10 @@ def kafka(root: Path) -> Broker:
 
 
 def kafka_java(root: Path) -> tuple[list[str], list[str]]:
-    """Return what formats, and what runs an Apache Kafka, up to the settings. Raises Missing."""
+    """Return the commands that format and run Apache Kafka, without its settings.
+
+    Raises Missing.
+    """
     fetch_jars()
     logging = root / "log4j2.properties"
     logging.write_text(
@@ -192,7 +195,7 @@ def kafka_java(root: Path) -> tuple[list[str], list[str]]:
 
 
 def fetch_jars() -> None:
-    """Have Apache Kafka's jars on disk. Raises Missing."""
+    """Download Apache Kafka's jars unless they are there. Raises Missing."""
     if shutil.which("java") is None:
         raise Missing("java is not installed")
     if list(JARS.glob("kafka_2.13-*.jar")):
@@ -206,7 +209,7 @@ def fetch_jars() -> None:
 
 @contextmanager
 def stopped_after(*brokers: Broker) -> Iterator[None]:
-    """Stop brokers at the end, whatever happened."""
+    """Stop the brokers at the end, also after an error."""
     with ExitStack() as stack:
         for broker in brokers:
             stack.callback(broker.stop)

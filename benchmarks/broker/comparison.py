@@ -1,7 +1,7 @@
-"""What is measured on both brokers, turn by turn, and the rows that come of it.
+"""The measurements of both brokers and their rows.
 
-Every figure is taken from the two brokers in alternation inside one run; ratios are ours over
-theirs for throughput, and ours over theirs for costs, so that the target says which way is good.
+Every figure is measured on the two brokers in alternation inside one run. Ratios are ours over
+theirs, for throughput and for costs; the target says which direction is good.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ GB = 1e9
 MB = 1e6
 PRODUCE_VERSION = 9
 CONNECTIONS = (1, 4, 16)
-# A topic is read so often per round: one reading of the quick form takes a tenth of a second, and
-# says more about the client's threads than about the broker.
+# How often a topic is read per round: one read with --quick takes a tenth of a second, and measures
+# the client's threads rather than the broker.
 READS = 3
-# What a Produce v9 reply for one partition takes, so that the bare server sends as much.
+# The size of a Produce v9 reply for one partition; the bare server sends as much.
 REPLY_BYTES = 60
 
 
@@ -91,7 +91,7 @@ class Figures:
 
 
 def create_topic(broker: Broker, name: str) -> None:
-    """Make a topic of one partition."""
+    """Create a topic with one partition."""
 
     async def create() -> None:
         address = Address("127.0.0.1", broker.port)
@@ -109,7 +109,7 @@ def create_topic(broker: Broker, name: str) -> None:
 
 
 def throughput(brokers: Sequence[Broker], effort: Effort) -> list[Row]:
-    """Return rows on producing and consuming through librdkafka, and what they cost."""
+    """Return rows on producing and consuming through librdkafka, and their CPU cost."""
     rows = []
     for size, count in effort.counts.items():
         for acks in ("1", "all"):
@@ -120,7 +120,7 @@ def throughput(brokers: Sequence[Broker], effort: Effort) -> list[Row]:
 def _throughput(brokers: Sequence[Broker], rounds: int, load: tuple[int, int, str]) -> list[Row]:
     size, count, acks = load
     sent, read, sent_cpu, read_cpu = Figures(), Figures(), Figures(), Figures()
-    # One round does not count: it warms the JVM up and the page cache.
+    # The first round is not counted: it warms up the JVM and the page cache.
     for turn in range(rounds + 1):
         for broker in brokers:
             topic = f"t-{size}-{acks}-{turn}"
@@ -234,7 +234,7 @@ def _milliseconds(value: float) -> str:
 
 
 def latency(brokers: Sequence[Broker], effort: Effort) -> list[Row]:
-    """Return rows on the way of a record from a producer's hands into a consumer's."""
+    """Return rows on the latency from producer to consumer."""
     found = {"p50": Figures(), "p99": Figures(), "p999": Figures()}
     for turn in range(effort.rounds + 1):
         for broker in brokers:

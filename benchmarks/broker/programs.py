@@ -1,4 +1,4 @@
-"""The C programs of the benchmark: compiled when they are older than their source, then run."""
+"""The C programs of the benchmark: compiled if older than their source, then run."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def program(name: str) -> str:
 
 
 def measure(name: str, *arguments: object) -> dict[str, float]:
-    """Run a client program on the clients' core; return what it printed.
+    """Run a client program on the clients' core; return its output.
 
     Raises:
         RuntimeError: it failed.

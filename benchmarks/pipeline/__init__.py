@@ -1,6 +1,6 @@
-"""The pipeline against Spark's own Kafka connector on the same records, in one run.
+"""Compare the pipeline with Spark's own Kafka connector on the same records, in one run.
 
-Rows are told as they come: all of them together take minutes.
+Rows are printed as they are measured, as all of them take minutes.
 """
 
 import sys
@@ -15,7 +15,7 @@ __all__ = ["FULL", "QUICK", "compare", "run"]
 
 
 def run(effort: Effort = FULL) -> list[Row]:
-    """Return the rows; where Java or the connector is missing, only those without Spark."""
+    """Return the rows; only those without Spark if Java or the connector is missing."""
     rows = []
     for row in _rows(effort):
         verdict = "" if row.met else ", MISSED"

@@ -1,9 +1,9 @@
-"""Prints the comparison of the pipeline alone.
+"""Print the comparison of the pipeline alone.
 
 python -m benchmarks.pipeline [--quick]
 
-Rows are told on stderr as they are measured, and printed as a table in the end. Spark's connector
-and Apache Kafka are fetched through Maven when they are not there yet.
+Rows are printed on stderr as they are measured, and as a table at the end. Spark's connector and
+Apache Kafka are downloaded through Maven if they are missing.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from benchmarks.report import render
 
 
 def main() -> int:
-    """Measure and print; 1 where a target is missed."""
+    """Measure and print; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""What is measured through Spark, ours and its own connector turn by turn, and the rows of it.
+"""Measurements through Spark: our source and its own connector in alternation.
 
-The same records stand on a node of ours and on an Apache Kafka, packed in three ways. Throughput is
-wall time of a scan to nowhere, on two threads; costs are the processor time of Python's processes.
-Ratios are ours over the connector's on our node, so that the target says which way is good; the
-connector on Apache Kafka stands beside it.
+The same records are on a node of ours and on Apache Kafka, with three codecs. Throughput is the
+wall time of a scan without a sink, on two threads; costs are the CPU time of Python's processes.
+Ratios are ours over the connector's on our node; the target says which direction is good. The
+connector on Apache Kafka is shown as well.
 """
 
 import statistics
@@ -35,7 +35,7 @@ STREAM_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured: records of each topic, rounds of each figure, batches of a stream."""
+    """How much to measure: records per topic, rounds per figure, batches per stream."""
 
     records: int
     rounds: int
@@ -111,7 +111,7 @@ class Bench:
         self._usage = Usage(spark)
 
     def _read(self, name: str, broker: Broker, topic: str, *, two: bool) -> "DataFrame":
-        """Return all columns, headers too, or two of them, as each source is asked for them."""
+        """Return a frame with all columns and headers, or with two columns, of each source."""
         reader = (
             self._spark.read.format(name)
             .option("kafka.bootstrap.servers", broker.bootstrap)
@@ -164,7 +164,7 @@ class Bench:
     # -- costs -------------------------------------------------------------------
 
     def cpu(self) -> Row:
-        """Return what Python's processes cost for a million records of zstd, and all processes."""
+        """Return the CPU cost of Python's and of all processes for a million zstd records."""
         millions = self._effort.records / 1e6
         mine = self._cost(self._scan("ottla", self._ottla, "zstd", two=False))
         other = self._cost(self._scan("kafka", self._ottla, "zstd", two=False))
@@ -173,7 +173,7 @@ class Bench:
         theirs = statistics.median(sum(each) for each in other) / millions
         return Row(
             AREA,
-            "processor time of Python for a million records, 8 columns, zstd",
+            "CPU time of Python for a million records, 8 columns, zstd",
             f"{python:.2f} s, and {java:.2f} s of Java",
             f"connector {theirs:.2f} s of Java",
             python,
@@ -258,7 +258,7 @@ class Bench:
                         times[each["batchId"]] = each["durationMs"]["triggerExecution"]
         finally:
             query.stop()
-        return [each for _, each in sorted(times.items())][1:]  # the first one warms up
+        return [each for _, each in sorted(times.items())][1:]  # the first one warms up Spark
 
 
 def _nowhere(rows: "DataFrame") -> None:
@@ -266,7 +266,7 @@ def _nowhere(rows: "DataFrame") -> None:
 
 
 def _turns(works: tuple[Callable[[], None], ...], rounds: int) -> list[list[float]]:
-    """Time several things turn by turn, after a turn that does not count."""
+    """Time several functions in alternation, after one round to warm up."""
     taken: list[list[float]] = [[] for _ in works]
     for number in range(rounds + 1):
         for work, times in zip(works, taken, strict=True):

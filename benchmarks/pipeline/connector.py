@@ -1,4 +1,4 @@
-"""Spark with its own Kafka connector beside ours, and what its processes use of the machine."""
+"""Spark with its own Kafka connector beside ours, and the CPU time of its processes."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ POM = Path(__file__).parent / "connector.xml"
 
 
 def fetch_connector() -> list[Path]:
-    """Return the connector's jars, fetched once. Raises Missing."""
+    """Return the connector's jars, downloaded once. Raises Missing."""
     if shutil.which("java") is None:
         raise Missing("java is not installed")
     if not list(JARS.glob("spark-sql-kafka-*.jar")):
@@ -31,7 +31,7 @@ def fetch_connector() -> list[Path]:
 
 
 def session(warehouse: Path) -> "SparkSession":
-    """Start Spark with two threads in this process's child. Raises Missing."""
+    """Start Spark with two threads in a child process. Raises Missing."""
     jars = fetch_connector()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -53,13 +53,13 @@ def session(warehouse: Path) -> "SparkSession":
 
 
 class Usage:
-    """Processor seconds of the processes below this one, Java's and Python's apart."""
+    """CPU seconds of the child processes, Java's and Python's separately."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
     def now(self) -> tuple[float, float]:
-        """Return what Java and what its Python processes have used, those that ended included."""
+        """Return the CPU seconds of Java and of its Python processes, including ended ones."""
         parents: dict[int, int] = {}
         used: dict[int, float] = {}
         for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,7 +1,7 @@
-"""Decoding alone: batches into Arrow columns, against aiokafka's reader of the same bytes.
+"""Decoding alone: batches into Arrow columns, compared with aiokafka's reader.
 
-aiokafka's is compiled too and makes an object for each record. What is compared is the way to the
-same columns, by the processor time of this thread; its bare pass over the records stands beside it.
+aiokafka's reader is compiled, too, and creates an object for each record. The figure is the CPU
+time of this thread to build the same columns; its bare pass over the records is shown as well.
 """
 
 import statistics
@@ -29,7 +29,7 @@ WORDS = (b"order", b"click", b"shipped", b"basket", b"returned", b"paid", b"open
 
 
 def value(number: int) -> bytes:
-    """Return 100 bytes that compress about as well as JSON does."""
+    """Return 100 bytes that compress about as well as JSON."""
     text = b'{"id":%d,"what":"%s","who":"user-%d","sum":%d,"note":"%s"}' % (
         number,
         WORDS[number % 8],
@@ -41,7 +41,7 @@ def value(number: int) -> bytes:
 
 
 def log(per_batch: int, codec: Compression) -> bytearray:
-    """Return `RECORDS` records in batches one behind the other."""
+    """Return `RECORDS` records in consecutive batches."""
     data = bytearray()
     for first in range(0, RECORDS, per_batch):
         records = [
@@ -63,7 +63,7 @@ def ours(data: bytearray) -> None:
 
 
 def theirs(data: bytes) -> None:
-    """Read every record with aiokafka's reader, and put the same columns together."""
+    """Read every record with aiokafka's reader, and build the same columns."""
     columns: list[list[object]] = [[] for _ in TYPES]
     records = MemoryRecords(data)
     while records.has_next():
@@ -87,7 +87,7 @@ def theirs(data: bytes) -> None:
 
 
 def walked(data: bytes) -> None:
-    """Pass over every record with aiokafka's reader, and keep nothing."""
+    """Iterate over every record with aiokafka's reader, and keep nothing."""
     records = MemoryRecords(data)
     while records.has_next():
         for record in records.next_batch():
@@ -95,14 +95,14 @@ def walked(data: bytes) -> None:
 
 
 def cpu(work: Callable[[], None]) -> float:
-    """Return the processor time that one call takes."""
+    """Return the CPU time of one call."""
     began = thread_time()
     work()
     return thread_time() - began
 
 
 def decode_rows() -> Iterator[Row]:
-    """Yield a row for each codec and size of batch; the first is what the target speaks of."""
+    """Yield a row for each codec and batch size; the first one has the target."""
     for per_batch in PER_BATCH:
         for codec in (Compression.NONE, Compression.LZ4, Compression.ZSTD):
             data = log(per_batch, codec)
