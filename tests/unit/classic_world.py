@@ -18,7 +18,7 @@ from ottla.coordinators.groups.requests import (
     decide_txn_offset_commit,
 )
 from ottla.coordinators.groups.settings import GroupSettings
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -56,7 +56,7 @@ FORMING_MS = 2000
 
 
 class World:
-    """One shard. Requests return their tickets; `Settled.reply` is what was answered."""
+    """One shard. Requests return their futures; `RecordedReply.reply` is what was answered."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class World:
         self.clock = clock or FakeClock()
         self.machine = GroupMachine(settings)
         self.ids = 0
-        self.tickets: list[Settled] = []
+        self.futures: list[RecordedReply] = []
         self.shard = Shard(
             "__consumer_offsets-0",
             LeaderEpoch(1),
@@ -79,11 +79,11 @@ class World:
         while not self.shard.load_step():
             pass
 
-    def submit(self, decide: Any) -> Settled:
-        ticket = Settled()
-        self.tickets.append(ticket)
-        self.shard.submit(lambda machine, now: decide(machine, now, ticket), ticket)
-        return ticket
+    def submit(self, decide: Any) -> RecordedReply:
+        future = RecordedReply()
+        self.futures.append(future)
+        self.shard.submit(lambda machine, now: decide(machine, now, future), future)
+        return future
 
     def join(
         self,
@@ -96,7 +96,7 @@ class World:
         protocol_type: str = "consumer",
         session_ms: int = 10_000,
         rebalance_ms: int = 30_000,
-    ) -> Settled:
+    ) -> RecordedReply:
         """Join; protocols as ``"range roundrobin"``, each with a subscription to topic t."""
         if isinstance(protocols, str):
             protocols = {name: SUBSCRIBED_T for name in protocols.split()}
@@ -112,30 +112,30 @@ class World:
             [JoinGroupRequestProtocol(name, data) for name, data in protocols.items()],
         )
 
-        def decide(machine: GroupMachine, now: Any, ticket: Any) -> Decision:
+        def decide(machine: GroupMachine, now: Any, future: Any) -> Decision:
             ids = fresh_id, f"uuid-{fresh_id}"
-            joining = Joining(request, version, "client", "/1.2.3.4", *ids, ticket)
+            joining = Joining(request, version, "client", "/1.2.3.4", *ids, future)
             return machine.join_classic(joining, now)
 
         return self.submit(decide)
 
     def sync(
         self, member_id: str, generation: int, group: str = "g", **assignments: bytes
-    ) -> Settled:
+    ) -> RecordedReply:
         request = SyncGroupRequest(
             group,
             generation,
             member_id,
             assignments=[SyncGroupRequestAssignment(*each) for each in assignments.items()],
         )
-        return self.submit(lambda m, now, ticket: decide_sync(m, request, ticket, now))
+        return self.submit(lambda m, now, future: decide_sync(m, request, future, now))
 
     def heartbeat(
         self, member_id: str, generation: int, instance: str | None = None, group: str = "g"
     ) -> int:
         request = HeartbeatRequest(group, generation, member_id, instance)
-        ticket = self.submit(lambda m, now, _: decide_heartbeat(m, request, now))
-        return int(ticket.reply.error_code)
+        future = self.submit(lambda m, now, _: decide_heartbeat(m, request, now))
+        return int(future.reply.error_code)
 
     def leave(self, *members: str | tuple[str, str], group: str = "g") -> list[int]:
         identities = [
@@ -143,8 +143,8 @@ class World:
             for each in members
         ]
         request = LeaveGroupRequest(group, members=identities)
-        ticket = self.submit(lambda m, now, _: decide_leave(m, request, now))
-        return [each.error_code for each in ticket.reply.members]
+        future = self.submit(lambda m, now, _: decide_leave(m, request, now))
+        return [each.error_code for each in future.reply.members]
 
     def commit(
         self,
@@ -155,7 +155,7 @@ class World:
         group: str = "g",
         partition: int = 0,
         **fields: Any,
-    ) -> Settled:
+    ) -> RecordedReply:
         metadata = fields.pop("metadata", "")
         version = fields.pop("version", 9)
         topic = fields.pop("topic", "t")
@@ -170,12 +170,12 @@ class World:
         return self.submit(lambda m, now, _: decide_offset_commit(m, request, version, now))
 
     def commit_code(self, *args: Any, **fields: Any) -> int:
-        ticket = self.commit(*args, **fields)
-        return int(ticket.reply.topics[0].partitions[0].error_code)
+        future = self.commit(*args, **fields)
+        return int(future.reply.topics[0].partitions[0].error_code)
 
     def txn_commit(
         self, producer: int, offset: int, *, group: str = "g", generation: int = -1
-    ) -> Settled:
+    ) -> RecordedReply:
         where = TxnOffsetCommitRequestPartition(0, offset)
         request = TxnOffsetCommitRequest(
             "tx",
@@ -187,14 +187,14 @@ class World:
         )
         return self.submit(lambda m, now, _: decide_txn_offset_commit(m, request, 3, now))
 
-    def end_txn(self, producer: int, *, is_commit: bool) -> Settled:
-        ticket = Settled()
-        self.shard.end_transaction(Producer(producer, 0), EndTxnMarker(is_commit, 0), ticket)
-        return ticket
+    def end_txn(self, producer: int, *, is_commit: bool) -> RecordedReply:
+        future = RecordedReply()
+        self.shard.end_transaction(Producer(producer, 0), EndTxnMarker(is_commit, 0), future)
+        return future
 
     def delete(self, *groups: str) -> list[int]:
-        ticket = self.submit(lambda m, now, _: decide_delete_groups(m, groups))
-        return [each.error_code for each in ticket.reply]
+        future = self.submit(lambda m, now, _: decide_delete_groups(m, groups))
+        return [each.error_code for each in future.reply]
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, ringing timers on the way."""
@@ -225,10 +225,10 @@ class World:
 
     def stable(self, count: int = 2, **fields: Any) -> list[str]:
         """Form a group of ``count`` members with assignments; return their ids, leader first."""
-        tickets = [self.join(**fields) for _ in range(count)]
+        futures = [self.join(**fields) for _ in range(count)]
         self.pass_ms(FORMING_MS)
-        ids = [ticket.reply.member_id for ticket in tickets]
-        generation = tickets[0].reply.generation_id
+        ids = [future.reply.member_id for future in futures]
+        generation = futures[0].reply.generation_id
         for member_id in ids[1:]:
             self.sync(member_id, generation)
         self.sync(ids[0], generation, **{each: each.encode() for each in ids})

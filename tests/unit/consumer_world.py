@@ -9,7 +9,7 @@ from coordinator_world import FakeClock, FakeLog
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.coordinators.groups.consumer.heartbeat import (
-    Beat,
+    Heartbeat,
     check_heartbeat,
     decide_consumer_heartbeat,
 )
@@ -17,7 +17,7 @@ from ottla.coordinators.groups.consumer.kind import ConsumerKind
 from ottla.coordinators.groups.consumer.settings import ConsumerSettings
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.settings import GroupSettings
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.metadata.image import Image
 from ottla.protocol.codec import encode
@@ -91,9 +91,9 @@ class ConsumerWorld(World):
         self.image = image or image_with(t=4, u=2)
         self.context = ConsumerContext(consumer, lambda: self.image)
         kind = ConsumerKind(self.context)
-        self.machine = GroupMachine(settings, kinds=(kind,), guests=kind)
+        self.machine = GroupMachine(settings, kinds=(kind,), classic_members=kind)
         self.ids = 0
-        self.tickets: list[Settled] = []
+        self.futures: list[RecordedReply] = []
         self.hidden: set[str] = set()
         self.shard = Shard(
             "__consumer_offsets-0",
@@ -113,9 +113,11 @@ class ConsumerWorld(World):
 
     # -- requests ------------------------------------------------------------
 
-    def send(self, request: ConsumerGroupHeartbeatRequest, version: int = 1) -> Settled:
+    def send(self, request: ConsumerGroupHeartbeatRequest, version: int = 1) -> RecordedReply:
         check_heartbeat(request, version, self.consumer.assignors)
-        beat = Beat(request, "client", "/1.2.3.4", "fresh", lambda topic: topic not in self.hidden)
+        beat = Heartbeat(
+            request, "client", "/1.2.3.4", "fresh", lambda topic: topic not in self.hidden
+        )
         return self.submit(lambda m, now, _: decide_consumer_heartbeat(self.context, m, beat, now))
 
     def beat(
@@ -136,10 +138,10 @@ class ConsumerWorld(World):
         request = ConsumerGroupHeartbeatRequest(
             group, member_id, epoch, topic_partitions=partitions, **fields
         )
-        ticket = self.send(request)
-        if ticket.fault is not None:
-            raise ticket.fault
-        reply = ticket.reply
+        future = self.send(request)
+        if future.fault is not None:
+            raise future.fault
+        reply = future.reply
         assert isinstance(reply, ConsumerGroupHeartbeatResponse)
         return reply
 

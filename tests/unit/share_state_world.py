@@ -3,7 +3,7 @@
 from coordinator_world import FakeClock, FakeLog
 
 from ottla.coordinators.batches import RecordFound, read_batches
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.coordinators.share_state.machine import ShareStateMachine, ShareStateSettings
 from ottla.coordinators.share_state.rules import (
@@ -51,19 +51,19 @@ class World:
     def carry_out(self, decide: object) -> object:
         answers: list[object] = []
 
-        class Ticket:
+        class ReplyFuture:
             def answer(self, reply: object) -> None:
                 answers.append(reply)
 
             def fail(self, fault: object) -> None:
                 answers.append(fault)
 
-        self.shard.submit(decide, Ticket())  # type: ignore[arg-type]
+        self.shard.submit(decide, ReplyFuture())  # type: ignore[arg-type]
         return answers[0]
 
     def submit(self, decide: object) -> None:
         """Decide without waiting for the answer."""
-        self.shard.submit(decide, Settled())  # type: ignore[arg-type]
+        self.shard.submit(decide, RecordedReply())  # type: ignore[arg-type]
 
     def initialize(self, epoch: int = 0, start: int = 0, key: ShareKey = KEY) -> object:
         return self.carry_out(lambda m, now: decide_initialize(m, key, epoch, start, now))

@@ -13,16 +13,16 @@ from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.streams.context import StreamsContext
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.heartbeat import (
-    StreamsBeat,
+    StreamsHeartbeat,
     check_streams_heartbeat,
     decide_streams_heartbeat,
 )
 from ottla.coordinators.groups.streams.kind import StreamsKind
 from ottla.coordinators.groups.streams.member import StreamsMember
-from ottla.coordinators.groups.streams.reply import StreamsBeaten
+from ottla.coordinators.groups.streams.reply import StreamsHeartbeatResult
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.groups.streams.topology import InternalTopic
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.metadata.image import Image
 from ottla.protocol.internal.group_records import decode_group_record
@@ -112,7 +112,7 @@ class StreamsWorld(World):
         self.context = StreamsContext(streams, lambda: self.image)
         self.machine = GroupMachine(settings, kinds=(StreamsKind(self.context),))
         self.ids = 0
-        self.tickets: list[Settled] = []
+        self.futures: list[RecordedReply] = []
         self.missing: tuple[InternalTopic, ...] = ()
         self.shard = Shard(
             "__consumer_offsets-0",
@@ -132,9 +132,9 @@ class StreamsWorld(World):
 
     # -- requests ------------------------------------------------------------
 
-    def send(self, request: StreamsGroupHeartbeatRequest) -> Settled:
+    def send(self, request: StreamsGroupHeartbeatRequest) -> RecordedReply:
         check_streams_heartbeat(request)
-        beat = StreamsBeat(request, "client", "/1.2.3.4")
+        beat = StreamsHeartbeat(request, "client", "/1.2.3.4")
         return self.submit(lambda m, now, _: decide_streams_heartbeat(self.context, m, beat))
 
     def beat(
@@ -151,12 +151,12 @@ class StreamsWorld(World):
             fields["standby_tasks"] = _listed(standby or {})
             fields["warmup_tasks"] = []
         group = fields.pop("group", "g")
-        ticket = self.send(StreamsGroupHeartbeatRequest(group, member_id, epoch, **fields))
-        if ticket.fault is not None:
-            raise ticket.fault
-        assert isinstance(ticket.reply, StreamsBeaten)
-        self.missing = ticket.reply.missing
-        return ticket.reply.response
+        future = self.send(StreamsGroupHeartbeatRequest(group, member_id, epoch, **fields))
+        if future.fault is not None:
+            raise future.fault
+        assert isinstance(future.reply, StreamsHeartbeatResult)
+        self.missing = future.reply.missing
+        return future.reply.response
 
     def enter(
         self, member_id: str, process: str | None = None, **fields: Any

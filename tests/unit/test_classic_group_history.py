@@ -47,7 +47,7 @@ STEPS = st.sampled_from(
 class History:
     def __init__(self) -> None:
         self.world = World(settings=lenient(max_size=3, offsets_retention_ms=50_000))
-        self.tickets: list[Any] = []
+        self.futures: list[Any] = []
         self.assigned: dict[tuple[int, str, str], bytes] = {}
         self.reigns = 0
 
@@ -78,8 +78,8 @@ class History:
         ids = [] if group is None else list(group.members)
         member, generation = self.member(number), self.generation(back)
         given = {each: f"{generation}/{each}".encode() for each in ids}
-        ticket = self.world.sync(member, generation, **given)
-        self.tickets.append((ticket, generation, member))
+        future = self.world.sync(member, generation, **given)
+        self.futures.append((future, generation, member))
 
     def on_round(self, newcomers: int) -> None:
         """All members join again, and some new ones: without it few histories get this far."""
@@ -140,12 +140,12 @@ class History:
             world.log.fault = NotLeader("another")
             world.commit(1)
         world.shard.close()
-        for ticket in world.tickets:
-            assert ticket.is_settled, "forgotten when leadership was lost"
+        for future in world.futures:
+            assert future.is_done, "forgotten when leadership was lost"
         world.log.fault = None
         self.world = world.reload()
         self.world.ids = world.ids
-        self.tickets.clear()
+        self.futures.clear()
         self.reigns += 1
 
     # -- what always holds -------------------------------------------------------
@@ -158,7 +158,7 @@ class History:
         assert set(again.machine.groups) == set(world.machine.groups)
         assert again.shard.committed().offsets == world.shard.committed().offsets
         live, loaded = self.group, again.machine.classic("g")
-        assert world.machine.born == {}
+        assert world.machine.new_groups == {}
         if live is not None and loaded is not None:
             assert live.durable == loaded.durable or loaded.durable is None
             self.check_group(live, loaded)
@@ -184,17 +184,17 @@ class History:
     def check_assignments(self) -> None:
         """A generation has one assignment, and it is the leader's."""
         is_committed = self.world.log.high_watermark == self.world.log.log_end
-        for ticket, generation, member in self.tickets:
-            if not ticket.is_settled and is_committed:
+        for future, generation, member in self.futures:
+            if not future.is_done and is_committed:
                 assert self.generation() == generation, "waits for a generation that is over"
-            if not ticket.is_settled or ticket.fault is not None or not ticket.reply.assignment:
+            if not future.is_done or future.fault is not None or not future.reply.assignment:
                 continue
             expected = f"{generation}/".encode()
-            assert ticket.reply.error_code == ErrorCode.NONE
-            assert ticket.reply.assignment.startswith(expected) or self.reigns
+            assert future.reply.error_code == ErrorCode.NONE
+            assert future.reply.assignment.startswith(expected) or self.reigns
             key = (self.reigns, member, str(generation))
-            seen = self.assigned.setdefault(key, ticket.reply.assignment)
-            assert seen == ticket.reply.assignment
+            seen = self.assigned.setdefault(key, future.reply.assignment)
+            assert seen == future.reply.assignment
 
 
 @settings(max_examples=150, deadline=None)
@@ -210,5 +210,5 @@ def test_the_log_is_the_state_and_nobody_waits_in_vain(steps: list[tuple[Any, ..
     world.log.follows = True
     world.log.commit()
     world.pass_ms(700_000)
-    for ticket in world.tickets:
-        assert ticket.is_settled, "a request was never answered"
+    for future in world.futures:
+        assert future.is_done, "a request was never answered"

@@ -9,9 +9,9 @@ from ottla.protocol.faults import NotEnoughReplicas, RecordTooLarge
 from ottla.protocol.internal.offset_records import GroupMetadataKey, GroupMetadataValue
 
 
-def code(ticket) -> int:
-    assert ticket.is_settled, "not answered"
-    return ticket.reply.error_code
+def code(future) -> int:
+    assert future.is_done, "not answered"
+    return future.reply.error_code
 
 
 # -- newcomers -----------------------------------------------------------------------
@@ -23,7 +23,7 @@ def test_a_new_member_is_sent_back_for_its_id_from_version_4_on() -> None:
     assert code(first) == ErrorCode.MEMBER_ID_REQUIRED
     assert first.reply.member_id == "m1"
     second = world.join("m1", version=4)
-    assert not second.is_settled
+    assert not second.is_done
     world.pass_ms(1000)
     assert code(second) == ErrorCode.NONE
     assert second.reply.member_id == second.reply.leader == "m1"
@@ -32,9 +32,9 @@ def test_a_new_member_is_sent_back_for_its_id_from_version_4_on() -> None:
 
 def test_an_old_client_is_taken_at_once() -> None:
     world = World()
-    ticket = world.join(version=3)
+    future = world.join(version=3)
     world.pass_ms(1000)
-    assert (code(ticket), ticket.reply.member_id) == (ErrorCode.NONE, "m1")
+    assert (code(future), future.reply.member_id) == (ErrorCode.NONE, "m1")
 
 
 def test_an_id_that_was_given_and_not_used_is_forgotten() -> None:
@@ -76,7 +76,7 @@ def test_a_group_whose_first_record_is_refused_never_was(version, fault, expecte
     world.log.fault = fault
     assert code(world.join(version=version)) == expected
     assert world.machine.groups.get("g") is None
-    assert world.machine.born == {}
+    assert world.machine.new_groups == {}
     world.log.fault = None
     world.pass_ms(60_000)
     assert world.machine.groups.get("g") is None
@@ -91,9 +91,9 @@ def test_the_first_rebalance_waits_for_more_and_longer_for_each() -> None:
     world.pass_ms(900)
     second = world.join(rebalance_ms=2500)
     world.pass_ms(100)
-    assert not first.is_settled  # the second came in time to prolong it
+    assert not first.is_done  # the second came in time to prolong it
     world.pass_ms(999)
-    assert not first.is_settled
+    assert not first.is_done
     world.pass_ms(1)
     assert code(first) == code(second) == ErrorCode.NONE
     assert first.reply.generation_id == second.reply.generation_id == 1
@@ -105,7 +105,7 @@ def test_the_first_rebalance_ends_however_many_keep_coming() -> None:
     for _ in range(60):
         world.pass_ms(100)
         world.join(rebalance_ms=2500)
-    assert first.is_settled
+    assert first.is_done
 
 
 def test_the_leader_hears_of_all_and_the_others_of_none() -> None:
@@ -125,13 +125,13 @@ def test_the_leader_hears_of_all_and_the_others_of_none() -> None:
 
 def test_the_protocol_is_one_that_all_offer_and_most_want() -> None:
     world = World()
-    tickets = [
+    futures = [
         world.join(protocols="a b c"),
         world.join(protocols="b a"),
         world.join(protocols="b c a"),
     ]
     world.pass_ms(FORMING_MS)
-    assert {ticket.reply.protocol_name for ticket in tickets} == {"b"}
+    assert {future.reply.protocol_name for future in futures} == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_newcomer_makes_the_others_join_again() -> None:
     newcomer = world.join()
     assert world.group.state is ClassicState.PREPARING_REBALANCE
     assert world.heartbeat(one, 1) == ErrorCode.REBALANCE_IN_PROGRESS
-    assert not newcomer.is_settled
+    assert not newcomer.is_done
     again = world.join(one)
     assert code(again) == code(newcomer) == ErrorCode.NONE
     assert again.reply.generation_id == 2
@@ -175,7 +175,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     first, second = world.stable(2, rebalance_ms=20_000, session_ms=60_000)
     again = world.join(second, session_ms=60_000, protocols="range other")
     world.pass_ms(29_999)
-    assert not again.is_settled
+    assert not again.is_done
     world.pass_ms(1)
     assert code(again) == ErrorCode.NONE
     assert again.reply.leader == second
@@ -186,20 +186,20 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
 def test_a_follower_with_nothing_new_is_told_of_the_generation() -> None:
     world = World()
     leader, follower = world.stable(2)
-    ticket = world.join(follower)
-    assert (code(ticket), ticket.reply.generation_id) == (ErrorCode.NONE, 1)
-    assert (ticket.reply.leader, ticket.reply.members) == (leader, [])
+    future = world.join(follower)
+    assert (code(future), future.reply.generation_id) == (ErrorCode.NONE, 1)
+    assert (future.reply.leader, future.reply.members) == (leader, [])
     assert world.group.state is ClassicState.STABLE
 
 
 def test_a_follower_with_news_and_a_leader_without_make_a_rebalance() -> None:
     world = World()
     _, follower = world.stable(2)
-    assert not world.join(follower, protocols={"range": b"news"}).is_settled
+    assert not world.join(follower, protocols={"range": b"news"}).is_done
     assert world.group.state is ClassicState.PREPARING_REBALANCE
     world = World()
     leader, _ = world.stable(2)
-    assert not world.join(leader).is_settled
+    assert not world.join(leader).is_done
     assert world.group.state is ClassicState.PREPARING_REBALANCE
 
 
@@ -213,7 +213,7 @@ def test_before_the_assignment_the_same_join_gets_the_same_answer() -> None:
     assert world.join("m2").reply == follower.reply
     assert world.group.generation == 1
     changed = world.join("m2", protocols={"range": b"news"})
-    assert not changed.is_settled
+    assert not changed.is_done
     assert world.group.state is ClassicState.PREPARING_REBALANCE
 
 
@@ -223,7 +223,7 @@ def test_a_join_sent_twice_leaves_no_request_without_answer() -> None:
     waiting = world.join(first)
     again = world.join(first)
     assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
-    assert not again.is_settled
+    assert not again.is_done
     world.join(second)
     assert code(again) == ErrorCode.NONE
 
@@ -233,7 +233,7 @@ def test_a_new_member_that_gives_up_does_not_hold_the_group_for_ever() -> None:
     world.stable(1, session_ms=1_000_000, rebalance_ms=1_000_000)
     newcomer = world.join(rebalance_ms=1_000_000, session_ms=6000)
     world.pass_ms(299_999)
-    assert not newcomer.is_settled
+    assert not newcomer.is_done
     world.pass_ms(1)
     assert code(newcomer) == ErrorCode.UNKNOWN_MEMBER_ID
     assert list(world.group.members) == ["m1"]
@@ -249,15 +249,15 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert code(refused) == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert refused.reply.member_id == ""
     assert world.group.state is ClassicState.STABLE
-    assert not world.join(ids[0]).is_settled  # a member of it may always
+    assert not world.join(ids[0]).is_done  # a member of it may always
 
 
 def test_while_a_rebalance_goes_on_those_who_joined_are_counted() -> None:
     world = World()
-    tickets = [world.join() for _ in range(3)]
+    futures = [world.join() for _ in range(3)]
     assert code(world.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
     world.pass_ms(FORMING_MS)
-    assert [code(ticket) for ticket in tickets] == [ErrorCode.NONE] * 3
+    assert [code(future) for future in futures] == [ErrorCode.NONE] * 3
 
 
 def test_a_group_loaded_above_the_size_is_asked_to_rejoin() -> None:
@@ -265,8 +265,8 @@ def test_a_group_loaded_above_the_size_is_asked_to_rejoin() -> None:
     ids = world.stable(3)
     smaller = World(world.log, lenient(max_size=2))
     assert smaller.group.state is ClassicState.PREPARING_REBALANCE
-    tickets = [smaller.join(each) for each in ids]
-    assert code(tickets[2]) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    futures = [smaller.join(each) for each in ids]
+    assert code(futures[2]) == ErrorCode.GROUP_MAX_SIZE_REACHED
     smaller.pass_ms(30_000)
     assert len(smaller.group.members) == 2
 
@@ -344,7 +344,7 @@ def test_a_static_member_that_waits_is_fenced_by_its_successor() -> None:
     waiting = world.join(version=5, instance="i1")
     successor = world.join(version=5, instance="i1")
     assert code(waiting) == ErrorCode.FENCED_INSTANCE_ID
-    assert not successor.is_settled
+    assert not successor.is_done
     world.join("m1")
     assert code(successor) == ErrorCode.NONE
 
@@ -354,11 +354,11 @@ def test_a_static_member_that_waits_for_its_assignment_is_fenced() -> None:
     leader, static = world.join(), world.join(version=5, instance="i1")
     world.pass_ms(FORMING_MS)
     waiting = world.sync(static.reply.member_id, 1)
-    assert not waiting.is_settled
+    assert not waiting.is_done
     successor = world.join(version=5, instance="i1")
     assert code(waiting) == ErrorCode.FENCED_INSTANCE_ID
     assert world.group.state is ClassicState.PREPARING_REBALANCE
-    assert not successor.is_settled
+    assert not successor.is_done
     world.join(leader.reply.member_id)
     assert code(successor) == ErrorCode.NONE
 
@@ -387,7 +387,7 @@ def test_only_absent_static_members_keep_a_rebalance_open() -> None:
     newcomer = world.join(rebalance_ms=20_000, version=4)
     assert code(newcomer) == ErrorCode.MEMBER_ID_REQUIRED
     waiting = world.join(newcomer.reply.member_id, version=4, rebalance_ms=20_000)
-    assert not waiting.is_settled
+    assert not waiting.is_done
     world.leave(newcomer.reply.member_id)
     assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
     world.pass_ms(20_000)

@@ -9,16 +9,16 @@ from ottla.protocol.faults import NotEnoughReplicas, NotLeader
 from ottla.protocol.messages.sync_group import SyncGroupRequest
 
 
-def code(ticket) -> int:
-    assert ticket.is_settled, "not answered"
-    return ticket.reply.error_code
+def code(future) -> int:
+    assert future.is_done, "not answered"
+    return future.reply.error_code
 
 
 def forming(world: World, count: int = 2, **fields) -> list[str]:
     """Members that know their generation and wait for their assignment."""
-    tickets = [world.join(**fields) for _ in range(count)]
+    futures = [world.join(**fields) for _ in range(count)]
     world.pass_ms(FORMING_MS)
-    return [ticket.reply.member_id for ticket in tickets]
+    return [future.reply.member_id for future in futures]
 
 
 # -- sync ------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ def test_everybody_gets_what_the_leader_assigned() -> None:
     world = World()
     leader, follower = forming(world)
     waiting = world.sync(follower, 1)
-    assert not waiting.is_settled
+    assert not waiting.is_done
     own = world.sync(leader, 1, m1=b"one", m2=b"two")
     assert (code(own), own.reply.assignment) == (ErrorCode.NONE, b"one")
     assert (code(waiting), waiting.reply.assignment) == (ErrorCode.NONE, b"two")
@@ -52,7 +52,7 @@ def test_an_assignment_is_told_when_it_is_committed() -> None:
     world.log.follows = False
     waiting, own = world.sync(follower, 1), world.sync(leader, 1, m2=b"two")
     late = world.sync(follower, 1)
-    assert not (waiting.is_settled or own.is_settled or late.is_settled)
+    assert not (waiting.is_done or own.is_done or late.is_done)
     world.log.commit()
     assert code(waiting) == code(own) == code(late) == ErrorCode.NONE
 
@@ -67,9 +67,9 @@ def test_an_assignment_that_is_not_stored_is_never_told() -> None:
     assert own.reply.assignment == waiting.reply.assignment == b""
     world.log.fault = None
     assert world.group.state is ClassicState.PREPARING_REBALANCE
-    tickets = [world.join(leader), world.join(follower)]
-    assert [code(ticket) for ticket in tickets] == [ErrorCode.NONE] * 2
-    assert tickets[0].reply.generation_id == 2
+    futures = [world.join(leader), world.join(follower)]
+    assert [code(future) for future in futures] == [ErrorCode.NONE] * 2
+    assert futures[0].reply.generation_id == 2
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_who_may_not_sync(changes, expected) -> None:
     forming(world)
     fields = {"group_id": "g", "generation_id": 1, "member_id": "m1"} | changes
     request = SyncGroupRequest(**fields)
-    ticket = world.submit(lambda m, now, ticket: decide_sync(m, request, ticket, now))
-    assert code(ticket) == expected
+    future = world.submit(lambda m, now, future: decide_sync(m, request, future, now))
+    assert code(future) == expected
     assert world.group.state is ClassicState.COMPLETING_REBALANCE
 
 
@@ -161,7 +161,7 @@ def test_who_waits_here_need_not_be_heard_of() -> None:
     for _ in range(4):
         world.pass_ms(9000)
         world.heartbeat(follower, 1)
-    assert not waiting.is_settled
+    assert not waiting.is_done
     assert leader in world.group.members
 
 
@@ -244,7 +244,7 @@ def test_leaving_can_be_what_a_rebalance_waits_for() -> None:
     world = World()
     leader, follower = world.stable(2)
     again = world.join(leader)
-    assert not again.is_settled
+    assert not again.is_done
     world.leave(follower)
     assert code(again) == ErrorCode.NONE
 
@@ -257,15 +257,15 @@ def test_a_refused_record_does_not_bring_the_gone_back() -> None:
     world = World()
     (member,) = world.stable(1)
     world.log.fault = NotEnoughReplicas("no")
-    ticket = world.submit(lambda m, now, _: _leave(m, member, now))
-    assert ticket.fault is not None
-    assert ticket.fault.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    future = world.submit(lambda m, now, _: _leave(m, member, now))
+    assert future.fault is not None
+    assert future.fault.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.log.fault = None
     assert world.group.state is ClassicState.EMPTY
     world.pass_ms(30_000)
-    ticket = world.join()
+    future = world.join()
     world.pass_ms(FORMING_MS)
-    assert code(ticket) == ErrorCode.NONE
+    assert code(future) == ErrorCode.NONE
 
 
 def _leave(machine, member, now):
@@ -300,8 +300,8 @@ def test_whoever_waits_is_told_when_leadership_is_lost() -> None:
     _, follower = forming(world)
     waiting = [world.sync(follower, 1), world.join(group="other")]
     world.shard.close()
-    for ticket in waiting:
-        assert ticket.fault is not None and ticket.fault.code is ErrorCode.NOT_COORDINATOR
+    for future in waiting:
+        assert future.fault is not None and future.fault.code is ErrorCode.NOT_COORDINATOR
 
 
 def test_a_lost_write_tells_everybody_once() -> None:
@@ -310,8 +310,8 @@ def test_a_lost_write_tells_everybody_once() -> None:
     waiting = world.sync(follower, 1)
     world.log.fault = NotLeader("gone")
     own = world.sync(leader, 1)
-    for ticket in (own, waiting):
-        assert ticket.fault is not None and ticket.fault.code is ErrorCode.NOT_COORDINATOR
+    for future in (own, waiting):
+        assert future.fault is not None and future.fault.code is ErrorCode.NOT_COORDINATOR
 
 
 def test_a_rebalance_under_way_is_forgotten_and_the_old_generation_counts() -> None:

@@ -66,7 +66,7 @@ class Broker:
 
         def machine(index: int) -> GroupMachine:
             kind = ConsumerKind(ConsumerContext(consumer, lambda: self.image))
-            return GroupMachine(settings, kinds=(kind,), guests=kind)
+            return GroupMachine(settings, kinds=(kind,), classic_members=kind)
 
         runtime = CoordinatorRuntime[GroupMachine](
             RuntimeParts(

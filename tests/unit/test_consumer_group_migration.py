@@ -25,9 +25,9 @@ CLASSIC: dict[str, Any] = {"protocols": {"range": subscribed("t")}}
 def classic_pair(world: ConsumerWorld) -> list[str]:
     """A stable classic group of two, who read two partitions of t each."""
     topics = world.image.topics
-    tickets = [world.join(**CLASSIC), world.join(**CLASSIC)]
+    futures = [world.join(**CLASSIC), world.join(**CLASSIC)]
     world.pass_ms(2000)
-    ids = [each.reply.member_id for each in tickets]
+    ids = [each.reply.member_id for each in futures]
     shares = [
         write_assignment({topic_id("t"): frozenset(part)}, topics, 3) for part in ((0, 1), (2, 3))
     ]
@@ -99,9 +99,9 @@ def test_classic_members_give_up_and_get_by_joining_again() -> None:
 
 def test_what_a_classic_leader_gave_twice_is_one_members_from_now_on() -> None:
     world = ConsumerWorld()
-    tickets = [world.join(**CLASSIC), world.join(**CLASSIC)]
+    futures = [world.join(**CLASSIC), world.join(**CLASSIC)]
     world.pass_ms(2000)
-    ids = [each.reply.member_id for each in tickets]
+    ids = [each.reply.member_id for each in futures]
     everything = write_assignment(
         {topic_id("t"): frozenset(range(4))}, world.image.topics, version=3
     )
@@ -116,7 +116,7 @@ def test_who_waits_in_the_classic_group_is_sent_on() -> None:
     world = ConsumerWorld()
     ids = classic_pair(world)
     waiting = world.join(ids[0], protocols={"range": subscribed("t", "u")})
-    assert not waiting.is_settled
+    assert not waiting.is_done
     world.enter("new")
     assert waiting.reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -321,8 +321,8 @@ def test_the_last_consumer_member_leaves_a_classic_group() -> None:
     assert (group.state, group.generation) == (ClassicState.PREPARING_REBALANCE, epoch)
     assert sorted(group.members) == sorted(ids)
     assert world.heartbeat(ids[0], epoch) == ErrorCode.REBALANCE_IN_PROGRESS
-    tickets = [world.join(each, **CLASSIC) for each in ids]
-    assert {each.reply.generation_id for each in tickets} == {epoch + 1}
+    futures = [world.join(each, **CLASSIC) for each in ids]
+    assert {each.reply.generation_id for each in futures} == {epoch + 1}
 
     again = world.reload()
     assert isinstance(again.machine.groups["g"], ClassicGroup)
@@ -368,7 +368,7 @@ def test_a_refused_downgrade_leaves_the_consumer_group() -> None:
     world.log.fault = NotEnoughReplicas("alone")
     with pytest.raises(Fault):
         world.beat("new", -1)
-    assert (world.consumers(), world.machine.born) == (before, {})
+    assert (world.consumers(), world.machine.new_groups) == (before, {})
 
 
 def test_a_group_stays_a_consumer_group_where_that_is_said() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.requests import decide_offset_commit
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import Shard, ShardSettings, ShardState
 from ottla.protocol.errors import ErrorCode
@@ -54,17 +54,19 @@ class Bench:
     def _on_held(self) -> None:
         self.held += 1
 
-    def commit(self, offset: int, *, group: str = "g", epoch: int = -1, size: int = 0) -> Settled:
+    def commit(
+        self, offset: int, *, group: str = "g", epoch: int = -1, size: int = 0
+    ) -> RecordedReply:
         partition = OffsetCommitRequestPartition(0, offset, committed_metadata="m" * size)
         topics = [OffsetCommitRequestTopic("t", partitions=[partition])]
         request = OffsetCommitRequest(group, epoch, topics=topics)
-        ticket = Settled()
+        future = RecordedReply()
         self.shard.submit(
             lambda machine, now: decide_offset_commit(machine, request, 9, now),
-            ticket,
+            future,
             may_linger=True,
         )
-        return ticket
+        return future
 
     @property
     def written(self) -> list[int]:
@@ -76,23 +78,23 @@ class Bench:
         return None if found is None else found.offset
 
 
-def code_of(ticket: Settled) -> ErrorCode:
-    assert ticket.is_settled
-    if ticket.fault is not None:
-        return ticket.fault.code
-    return ErrorCode(ticket.reply.topics[0].partitions[0].error_code)
+def code_of(future: RecordedReply) -> ErrorCode:
+    assert future.is_done
+    if future.fault is not None:
+        return future.fault.code
+    return ErrorCode(future.reply.topics[0].partitions[0].error_code)
 
 
 def test_commits_that_come_together_are_written_together() -> None:
     bench = Bench()
-    tickets = [bench.commit(offset) for offset in (5, 7, 6)]
+    futures = [bench.commit(offset) for offset in (5, 7, 6)]
     assert (bench.written, bench.held, bench.offset()) == ([], 1, 0)
     bench.shard.flush()
     assert bench.written == [3]
     assert bench.offset() == 6, "the last of them counts"
-    assert not any(ticket.is_settled for ticket in tickets)
+    assert not any(future.is_done for future in futures)
     bench.log.commit()
-    assert [code_of(ticket) for ticket in tickets] == [ErrorCode.NONE] * 3
+    assert [code_of(future) for future in futures] == [ErrorCode.NONE] * 3
     bench.commit(8)
     assert bench.held == 2
     assert bench.shard.end == bench.log.log_end == 4
@@ -135,10 +137,10 @@ def test_another_decision_finds_all_that_waited_in_the_state() -> None:
         seen.append(bench.offset())
         return Decision(reply="ok")
 
-    last = Settled()
+    last = RecordedReply()
     bench.shard.submit(decide, last)
     assert (seen, bench.written) == ([5], [1])
-    assert not last.is_settled, "what it saw is not committed yet"
+    assert not last.is_done, "what it saw is not committed yet"
     bench.log.commit()
     assert last.reply == "ok"
 
@@ -147,7 +149,7 @@ def test_a_marker_comes_behind_what_waited() -> None:
     bench = Bench()
     bench.commit(5)
     bench.shard.end_transaction(
-        Producer(1, 0), EndTxnMarker(is_commit=True, coordinator_epoch=0), Settled()
+        Producer(1, 0), EndTxnMarker(is_commit=True, coordinator_epoch=0), RecordedReply()
     )
     assert [read_header(batch).is_control for batch in bench.log.batches] == [False, False, True]
 
@@ -175,17 +177,17 @@ def test_a_refusal_does_not_overtake() -> None:
     bench = Bench()
     first, refused = bench.commit(5), bench.commit(6, epoch=3)
     assert bench.written == [1]
-    assert not refused.is_settled
+    assert not refused.is_done
     bench.log.commit()
     assert (code_of(first), code_of(refused)) == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_a_log_that_refuses_fails_them_all_and_changes_nothing() -> None:
     bench = Bench()
-    tickets = [bench.commit(5), bench.commit(6)]
+    futures = [bench.commit(5), bench.commit(6)]
     bench.log.fault = NotEnoughReplicas("too few")
     bench.shard.flush()
-    assert [code_of(each) for each in tickets] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert [code_of(each) for each in futures] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert bench.offset() == 0
     bench.log.fault = None
     bench.commit(7)
@@ -196,15 +198,15 @@ def test_a_log_that_refuses_fails_them_all_and_changes_nothing() -> None:
 @pytest.mark.parametrize("how", ["written", "another", "closed"])
 def test_who_waits_hears_that_leadership_was_lost(how: str) -> None:
     bench = Bench()
-    tickets = [bench.commit(5), bench.commit(6)]
+    futures = [bench.commit(5), bench.commit(6)]
     bench.log.fault = NotLeader("gone")
     if how == "closed":
         bench.shard.close()
     elif how == "written":
         bench.shard.flush()
     else:
-        tickets.append(bench.commit(7, group="new"))
-    assert [code_of(each) for each in tickets] == [ErrorCode.NOT_COORDINATOR] * len(tickets)
+        futures.append(bench.commit(7, group="new"))
+    assert [code_of(each) for each in futures] == [ErrorCode.NOT_COORDINATOR] * len(futures)
     assert bench.shard.state is ShardState.CLOSED
     bench.shard.flush()
     assert bench.written == []
@@ -212,18 +214,18 @@ def test_who_waits_hears_that_leadership_was_lost(how: str) -> None:
 
 def test_a_bug_while_writing_fails_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
-    tickets = [bench.commit(5), bench.commit(6)]
+    futures = [bench.commit(5), bench.commit(6)]
     monkeypatch.setattr(bench.log, "append", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         bench.shard.flush()
-    assert [code_of(each) for each in tickets] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert [code_of(each) for each in futures] == [ErrorCode.NOT_COORDINATOR] * 2
     assert bench.shard.state is ShardState.CLOSED
 
 
 def test_no_batch_is_larger_than_the_topic_takes() -> None:
     bench = Bench()
     bench.log.batch_bytes_max = 400
-    tickets = [bench.commit(n, size=60) for n in range(7)]
+    futures = [bench.commit(n, size=60) for n in range(7)]
     bench.shard.flush()
     assert sum(bench.written) == 7
     assert max(bench.written) > 1
@@ -231,7 +233,7 @@ def test_no_batch_is_larger_than_the_topic_takes() -> None:
     bench.commit(9, size=500)
     assert bench.written[-1] == 1, "alone too large: the log says what it thinks of it"
     bench.log.commit()
-    assert all(code_of(each) is ErrorCode.NONE for each in tickets)
+    assert all(code_of(each) is ErrorCode.NONE for each in futures)
 
 
 STEPS = st.lists(
@@ -255,13 +257,13 @@ def test_lingering_changes_nothing_but_the_batches(
     outcomes: list[Any] = []
     for bench in (Bench(linger_ms), Bench(0)):
         order: list[tuple[int, ErrorCode]] = []
-        tickets: dict[int, Settled] = {}
+        futures: dict[int, RecordedReply] = {}
         for number, (step, group, offset) in enumerate(steps):
             if step in ("commit", "stale"):
                 epoch = -1 if step == "commit" else 4
-                tickets[number] = bench.commit(offset, group=group, epoch=epoch)
+                futures[number] = bench.commit(offset, group=group, epoch=epoch)
             elif step == "other":
-                bench.shard.submit(lambda machine, now: Decision(reply="ok"), Settled())
+                bench.shard.submit(lambda machine, now: Decision(reply="ok"), RecordedReply())
             elif step == "time":
                 bench.clock.advance(3)
                 bench.shard.on_due()
@@ -269,11 +271,11 @@ def test_lingering_changes_nothing_but_the_batches(
                 bench.shard.flush()
             else:
                 bench.log.commit()
-                for at in [at for at, ticket in tickets.items() if ticket.is_settled]:
-                    order.append((at, code_of(tickets.pop(at))))
+                for at in [at for at, future in futures.items() if future.is_done]:
+                    order.append((at, code_of(futures.pop(at))))
         bench.shard.flush()
         bench.log.commit()
-        order += [(at, code_of(ticket)) for at, ticket in tickets.items()]
+        order += [(at, code_of(future)) for at, future in futures.items()]
         found = [
             (bytes(record.key or b""), bytes(record.value or b"")[:10])
             for batch in bench.log.batches

@@ -48,7 +48,7 @@ class World:
 
     def put(self, index: int, name: str, number: int) -> Any:
         return self.runtime.submit(
-            index, lambda machine, now, ticket: Decision([put(name, number)], "ok")
+            index, lambda machine, now, future: Decision([put(name, number)], "ok")
         )
 
 
@@ -103,8 +103,8 @@ def test_a_later_epoch_of_the_same_leader_keeps_state_and_writes_in_it() -> None
         with pytest.raises(NotCoordinator):
             await kept
 
-    def keep(machine: Register, now: Any, ticket: Any) -> Decision:
-        machine.kept.append(ticket)
+    def keep(machine: Register, now: Any, future: Any) -> Decision:
+        machine.kept.append(future)
         return Decision(reply=LATER)
 
     run(story)
@@ -187,7 +187,7 @@ def test_timers_ring_in_time() -> None:
         world.lead(0)
         await settle()
         machine = world.runtime.shard(0).machine
-        world.runtime.submit(0, lambda m, now, ticket: Decision(timers=[SetTimer(("soon",), 250)]))
+        world.runtime.submit(0, lambda m, now, future: Decision(timers=[SetTimer(("soon",), 250)]))
         await asyncio.sleep(0.249)
         assert machine.rung == []
         await asyncio.sleep(0.002)
@@ -221,7 +221,7 @@ def test_a_marker_ends_a_transaction_through_the_runtime() -> None:
         await settle()
         producer = Producer(9, 0)
         world.runtime.submit(
-            0, lambda m, now, ticket: Decision([put("a", 1)], "ok", producer=producer)
+            0, lambda m, now, future: Decision([put("a", 1)], "ok", producer=producer)
         )
         assert world.runtime.end_transaction(0, producer, EndTxnMarker(True, 0)) is None
         assert world.runtime.shard(0).committed() == Map({"a": 1})

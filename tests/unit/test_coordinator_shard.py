@@ -1,4 +1,4 @@
-"""A shard: decide, append, replay, park, answer when committed; load and drop."""
+"""A shard: decide, append, replay, add, answer when committed; load and drop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +16,11 @@ from ottla.coordinators.decision import (
     CancelTimer,
     Decision,
     Origin,
+    ReplyFuture,
     SetTimer,
-    Ticket,
     TimerKey,
 )
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.shard import TIMERS_PER_TURN, Shard, ShardSettings, ShardState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
@@ -55,7 +55,7 @@ class Register:
         self.numbers: Map[str, int] = Map()
         self.open: dict[int, list[CoordinatorRecord]] = {}
         self.rung: list[TimerKey] = []
-        self.kept: list[Ticket] = []
+        self.kept: list[ReplyFuture] = []
         self.origins: list[Origin] = []
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
@@ -89,7 +89,7 @@ class Register:
         self.rung.append(key)
         return NOTHING
 
-    def on_unloaded(self) -> Sequence[Ticket]:
+    def on_unloaded(self) -> Sequence[ReplyFuture]:
         kept, self.kept = self.kept, []
         return kept
 
@@ -117,28 +117,28 @@ class Bench:
             pass
         return self
 
-    def submit(self, *records: CoordinatorRecord, **fields: Any) -> Settled:
-        ticket = Settled()
-        self.shard.submit(lambda m, now: Decision(records, **{"reply": "ok", **fields}), ticket)
-        return ticket
+    def submit(self, *records: CoordinatorRecord, **fields: Any) -> RecordedReply:
+        future = RecordedReply()
+        self.shard.submit(lambda m, now: Decision(records, **{"reply": "ok", **fields}), future)
+        return future
 
 
 def test_a_reply_leaves_when_its_records_are_committed() -> None:
     bench = Bench(FakeLog(follows=False)).load()
-    ticket = bench.submit(put("a", 1))
-    assert not ticket.is_settled
+    future = bench.submit(put("a", 1))
+    assert not future.is_done
     assert bench.machine.numbers == Map({"a": 1})
     bench.log.commit(0)
-    assert not ticket.is_settled
+    assert not future.is_done
     bench.log.commit()
-    assert ticket.reply == "ok"
+    assert future.reply == "ok"
 
 
 def test_a_reply_without_records_waits_for_what_it_could_have_seen() -> None:
     bench = Bench(FakeLog(follows=False)).load()
     first = bench.submit(put("a", 1))
     second = bench.submit()
-    assert not second.is_settled
+    assert not second.is_done
     bench.log.commit()
     assert first.reply == second.reply == "ok"
     assert bench.submit().reply == "ok"
@@ -178,14 +178,14 @@ def test_a_decision_that_may_be_split_fits_the_topic() -> None:
 )
 def test_a_failed_append_drops_the_shard(fault: Fault) -> None:
     bench = Bench(FakeLog(follows=False)).load()
-    parked = bench.submit(put("a", 1))
-    kept = Settled()
+    pending = bench.submit(put("a", 1))
+    kept = RecordedReply()
     bench.machine.kept.append(kept)
     bench.log.fault = fault
     failed = bench.submit(put("b", 1))
-    for ticket in (parked, kept, failed):
-        assert ticket.fault is not None
-        assert ticket.fault.code is ErrorCode.NOT_COORDINATOR
+    for future in (pending, kept, failed):
+        assert future.fault is not None
+        assert future.fault.code is ErrorCode.NOT_COORDINATOR
     assert bench.shard.state is ShardState.CLOSED
     assert bench.lost == 1
     bench.log.commit()
@@ -209,7 +209,7 @@ def test_a_refused_append_changes_nothing_and_the_shard_goes_on() -> None:
 
 def test_what_was_changed_beside_the_log_is_taken_back_when_refused() -> None:
     bench = Bench().load()
-    waiting, other = Settled(), Settled()
+    waiting, other = RecordedReply(), RecordedReply()
     seen: list[ErrorCode] = []
 
     def refused(fault: Fault) -> Decision:
@@ -218,18 +218,18 @@ def test_what_was_changed_beside_the_log_is_taken_back_when_refused() -> None:
 
     bench.log.fault = RecordTooLarge("far")
     answers = [Answer(waiting, "never")]
-    ticket = bench.submit(put("a", 1), answers=answers, refused=refused)
-    assert (ticket.reply, other.reply) == ("sorry", "sorry too")
-    assert not waiting.is_settled
+    future = bench.submit(put("a", 1), answers=answers, refused=refused)
+    assert (future.reply, other.reply) == ("sorry", "sorry too")
+    assert not waiting.is_done
     assert seen == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_an_answer_to_an_earlier_request_waits_for_the_commit_too() -> None:
     bench = Bench(FakeLog(follows=False)).load()
     first = bench.submit(reply=LATER)
-    assert not first.is_settled
+    assert not first.is_done
     bench.submit(put("a", 1), answers=[Answer(first, "at last")])
-    assert not first.is_settled
+    assert not first.is_done
     bench.log.commit()
     assert first.reply == "at last"
 
@@ -240,9 +240,9 @@ def test_a_fault_of_the_decision_is_the_answer() -> None:
     def decide(machine: Register, now: Millis) -> Decision:
         raise InvalidRecord("no")
 
-    ticket = Settled()
-    bench.shard.submit(decide, ticket)
-    assert ticket.fault is not None and ticket.fault.code is ErrorCode.INVALID_RECORD
+    future = RecordedReply()
+    bench.shard.submit(decide, future)
+    assert future.fault is not None and future.fault.code is ErrorCode.INVALID_RECORD
     assert bench.shard.state is ShardState.ACTIVE
 
 
@@ -253,21 +253,21 @@ def test_a_bug_in_a_decision_closes_the_shard() -> None:
         raise KeyError("bug")
 
     with pytest.raises(KeyError):
-        bench.shard.submit(decide, Settled())
+        bench.shard.submit(decide, RecordedReply())
     assert bench.shard.state is ShardState.CLOSED
 
 
 def test_a_commit_that_takes_too_long_is_told() -> None:
     bench = Bench(FakeLog(follows=False), write_timeout_ms=500).load()
-    ticket = bench.submit(put("a", 1))
+    future = bench.submit(put("a", 1))
     assert bench.shard.next_due() == bench.clock.mono + 500
     bench.clock.advance(499)
     bench.shard.on_due()
-    assert not ticket.is_settled
+    assert not future.is_done
     bench.clock.advance(1)
     bench.shard.on_due()
-    assert ticket.fault is not None
-    assert ticket.fault.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert future.fault is not None
+    assert future.fault.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     bench.log.commit()
     assert bench.shard.committed() == Map({"a": 1})
 
@@ -306,9 +306,9 @@ def test_many_timers_due_at_once_ring_in_turns() -> None:
 
 def test_while_loading_the_answer_is_that() -> None:
     bench = Bench()
-    ticket = bench.submit(put("a", 1))
-    assert ticket.fault is not None
-    assert ticket.fault.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    future = bench.submit(put("a", 1))
+    assert future.fault is not None
+    assert future.fault.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(Fault):
         bench.shard.committed()
     assert bench.log.batches == []
@@ -389,9 +389,9 @@ def test_a_transaction_counts_when_its_marker_says_so(is_commit: bool) -> None:
     bench.submit(put("a", 1), producer=PRODUCER)
     assert bench.machine.numbers == Map()
     assert read_header(bench.log.batches[0]).is_transactional
-    ticket = Settled()
-    bench.shard.end_transaction(PRODUCER, EndTxnMarker(is_commit, 3), ticket)
-    assert ticket.is_settled and ticket.fault is None
+    future = RecordedReply()
+    bench.shard.end_transaction(PRODUCER, EndTxnMarker(is_commit, 3), future)
+    assert future.is_done and future.fault is None
     assert bench.machine.numbers == (Map({"a": 1}) if is_commit else Map())
     assert Bench(bench.log).load().machine.numbers == bench.machine.numbers
 
@@ -417,7 +417,7 @@ def test_replaying_the_log_gives_the_live_state(steps: list[tuple[str, Any, Any]
         elif kind == "txn":
             bench.submit(put(first, second), producer=PRODUCER)
         elif kind == "end":
-            bench.shard.end_transaction(PRODUCER, EndTxnMarker(first, 0), Settled())
+            bench.shard.end_transaction(PRODUCER, EndTxnMarker(first, 0), RecordedReply())
         elif kind == "commit":
             upto = min(bench.log.log_end, max(first, bench.log.high_watermark))
             bench.log.commit(upto)

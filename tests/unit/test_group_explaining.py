@@ -10,11 +10,11 @@ from test_share_groups import World as ShareWorld
 
 from ottla.coordinators.groups.explain import Story, Waiting, sentences, span_words, story_of
 from ottla.coordinators.groups.recent_events import (
+    EVENTS_MAX,
     GROUPS_MAX,
-    NOTES_MAX,
+    EventKind,
     Note,
-    NoteKind,
-    Notes,
+    RecentEvents,
     noted,
 )
 from ottla.coordinators.groups.share.group import ShareGroup
@@ -25,7 +25,7 @@ from ottla.protocol.types import NO_TIMESTAMP, Millis
 def watched(world: Any) -> Any:
     """Return a world whose machine keeps notes by the world's clock."""
     machine = world.shard.machine
-    machine.notes = Notes(world.clock.now)
+    machine.notes = RecentEvents(world.clock.now)
     machine.notes.begin(world.clock.now())
     return world
 
@@ -185,13 +185,13 @@ def test_what_happened_under_another_coordinator_is_not_known() -> None:
 
 def test_a_share_group_waits_for_its_state_and_its_members() -> None:
     world = watched(ShareWorld())
-    beaten = world.beat("m1")
+    result = world.beat("m1")
 
     assert any(
         each == "It waits for the share coordinator to set up the state of payments-0, payments-1."
         for each in told(world, world.image)
     )
-    world.initialize(beaten.pending)
+    world.initialize(result.pending)
     (waits,) = [each for each in told(world, world.image) if each.startswith("It waits")]
     assert waits.startswith("It waits for member m1 (client client at host) to ask for its")
 
@@ -220,11 +220,11 @@ def test_a_streams_group_waits_for_topics_and_for_tasks() -> None:
 
 def test_notes_are_bounded() -> None:
     notes: tuple[Note, ...] = ()
-    for number in range(NOTES_MAX + 5):
-        notes = noted(notes, Note(Millis(number), NoteKind.EPOCH, "x"))
-    assert [note.at for note in notes] == list(range(5, NOTES_MAX + 5))
+    for number in range(EVENTS_MAX + 5):
+        notes = noted(notes, Note(Millis(number), EventKind.EPOCH, "x"))
+    assert [note.at for note in notes] == list(range(5, EVENTS_MAX + 5))
 
-    kept = Notes(lambda: Millis(1))
+    kept = RecentEvents(lambda: Millis(1))
     for number in range(GROUPS_MAX + 2):
         kept.changed(None, ShareGroup(f"g{number}", epoch=1), "")
     assert kept.of("g0") == kept.of("g1") == ()

@@ -16,17 +16,17 @@ MEMBERS = 60
 def form(world: World, count: int) -> list[str]:
     """Let so many members join at once, each sent back once for its id, and sync them all."""
     ids = [world.join(version=9).reply.member_id for _ in range(count)]
-    tickets = [world.join(each, version=9) for each in ids]
+    futures = [world.join(each, version=9) for each in ids]
     world.pass_ms(10_000)
-    assert {ticket.reply.error_code for ticket in tickets} == {ErrorCode.NONE}
-    (leader,) = {ticket.reply.leader for ticket in tickets}
-    (generation,) = {ticket.reply.generation_id for ticket in tickets}
-    (known,) = (len(t.reply.members) for t in tickets if t.reply.member_id == leader)
+    assert {future.reply.error_code for future in futures} == {ErrorCode.NONE}
+    (leader,) = {future.reply.leader for future in futures}
+    (generation,) = {future.reply.generation_id for future in futures}
+    (known,) = (len(t.reply.members) for t in futures if t.reply.member_id == leader)
     assert known == count
     waiting = {each: world.sync(each, generation) for each in ids if each != leader}
     given = {each: each.encode() * 20 for each in ids}
     waiting[leader] = world.sync(leader, generation, **given)
-    assert {each: ticket.reply.assignment for each, ticket in waiting.items()} == given
+    assert {each: future.reply.assignment for each, future in waiting.items()} == given
     return ids
 
 
@@ -46,11 +46,11 @@ def test_a_group_rebalances_as_often_as_it_has_reason_to() -> None:
     assert {world.heartbeat(each, 1) for each in ids} == {ErrorCode.REBALANCE_IN_PROGRESS}
     joined = [world.join(each, version=9) for each in ids]
     ids.append(newcomer.reply.member_id)
-    assert {ticket.reply.generation_id for ticket in (*joined, newcomer)} == {2}
+    assert {future.reply.generation_id for future in (*joined, newcomer)} == {2}
     synced(world, ids, 2)
     assert world.leave(ids.pop()) == [ErrorCode.NONE]
     joined = [world.join(each, version=9) for each in ids]
-    assert {ticket.reply.generation_id for ticket in joined} == {3}
+    assert {future.reply.generation_id for future in joined} == {3}
     synced(world, ids, 3)
     written = len(world.log.batches)
     for _ in range(20):
@@ -72,9 +72,9 @@ def synced(world: World, ids: list[str], generation: int) -> None:
 # -- bad input: Kafka's code, and nothing changes ------------------------------------------
 
 
-def code_of(ticket: Any) -> int:
+def code_of(future: Any) -> int:
     """The code of a reply."""
-    return int(ticket.reply.error_code)
+    return int(future.reply.error_code)
 
 
 def fault_of(ask: Callable[[], object]) -> int:

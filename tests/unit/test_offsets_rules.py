@@ -42,13 +42,13 @@ def fetched(world: World, group: str = "g", topic_id: Uuid = ZERO_UUID) -> tuple
 
 
 def stable(world: World, group: str = "g") -> Any:
-    """The ticket of a reader that rather waits."""
+    """The future of a reader that rather waits."""
     request = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", ZERO_UUID, [0])])
     return world.submit(lambda m, now, _: decide_stable_fetch(m, request))
 
 
-def only(ticket: Any) -> Any:
-    return ticket.reply.topics[0].partitions[0]
+def only(future: Any) -> Any:
+    return future.reply.topics[0].partitions[0]
 
 
 # -- commit and read -----------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_only_committed_offsets_are_read() -> None:
     second = world.commit(2)
     assert fetched(world) == (1, 5, "")
     waiting = stable(world)
-    assert not (second.is_settled or waiting.is_settled)
+    assert not (second.is_done or waiting.is_done)
     world.log.commit()
     assert fetched(world) == (2, 5, "")
     assert only(waiting).committed_offset == 2

@@ -18,8 +18,8 @@ from ottla.coordinators.groups.share.assignor import assign_shared
 from ottla.coordinators.groups.share.context import ShareContext
 from ottla.coordinators.groups.share.group import ShareGroup
 from ottla.coordinators.groups.share.heartbeat import (
-    Beat,
-    Beaten,
+    Heartbeat,
+    HeartbeatResult,
     check_share_heartbeat,
     decide_initialized,
     decide_reset,
@@ -65,26 +65,26 @@ class World:
     def submit(self, decide: Any) -> Any:
         answers: list[Any] = []
 
-        class Ticket:
+        class ReplyFuture:
             def answer(self, reply: Any) -> None:
                 answers.append(reply)
 
             def fail(self, fault: Fault) -> None:
                 answers.append(fault)
 
-        self.shard.submit(lambda machine, now: decide(machine), Ticket())
+        self.shard.submit(lambda machine, now: decide(machine), ReplyFuture())
         if isinstance(answers[0], Fault):
             raise answers[0]
         return answers[0]
 
-    def beat(self, member: str, epoch: int = 0, *topics: str) -> Beaten:
+    def beat(self, member: str, epoch: int = 0, *topics: str) -> HeartbeatResult:
         names = list(topics) or (["payments"] if epoch == 0 else None)
         request = ShareGroupHeartbeatRequest("g", member, epoch, None, names)
-        beaten = self.submit(
-            lambda m: decide_share_heartbeat(self.context, m, Beat(request, "client", "/host"))
+        result = self.submit(
+            lambda m: decide_share_heartbeat(self.context, m, Heartbeat(request, "client", "/host"))
         )
-        assert isinstance(beaten, Beaten)
-        return beaten
+        assert isinstance(result, HeartbeatResult)
+        return result
 
     def initialize(self, places: Any) -> None:
         self.submit(lambda m: decide_initialized(self.context, m, "g", frozenset(places)))
@@ -96,18 +96,18 @@ class World:
         return group
 
 
-def reads(beaten: Beaten) -> set[int] | None:
-    assignment = beaten.response.assignment
+def reads(result: HeartbeatResult) -> set[int] | None:
+    assignment = result.response.assignment
     if assignment is None:
         return None
     return {index for topic in assignment.topic_partitions for index in topic.partitions}
 
 
-def joined(world: World, member: str) -> Beaten:
+def joined(world: World, member: str) -> HeartbeatResult:
     """Return the reply to a member that has joined a group with all state there is."""
-    beaten = world.beat(member)
-    world.initialize(beaten.pending)
-    return world.beat(member, beaten.response.member_epoch) if beaten.pending else beaten
+    result = world.beat(member)
+    world.initialize(result.pending)
+    return world.beat(member, result.response.member_epoch) if result.pending else result
 
 
 def test_a_partition_is_read_once_it_has_state() -> None:

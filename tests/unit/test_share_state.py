@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from share_state_world import KEY, NONE, TOPIC, World
 
 from ottla.coordinators.decision import Decision
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.share_state.machine import (
     COLD,
     redundant_below,
@@ -194,7 +194,7 @@ def test_a_share_partition_is_found_by_its_key() -> None:
 def test_a_timer_of_another_kind_does_nothing() -> None:
     world = World()
     assert world.machine.on_timer(("other",), Times(Millis(0), Millis(0), Millis(0))) == Decision()
-    world.shard.submit(lambda machine, now: Decision(), Settled())
+    world.shard.submit(lambda machine, now: Decision(), RecordedReply())
 
 
 RUNS = st.lists(

@@ -728,17 +728,17 @@ def test_a_commit_that_names_one_task_of_another_member_is_refused_as_a_whole(
         there = [TxnOffsetCommitRequestPartition(each, 1) for each in indexes]
         topics = [TxnOffsetCommitRequestTopic("t", there)]
         txn = TxnOffsetCommitRequest("tx", "g", 5, 0, 2, "a", topics=topics)
-        ticket = world.submit(lambda m, now, _: decide_txn_offset_commit(m, txn, 3, now))
+        future = world.submit(lambda m, now, _: decide_txn_offset_commit(m, txn, 3, now))
         expected = ErrorCode.ILLEGAL_GENERATION
     else:
         those = [OffsetCommitRequestPartition(each, 1) for each in indexes]
         plain = OffsetCommitRequest(
             "g", 2, "a", topics=[OffsetCommitRequestTopic("t", partitions=those)]
         )
-        ticket = world.submit(lambda m, now, _: decide_offset_commit(m, plain, 9, now))
+        future = world.submit(lambda m, now, _: decide_offset_commit(m, plain, 9, now))
         expected = ErrorCode.STALE_MEMBER_EPOCH
 
-    codes = [each.error_code for each in ticket.reply.topics[0].partitions]
+    codes = [each.error_code for each in future.reply.topics[0].partitions]
 
     assert codes == [expected] * 2
     assert not world.machine.offsets.of_group("g")

@@ -19,13 +19,13 @@ from ottla.coordinators.broker_links import BrokerLinks
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.machine import TransactionMachine
 from ottla.coordinators.transactions.marker_sender import MarkerSender
 from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
 from ottla.coordinators.transactions.markers import GONE, NO_LEADER, Markers
 from ottla.coordinators.transactions.rules import decide_add, decide_end, decide_init
 from ottla.coordinators.transactions.settings import TransactionSettings
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.coordinators.transactions.transaction import Status
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
@@ -94,7 +94,7 @@ class Bench:
         self.runtime.on_led(TRANSACTION_STATE, 0, LeaderEpoch(epoch))
 
     def ask(self, decide: Callable[[TransactionMachine, Any], Any]) -> Any:
-        return self.runtime.submit(0, lambda machine, now, ticket: decide(machine, now))
+        return self.runtime.submit(0, lambda machine, now, future: decide(machine, now))
 
     def commit(self, *places: TopicPartition, name: str = "x", producer: int = 7) -> None:
         fresh = ProducerId(producer)

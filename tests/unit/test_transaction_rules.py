@@ -6,8 +6,13 @@ import pytest
 from transaction_world import P0, P1, Transactor, World
 
 from ottla.coordinators.decision import Origin
-from ottla.coordinators.transactions.late_ends import CONNECTIONS_MAX, Client, LateEnds, Speaking
 from ottla.coordinators.transactions.machine import TransactionMachine
+from ottla.coordinators.transactions.stale_end_txn import (
+    CONNECTIONS_MAX,
+    Client,
+    ProducerConnections,
+    StaleEndTxnDetector,
+)
 from ottla.coordinators.transactions.transaction import (
     EPOCH_MAX,
     Status,
@@ -521,7 +526,7 @@ def test_a_tombstone_forgets_and_may_come_first() -> None:
 
 
 def test_connections_that_were_left_are_remembered_to_a_bound() -> None:
-    known = Speaking((1, 0), "0")
+    known = ProducerConnections((1, 0), "0")
     for number in range(1, 3 * CONNECTIONS_MAX):
         known = known.now(str(number))
     assert len(known.left) == CONNECTIONS_MAX
@@ -529,8 +534,8 @@ def test_connections_that_were_left_are_remembered_to_a_bound() -> None:
 
 
 def test_ids_are_remembered_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.coordinators.transactions.late_ends.IDS_MAX", 2)
-    late = LateEnds()
+    monkeypatch.setattr("ottla.coordinators.transactions.stale_end_txn.IDS_MAX", 2)
+    late = StaleEndTxnDetector()
     for name in ("x", "y", "z"):
         late.heard(name, (1, 0), Client(0, "a"))
         late.heard(name, (1, 0), Client(0, "b"))
@@ -539,7 +544,7 @@ def test_ids_are_remembered_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_producer_has_left_no_connection_yet() -> None:
-    late = LateEnds()
+    late = StaleEndTxnDetector()
     late.heard("x", (1, 0), Client(0, "a"))
     late.heard("x", (1, 0), Client(0, "b"))
     assert not late.is_late("x", (1, 0), Client(0, "b"))

@@ -10,7 +10,7 @@ from replication_world import NOW, ORDERS, Machine, registration
 from ottla.api.produce_transaction import InTransaction
 from ottla.api.txn_verification import Verification, VerificationSettings
 from ottla.coordinators.topics import TRANSACTION_STATE
-from ottla.coordinators.transactions.late_ends import Client
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topics
 from ottla.protocol.errors import ErrorCode

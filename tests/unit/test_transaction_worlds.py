@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transaction_world import P0, P1, Transactor, World, check, settle
 
-from ottla.coordinators.transactions.late_ends import Client
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.coordinators.transactions.transaction import Status
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.end_txn import EndTxnRequest

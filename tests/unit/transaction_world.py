@@ -13,7 +13,6 @@ from coordinator_world import FakeClock, FakeLog
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.shard import Shard, ShardSettings
-from ottla.coordinators.transactions.late_ends import Client, LateEnds
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.marker_writer import Ending
 from ottla.coordinators.transactions.rules import (
@@ -25,6 +24,7 @@ from ottla.coordinators.transactions.rules import (
     decide_verify,
 )
 from ottla.coordinators.transactions.settings import TransactionSettings
+from ottla.coordinators.transactions.stale_end_txn import Client, StaleEndTxnDetector
 from ottla.coordinators.transactions.transaction import Transaction
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -44,7 +44,7 @@ LOST = object()
 
 
 class Heard:
-    """A ticket that keeps what it was told."""
+    """A future that keeps what it was told."""
 
     def __init__(self) -> None:
         self.reply: Any = LOST
@@ -107,14 +107,14 @@ class World:
         self.endings: list[tuple[TopicPartition, Ending]] = []
         self.woken = 0
         # Kept over a crash: connections outlive a shard that goes and comes back.
-        self.late_ends = LateEnds()
+        self.stale_end_txn = StaleEndTxnDetector()
         self._fresh = 1000
         self._epoch = 0
         self._load()
 
     def _load(self) -> None:
         self._epoch += 1
-        self.machine = TransactionMachine(self.settings, self, self.late_ends)
+        self.machine = TransactionMachine(self.settings, self, self.stale_end_txn)
         shard_settings = ShardSettings(self.clock, decode_transaction_record)
         epoch = LeaderEpoch(self._epoch)
         self.shard = Shard("txn-0", epoch, self.log, self.machine, shard_settings)
@@ -141,13 +141,13 @@ class World:
     def ask(self, decide: Callable[[TransactionMachine, Any, Any], Decision]) -> Any:
         fresh: ProducerId | None = None
         while True:
-            ticket, given = Heard(), fresh
+            future, given = Heard(), fresh
             self.shard.submit(
                 lambda machine, now, given=given: decide(machine, given, now),  # type: ignore[misc]
-                ticket,
+                future,
             )
-            if ticket.reply is not NEEDS_PRODUCER_ID:
-                return ticket.reply
+            if future.reply is not NEEDS_PRODUCER_ID:
+                return future.reply
             self._fresh += 1
             fresh = ProducerId(self._fresh)
 

@@ -10,7 +10,7 @@ from ottla.api.groups import asked
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.consumer.describe import describe_consumer_group
 from ottla.coordinators.groups.consumer.heartbeat import (
-    Beat,
+    Heartbeat,
     check_heartbeat,
     decide_consumer_heartbeat,
 )
@@ -52,7 +52,7 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
             self.access.check_member(caller, request.group_id, topics)
             self._check_enabled()
             check_heartbeat(request, version, self.settings.assignors)
-            beat = Beat(
+            beat = Heartbeat(
                 request,
                 caller.client_id or "",
                 f"/{caller.peer.host}",

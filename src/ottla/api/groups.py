@@ -88,8 +88,8 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         ids = new_member_id(request.group_instance_id or client_id, uuid), uuid_text(uuid)
         return self.groups.runtime.write_deferred(
             request.group_id,
-            lambda machine, now, ticket: machine.join_classic(
-                Joining(request, version, client_id, host, *ids, ticket), now
+            lambda machine, now, future: machine.join_classic(
+                Joining(request, version, client_id, host, *ids, future), now
             ),
         )
 
@@ -105,7 +105,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         return self.groups.runtime.write_deferred(
             request.group_id,
-            lambda machine, now, ticket: decide_sync(machine, request, ticket, now),
+            lambda machine, now, future: decide_sync(machine, request, future, now),
         )
 
     def on_heartbeat(

@@ -14,12 +14,12 @@ from ottla.coordinators.groups.epoch_group.enabled import check_enabled
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.streams.describe import describe_streams_group
 from ottla.coordinators.groups.streams.heartbeat import (
-    StreamsBeat,
+    StreamsHeartbeat,
     check_streams_heartbeat,
     decide_streams_heartbeat,
 )
 from ottla.coordinators.groups.streams.kind import StreamsKind
-from ottla.coordinators.groups.streams.reply import StreamsBeaten
+from ottla.coordinators.groups.streams.reply import StreamsHeartbeatResult
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.coordinators.groups.streams.topics import Status as Code
 from ottla.coordinators.groups.streams.topology import InternalTopic
@@ -72,14 +72,14 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
     ) -> Answered[StreamsGroupHeartbeatResponse]:
         """StreamsGroupHeartbeat; what went wrong is said in words too."""
 
-        def ask() -> Answered[StreamsBeaten]:
+        def ask() -> Answered[StreamsHeartbeatResult]:
             said = request.topology
             self.access.check_member(
                 caller, request.group_id, () if said is None else _topics(said.subtopologies)
             )
             self._check_enabled()
             check_streams_heartbeat(request)
-            beat = StreamsBeat(request, caller.client_id or "", f"/{caller.peer.host}")
+            beat = StreamsHeartbeat(request, caller.client_id or "", f"/{caller.peer.host}")
             return self.groups.runtime.write(
                 request.group_id,
                 lambda machine, now: decide_streams_heartbeat(
@@ -87,11 +87,13 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
                 ),
             )
 
-        return asked(ask, lambda beaten: self._answered(caller, beaten), _refused)
+        return asked(ask, lambda result: self._answered(caller, result), _refused)
 
-    def _answered(self, caller: Caller, beaten: StreamsBeaten) -> StreamsGroupHeartbeatResponse:
+    def _answered(
+        self, caller: Caller, result: StreamsHeartbeatResult
+    ) -> StreamsGroupHeartbeatResponse:
         """Have missing topics made, and tell why some cannot be."""
-        response, missing = beaten
+        response, missing = result
         if not missing:
             return response
         forbidden = [each.name for each in missing if not self.may_create(caller, each.name)]

@@ -15,8 +15,8 @@ from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.routes import Caller
 from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.coordinators.topics import CONSUMER_OFFSETS
-from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.service import TransactionCoordinator
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (

@@ -18,8 +18,8 @@ import msgspec
 from ottla.api.produce_transaction import InTransaction
 from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks
 from ottla.coordinators.topics import TRANSACTION_STATE
-from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.service import TransactionCoordinator
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault

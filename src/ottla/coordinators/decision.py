@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     producer: Producer | None = None
 
 
-class Ticket(Protocol):
+class ReplyFuture(Protocol):
     """A request that will be answered, once. A machine keeps it and names it in an `Answer`."""
 
     def answer(self, reply: Any) -> None:  # noqa: ANN401 - each request has a reply of its own
@@ -50,7 +50,7 @@ class Ticket(Protocol):
 class Answer(NamedTuple):
     """The reply to a request that was left waiting by an earlier decision."""
 
-    ticket: Ticket
+    future: ReplyFuture
     reply: Any
 
 
@@ -78,7 +78,7 @@ class Later:
 
 
 LATER = Later()
-"""In place of a reply: the machine has kept the ticket and will answer it by an `Answer`."""
+"""In place of a reply: the machine has kept the future and will answer it by an `Answer`."""
 
 
 class Packed(Protocol):
@@ -156,6 +156,6 @@ class StateMachine(Protocol, Generic[View_co]):
         """
         ...
 
-    def on_unloaded(self) -> Sequence[Ticket]:
-        """Give up; return the tickets still kept, which then fail with NOT_COORDINATOR."""
+    def on_unloaded(self) -> Sequence[ReplyFuture]:
+        """Give up; return the futures still kept, which then fail with NOT_COORDINATOR."""
         ...

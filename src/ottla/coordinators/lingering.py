@@ -13,7 +13,7 @@ and nothing else of their shard is decided while some wait: it has them written 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.coordinators.decision import Decision, Packed, Ticket
+from ottla.coordinators.decision import Decision, Packed, ReplyFuture
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.types import Millis
 
@@ -31,7 +31,7 @@ class Held(NamedTuple):
     decision: Decision
     packed: Packed
     pairs: Pairs
-    ticket: Ticket
+    future: ReplyFuture
 
 
 class Lingering:

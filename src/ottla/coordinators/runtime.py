@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from ottla.coordinators.decision import Decision
-from ottla.coordinators.parked import Settled
+from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.ports import ShardLog
+from ottla.coordinators.reply_future import AsyncReplyFuture
 from ottla.coordinators.shard import Machine, Shard, ShardSettings, ShardState
-from ottla.coordinators.tickets import Pending
 from ottla.coordinators.topics import partition_for
 from ottla.protocol.faults import Fault, NotCoordinator
 from ottla.protocol.records.control import EndTxnMarker
@@ -132,7 +132,7 @@ class CoordinatorRuntime(Generic[Machine]):
         """
         return self.submit(
             self.index_of(key),
-            lambda machine, now, ticket: decide(machine, now),
+            lambda machine, now, future: decide(machine, now),
             may_linger=may_linger,
         )
 
@@ -142,15 +142,15 @@ class CoordinatorRuntime(Generic[Machine]):
         return await answered if inspect.isawaitable(answered) else answered
 
     def write_deferred(
-        self, key: str, decide: Callable[[Machine, Millis, Pending], Decision]
+        self, key: str, decide: Callable[[Machine, Millis, AsyncReplyFuture], Decision]
     ) -> Answered[Any]:
-        """Write a decision that may keep the ticket of the request and answer it later."""
+        """Write a decision that may keep the future of the request and answer it later."""
         return self.submit(self.index_of(key), decide)
 
     def write_to_all(self, decide: Callable[[Machine, Millis], Decision]) -> None:
         """Decide against every active shard; no reply, and a fault of one is ignored."""
         for _, shard in list(self.active()):
-            shard.submit(decide, Settled())
+            shard.submit(decide, RecordedReply())
 
     def shard(self, index: int) -> Shard[Machine]:
         """Return a shard that may answer. Raises NotCoordinator, CoordinatorLoading."""
@@ -173,30 +173,30 @@ class CoordinatorRuntime(Generic[Machine]):
     def submit(
         self,
         index: int,
-        decide: Callable[[Machine, Millis, Pending], Decision],
+        decide: Callable[[Machine, Millis, AsyncReplyFuture], Decision],
         *,
         may_linger: bool = False,
     ) -> Answered[Any]:
         """Decide against a shard; return the reply, or what to await for it.
 
-        ``decide`` gets the machine, wall time and the ticket of this request, which it may keep
+        ``decide`` gets the machine, wall time and the future of this request, which it may keep
         by replying `LATER`. ``may_linger`` is as in `Shard.submit`. Raises, or the awaitable does:
         NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable, and whatever fault it raises
         itself.
         """
-        ticket, shard = Pending(), self.shard(index)
+        future, shard = AsyncReplyFuture(), self.shard(index)
         shard.submit(
-            lambda machine, now: decide(machine, now, ticket), ticket, may_linger=may_linger
+            lambda machine, now: decide(machine, now, future), future, may_linger=may_linger
         )
-        return ticket.outcome()
+        return future.outcome()
 
     def end_transaction(
         self, index: int, producer: Producer, marker: EndTxnMarker, version: int = 0
     ) -> Answered[Any]:
         """End a producer's transaction in a shard (WriteTxnMarkers); the reply is None."""
-        ticket = Pending()
-        self.shard(index).end_transaction(producer, marker, ticket, version)
-        return ticket.outcome()
+        future = AsyncReplyFuture()
+        self.shard(index).end_transaction(producer, marker, future, version)
+        return future.outcome()
 
     # -- the service ---------------------------------------------------------
 

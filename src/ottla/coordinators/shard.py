@@ -3,7 +3,7 @@
     LOADING --end of the log--> ACTIVE --leadership lost, or the log failed--> CLOSED
        \\---------------------------------------------------------------------^
 
-While active: decide, append, replay at once, park the reply, answer when committed. Nothing here
+While active: decide, append, replay at once, add the reply, answer when committed. Nothing here
 waits: the runtime calls `load_step` until the log is read, `on_due` when time has passed, and the
 partition calls back when its high watermark moves.
 
@@ -36,13 +36,13 @@ from ottla.coordinators.decision import (
     Decision,
     Origin,
     Packed,
+    ReplyFuture,
     SetTimer,
     StateMachine,
-    Ticket,
     TimerChange,
 )
 from ottla.coordinators.lingering import ADAPTIVE, Held, Lingering
-from ottla.coordinators.parked import Parked, Settled, Views
+from ottla.coordinators.pending_replies import PendingReplies, RecordedReply, Views
 from ottla.coordinators.ports import ShardLog
 from ottla.coordinators.timers import Timers
 from ottla.protocol.errors import ErrorCode
@@ -133,7 +133,7 @@ class Shard(Generic[Machine]):
         self._end = log_.log_start
         self._loaded_end = log_.log_start
         self._timers = Timers()
-        self._parked = Parked()
+        self._pending = PendingReplies()
         self._lingering = Lingering()
         self._views: Views[object] = Views(machine.view())
         self._unsubscribe = log_.on_advanced(self._on_advanced)
@@ -166,7 +166,7 @@ class Shard(Generic[Machine]):
         self._moved_to(self._log.log_end)
         self._loaded_end = self._end
         self.state = ShardState.ACTIVE
-        self._carry_out(self.machine.on_loaded(self._clock.stamp()), Settled())
+        self._carry_out(self.machine.on_loaded(self._clock.stamp()), RecordedReply())
         return True
 
     def _load_piece(self) -> bool:
@@ -220,13 +220,13 @@ class Shard(Generic[Machine]):
     def submit(
         self,
         decide: Callable[[Machine, Millis], Decision],
-        ticket: Ticket,
+        future: ReplyFuture,
         *,
         may_linger: bool = False,
     ) -> None:
-        """Decide, write, and answer the ticket when committed.
+        """Decide, write, and answer the future when committed.
 
-        A fault that ``decide`` raises fails the ticket and changes nothing; any other error is
+        A fault that ``decide`` raises fails the future and changes nothing; any other error is
         a bug in the middle of a change of state, so the shard is closed before it is raised.
         ``may_linger``: it does not matter to this decision whether those that wait are written.
         """
@@ -236,16 +236,16 @@ class Shard(Generic[Machine]):
             self.check_active()
             decision = decide(self.machine, self._clock.stamp())
         except Fault as fault:
-            ticket.fail(fault)
+            future.fail(fault)
             return
         except BaseException:
             self._lose()
             raise
-        if not (decision.may_linger and self._linger(decision, ticket)):
-            self._carry_out(decision, ticket)
+        if not (decision.may_linger and self._linger(decision, future)):
+            self._carry_out(decision, future)
 
     def end_transaction(
-        self, producer: Producer, marker: EndTxnMarker, ticket: Ticket, version: int = 0
+        self, producer: Producer, marker: EndTxnMarker, future: ReplyFuture, version: int = 0
     ) -> None:
         """Write the marker that ends a producer's transaction here; answer None when committed.
 
@@ -259,15 +259,15 @@ class Shard(Generic[Machine]):
             end = self._log.append(batch, epoch=self.epoch, now=now, transaction_version=version)
         except _LOST as fault:
             self._lose()
-            ticket.fail(NotCoordinator(f"{self.name}: {fault}"))
+            future.fail(NotCoordinator(f"{self.name}: {fault}"))
         except Fault as fault:
-            ticket.fail(fault_for_client(fault))
+            future.fail(fault_for_client(fault))
         else:
             self.machine.on_marker(producer, marker, Offset(end - 1))
             self._moved_to(end)
-            self._park([Answer(ticket, None)])
+            self._answer_when_committed([Answer(future, None)])
 
-    def _carry_out(self, decision: Decision, ticket: Ticket) -> None:
+    def _carry_out(self, decision: Decision, future: ReplyFuture) -> None:
         self.flush()
         try:
             if self.state is ShardState.CLOSED:
@@ -276,16 +276,16 @@ class Shard(Generic[Machine]):
         except _LOST as fault:
             log.warning("shard lost shard=%s epoch=%d reason=%s", self.name, self.epoch, fault)
             self._lose()
-            told = [answer.ticket for answer in _answers(decision, ticket)]
+            told = [answer.future for answer in _answers(decision, future)]
             _fail_all(told, NotCoordinator(f"{self.name}: {fault}"))
         except Fault as fault:
-            self._refuse(decision, fault_for_client(fault), ticket)
+            self._refuse(decision, fault_for_client(fault), future)
         except BaseException:
             self._lose()
             raise
         else:
             self.change_timers(decision.timers)
-            self._park(_answers(decision, ticket))
+            self._answer_when_committed(_answers(decision, future))
 
     def _write(self, decision: Decision) -> None:
         """Append and replay. Split decisions may fail behind a part that holds by itself."""
@@ -316,7 +316,7 @@ class Shard(Generic[Machine]):
 
     # -- linger --------------------------------------------------------------
 
-    def _linger(self, decision: Decision, ticket: Ticket) -> bool:
+    def _linger(self, decision: Decision, future: ReplyFuture) -> bool:
         """Let a decision wait to be written with others; False where it does not."""
         linger_ms, packed = self._settings.linger_ms, decision.packed
         if not linger_ms or packed is None:
@@ -330,7 +330,7 @@ class Shard(Generic[Machine]):
                 return False
             if not lingering.fits(pairs, self._log.batch_bytes_max):
                 return False
-        lingering.hold(Held(decision, packed, pairs, ticket))
+        lingering.hold(Held(decision, packed, pairs, future))
         if len(lingering) == 1:
             if linger_ms == ADAPTIVE:
                 self.on_held()
@@ -348,13 +348,13 @@ class Shard(Generic[Machine]):
             first = self._append_held(held)
         except _LOST as fault:
             self._lose()
-            _fail_all([each.ticket for each in held], NotCoordinator(f"{self.name}: {fault}"))
+            _fail_all([each.future for each in held], NotCoordinator(f"{self.name}: {fault}"))
         except Fault as fault:
             for each in held:
-                self._refuse(each.decision, fault_for_client(fault), each.ticket)
+                self._refuse(each.decision, fault_for_client(fault), each.future)
         except BaseException:
             self._lose()
-            _fail_all([each.ticket for each in held], NotCoordinator(self.name))
+            _fail_all([each.future for each in held], NotCoordinator(self.name))
             raise
         else:
             self._take_held(held, first)
@@ -376,15 +376,15 @@ class Shard(Generic[Machine]):
             each.packed.replay(first, None)
             first = Offset(first + len(each.pairs))
             self.change_timers(each.decision.timers)
-            answers += _answers(each.decision, each.ticket)
+            answers += _answers(each.decision, each.future)
         self._moved_to(first)
-        self._park(answers)
+        self._answer_when_committed(answers)
 
     # -- at once -------------------------------------------------------------
 
     def _is_idle(self) -> bool:
         """Whether it is active, and nobody waits for anything, or is meant to."""
-        is_waiting = self._parked or self._lingering or self._settings.linger_ms > 0
+        is_waiting = self._pending or self._lingering or self._settings.linger_ms > 0
         return self.state is ShardState.ACTIVE and not is_waiting
 
     def write_at_once(
@@ -409,16 +409,16 @@ class Shard(Generic[Machine]):
         self._moved_to(end)
         return True
 
-    def _refuse(self, decision: Decision, fault: Fault, ticket: Ticket) -> None:
+    def _refuse(self, decision: Decision, fault: Fault, future: ReplyFuture) -> None:
         """Let the machine take back what is not in the log; the one who asked hears the fault."""
         after = Decision() if decision.refused is None else decision.refused(fault)
         assert not after.records, "what undoes a refused write must not write"
         self.change_timers(after.timers)
-        answers = _answers(after, ticket) if after.reply is not None else list(after.answers)
+        answers = _answers(after, future) if after.reply is not None else list(after.answers)
         if answers:
-            self._park(answers)
+            self._answer_when_committed(answers)
         if after.reply is None and decision.reply is not LATER:
-            ticket.fail(fault)
+            future.fail(fault)
 
     def change_timers(self, changes: Sequence[TimerChange]) -> None:
         """Set and cancel timers."""
@@ -435,14 +435,14 @@ class Shard(Generic[Machine]):
 
     # -- commit --------------------------------------------------------------
 
-    def _park(self, answers: list[Answer]) -> None:
+    def _answer_when_committed(self, answers: list[Answer]) -> None:
         if not answers:
             return
-        if self._end <= self._log.high_watermark and not self._parked:
+        if self._end <= self._log.high_watermark and not self._pending:
             _answer_all(answers)
             return
         deadline = Millis(self._clock.monotonic() + self._settings.write_timeout_ms)
-        self._parked.park(self._end, deadline, answers)
+        self._pending.add(self._end, deadline, answers)
         self.on_timers()
         self._on_advanced()
 
@@ -451,13 +451,13 @@ class Shard(Generic[Machine]):
             return
         committed = self._log.high_watermark
         self._views.commit(committed)
-        _answer_all(self._parked.take_committed(committed))
+        _answer_all(self._pending.take_committed(committed))
 
     # -- time ----------------------------------------------------------------
 
     def next_due(self) -> Millis | None:
         """Return when `on_due` has something to do, on the monotonic clock."""
-        times = (self._timers.next(), self._parked.next_deadline(), self._lingering.due)
+        times = (self._timers.next(), self._pending.next_deadline(), self._lingering.due)
         return min((time for time in times if time is not None), default=None)
 
     def on_due(self) -> None:
@@ -468,7 +468,7 @@ class Shard(Generic[Machine]):
         """
         now = self._clock.monotonic()
         late = CoordinatorNotAvailable(f"{self.name}: not committed in time")
-        _fail_all(self._parked.take_overdue(now), late)
+        _fail_all(self._pending.take_overdue(now), late)
         if self._lingering.due is not None and self._lingering.due <= now:
             self.flush()
         for key in self._timers.take_due(now, TIMERS_PER_TURN):
@@ -476,7 +476,7 @@ class Shard(Generic[Machine]):
             if self.state is not ShardState.ACTIVE:
                 return
             decision = self.machine.on_timer(key, self._clock.times())
-            self._carry_out(decision, Settled())
+            self._carry_out(decision, RecordedReply())
 
     # -- end -----------------------------------------------------------------
 
@@ -487,8 +487,8 @@ class Shard(Generic[Machine]):
         self.state = ShardState.CLOSED
         self._unsubscribe()
         fault = NotCoordinator(f"{self.name}: leadership was lost")
-        held = [each.ticket for each in self._lingering.take()]
-        _fail_all([*self._parked.take_all(), *held, *self.machine.on_unloaded()], fault)
+        held = [each.future for each in self._lingering.take()]
+        _fail_all([*self._pending.take_all(), *held, *self.machine.on_unloaded()], fault)
 
     def _lose(self) -> None:
         self.close()
@@ -510,21 +510,21 @@ def fault_for_client(fault: Fault) -> Fault:
     return fault
 
 
-def _answers(decision: Decision, ticket: Ticket) -> list[Answer]:
+def _answers(decision: Decision, future: ReplyFuture) -> list[Answer]:
     answers = list(decision.answers)
     if decision.reply is not LATER:
-        answers.append(Answer(ticket, decision.reply))
+        answers.append(Answer(future, decision.reply))
     return answers
 
 
 def _answer_all(answers: Sequence[Answer]) -> None:
-    for ticket, reply in answers:
-        ticket.answer(reply)
+    for future, reply in answers:
+        future.answer(reply)
 
 
-def _fail_all(tickets: Sequence[Ticket], fault: Fault) -> None:
-    for ticket in tickets:
-        ticket.fail(fault)
+def _fail_all(futures: Sequence[ReplyFuture], fault: Fault) -> None:
+    for future in futures:
+        future.fail(fault)
 
 
 def _nothing() -> None:

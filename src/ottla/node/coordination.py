@@ -16,7 +16,7 @@ from ottla.coordinators.groups.consumer.settings import (
 )
 from ottla.coordinators.groups.group_configs import Bounds
 from ottla.coordinators.groups.machine import GroupMachine
-from ottla.coordinators.groups.recent_events import Notes
+from ottla.coordinators.groups.recent_events import RecentEvents
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.groups.share.context import ShareContext
@@ -102,7 +102,9 @@ def group_machine(
     shares = ShareKind(ShareContext(share_settings(config), lambda: watch.image))
     streams = StreamsKind(StreamsContext(streams_settings(config), lambda: watch.image))
     kinds = (consumers, shares, streams)
-    return GroupMachine(settings, kinds=kinds, guests=consumers, notes=Notes(clock.now))
+    return GroupMachine(
+        settings, kinds=kinds, classic_members=consumers, notes=RecentEvents(clock.now)
+    )
 
 
 def shard_settings(config: BrokerConfig, clock: Clock) -> ShardSettings:

@@ -14,13 +14,13 @@ from ottla.coordinators.partition_log import log_opener
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import TRANSACTION_STATE
-from ottla.coordinators.transactions.late_ends import LateEnds
 from ottla.coordinators.transactions.machine import TransactionMachine
 from ottla.coordinators.transactions.marker_sender import MarkerSender
 from ottla.coordinators.transactions.marker_writer import Ending, MarkerWriter, Written
 from ottla.coordinators.transactions.markers import GONE, Markers
 from ottla.coordinators.transactions.service import TransactionCoordinator
 from ottla.coordinators.transactions.settings import TransactionSettings
+from ottla.coordinators.transactions.stale_end_txn import StaleEndTxnDetector
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
@@ -51,7 +51,7 @@ class Transacting(msgspec.Struct, frozen=True):
 
 
 class Waker:
-    """A ticket that wakes a service. A shard that is given up has nothing to wake it for."""
+    """A future that wakes a service. A shard that is given up has nothing to wake it for."""
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = lambda: None
@@ -118,13 +118,13 @@ def _runtime(
         expire_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
         server_version=server_version,
     )
-    late_ends = LateEnds()
+    stale_end_txn = StaleEndTxnDetector()
     return CoordinatorRuntime(
         RuntimeParts(
             "transaction-coordinator",
             TRANSACTION_STATE,
             log_opener(hosting.partitions, TRANSACTION_STATE),
-            lambda index: TransactionMachine(settings, waker, late_ends),
+            lambda index: TransactionMachine(settings, waker, stale_end_txn),
             ShardSettings(
                 context.ports.clock,
                 decode_transaction_record,

@@ -15,7 +15,13 @@ from ottla.coordinators.groups.consumer.member import ConsumerMember
 from ottla.coordinators.groups.epoch_group.member import MemberState
 from ottla.coordinators.groups.kind import Group, GroupType
 from ottla.coordinators.groups.machine import GroupMachine
-from ottla.coordinators.groups.recent_events import Note, NotedMember, NoteKind, Notes, member_words
+from ottla.coordinators.groups.recent_events import (
+    EventKind,
+    MemberInfo,
+    Note,
+    RecentEvents,
+    member_words,
+)
 from ottla.coordinators.groups.share.group import ShareGroup
 from ottla.coordinators.groups.share.heartbeat import pending_of
 from ottla.metadata.image import Image
@@ -74,7 +80,7 @@ def story_of(machine: GroupMachine, group_id: str, image: Image, now: Millis) ->
     )
 
 
-def waits_of(group: Group, notes: Notes, image: Image) -> Iterator[Waiting]:
+def waits_of(group: Group, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
     """Yield whom a group waits for, whatever its kind."""
     match group:
         case ClassicGroup():
@@ -114,7 +120,7 @@ def _classic_words(member: ClassicMember) -> str:
     return f"member {member_words(member.member_id, member.client_id, member.client_host)}"
 
 
-def consumer_waits(group: ConsumerGroup, notes: Notes, image: Image) -> Iterator[Waiting]:
+def consumer_waits(group: ConsumerGroup, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
     """Yield whom a consumer group waits for: who has not given up, or not asked yet."""
     for member_id in sorted(group.members):
         member = group.members[member_id]
@@ -134,7 +140,7 @@ def _places(member: ConsumerMember) -> list[tuple[Uuid, int]]:
     return [(topic_id, each) for topic_id in sorted(pending) for each in sorted(pending[topic_id])]
 
 
-def share_waits(group: ShareGroup, notes: Notes, image: Image) -> Iterator[Waiting]:
+def share_waits(group: ShareGroup, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
     """Yield whom a share group waits for: state to be set up, or members that did not ask yet."""
     pending = sorted(pending_of(group, image))
     if pending:
@@ -148,7 +154,7 @@ def share_waits(group: ShareGroup, notes: Notes, image: Image) -> Iterator[Waiti
             yield Waiting(_words(member_id, member), what, since)
 
 
-def streams_waits(group: Any, notes: Notes) -> Iterator[Waiting]:  # noqa: ANN401
+def streams_waits(group: Any, notes: RecentEvents) -> Iterator[Waiting]:  # noqa: ANN401
     """Yield whom a streams group waits for: topics that are missing, or members with old tasks.
 
     Read by names alone: streams groups are a room of their own.
@@ -165,7 +171,7 @@ def streams_waits(group: Any, notes: Notes) -> Iterator[Waiting]:  # noqa: ANN40
             yield Waiting(_words(member_id, member), what, since)
 
 
-def _words(member_id: str, member: NotedMember) -> str:
+def _words(member_id: str, member: MemberInfo) -> str:
     return f"member {member_words(member_id, member.client_id, member.client_host)}"
 
 
@@ -193,8 +199,8 @@ def sentences(story: Story, time_words: TimeWords) -> list[str]:
     return [words.what(), words.why(), *words.whom(), *words.lately()]
 
 
-_BEGINNINGS: Final = frozenset({NoteKind.EPOCH, NoteKind.REBALANCE})
-_MEMBERS: Final = frozenset({NoteKind.JOINED, NoteKind.LEFT, NoteKind.CHANGED})
+_BEGINNINGS: Final = frozenset({EventKind.EPOCH, EventKind.REBALANCE})
+_MEMBERS: Final = frozenset({EventKind.JOINED, EventKind.LEFT, EventKind.CHANGED})
 
 
 class _Words(NamedTuple):
@@ -245,12 +251,12 @@ class _Words(NamedTuple):
 
 def _causes(story: Story, last: Note) -> list[str]:
     """Return why a rebalance began: what changed since the one before it."""
-    if last.kind is NoteKind.REBALANCE:
+    if last.kind is EventKind.REBALANCE:
         return [last.text]
     found: list[str] = []
     at = next(at for at, note in enumerate(story.notes) if note is last)
     for note in reversed(story.notes[:at]):
-        if note.kind is NoteKind.EPOCH:
+        if note.kind is EventKind.EPOCH:
             break
         if note.kind in _MEMBERS:
             found.append(note.text)

@@ -4,7 +4,7 @@ Which record types there are for a kind of group, and how they change it, that k
 (`Kind`); this machine knows classic groups and offsets, and hands the rest on.
 
 A group is in ``groups`` once a record has said so, its first offset included. A classic group
-that a JoinGroup is about to begin waits in ``born`` for its record to be written.
+that a JoinGroup is about to begin waits in ``new_groups`` for its record to be written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ from ottla.coordinators.decision import (
     Answer,
     Decision,
     Origin,
+    ReplyFuture,
     SetTimer,
-    Ticket,
     TimerChange,
     TimerKey,
 )
 from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
 from ottla.coordinators.groups.classic.join import Joining, join
-from ottla.coordinators.groups.classic.membership import on_silence
+from ottla.coordinators.groups.classic.membership import on_session_timeout
 from ottla.coordinators.groups.classic.rebalance import (
     JOIN,
     SESSION,
@@ -40,7 +40,7 @@ from ottla.coordinators.groups.classic.rebalance import (
 from ottla.coordinators.groups.kind import Group
 from ottla.coordinators.groups.offsets.committed import GroupOffsets, OffsetCommits, Offsets
 from ottla.coordinators.groups.offsets.rules import Commit, expire_offsets
-from ottla.coordinators.groups.recent_events import Notes, why_let_go
+from ottla.coordinators.groups.recent_events import RecentEvents, removal_reason
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -98,7 +98,7 @@ class Kind(Protocol):
         ...
 
 
-class ClassicGuests(Protocol):
+class ClassicMemberHandler(Protocol):
     """Who answers members that speak the classic protocol in groups of another kind."""
 
     def hosts(self, machine: "GroupMachine", group_id: str) -> bool:
@@ -127,12 +127,12 @@ class GroupMachine(msgspec.Struct):
 
     settings: GroupSettings = msgspec.field(default_factory=GroupSettings)
     kinds: tuple[Kind, ...] = ()
-    guests: ClassicGuests | None = None
+    classic_members: ClassicMemberHandler | None = None
     groups: Map[str, Group] = msgspec.field(default_factory=Map)
     offsets: Offsets = msgspec.field(default_factory=Offsets)
-    born: dict[str, ClassicGroup] = msgspec.field(default_factory=dict)
+    new_groups: dict[str, ClassicGroup] = msgspec.field(default_factory=dict)
     is_live: bool = False
-    notes: Notes = msgspec.field(default_factory=lambda: Notes(lambda: NO_TIMESTAMP))
+    notes: RecentEvents = msgspec.field(default_factory=lambda: RecentEvents(lambda: NO_TIMESTAMP))
     _replays: dict[type[Message], ReplayKind] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class GroupMachine(msgspec.Struct):
         Live, its content is what the group decided a moment ago and is kept only to be compared
         and loaded again. While loading, the record is the group.
         """
-        born = self.born.pop(group_id, None)
+        new_groups = self.new_groups.pop(group_id, None)
         present = self.groups.get(group_id)
         if value is None:
             if isinstance(present, ClassicGroup):
@@ -194,7 +194,7 @@ class GroupMachine(msgspec.Struct):
         if not self.is_live:
             self.put(ClassicGroup.load(group_id, value))
             return
-        group = born if born is not None else present
+        group = new_groups if new_groups is not None else present
         if not isinstance(group, ClassicGroup):
             group = ClassicGroup.load(group_id, value)
         group.durable = value
@@ -251,7 +251,7 @@ class GroupMachine(msgspec.Struct):
             for other in self.kinds:
                 if kind in other.timers:
                     if len(key) == MEMBER_KEY:
-                        self.notes.blame(key[1], key[2], why_let_go(kind))
+                        self.notes.blame(key[1], key[2], removal_reason(kind))
                     return other.timers[kind](self, key, times.stamp)
             return NOTHING
         group = self.classic(key[1])
@@ -259,7 +259,7 @@ class GroupMachine(msgspec.Struct):
             return NOTHING
         effects = Effects(self.settings, times.stamp)
         if kind == SESSION:
-            on_silence(group, key[2], effects)
+            on_session_timeout(group, key[2], effects)
         elif kind == JOIN:
             on_join_timer(group, effects)
         else:
@@ -276,16 +276,16 @@ class GroupMachine(msgspec.Struct):
             refused=lambda fault: Decision(timers=again),
         )
 
-    def on_unloaded(self) -> Sequence[Ticket]:
+    def on_unloaded(self) -> Sequence[ReplyFuture]:
         """Return whoever waits for a generation or an assignment."""
-        tickets: list[Ticket] = []
-        for group in (*self.groups.values(), *self.born.values()):
+        futures: list[ReplyFuture] = []
+        for group in (*self.groups.values(), *self.new_groups.values()):
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     waiting = (member.awaiting_join, member.awaiting_sync)
-                    tickets.extend(ticket for ticket in waiting if ticket is not None)
+                    futures.extend(future for future in waiting if future is not None)
                     member.awaiting_join = member.awaiting_sync = None
-        return tickets
+        return futures
 
     def kind(self, kind_type: type[KindT]) -> KindT:
         """Return the kind of this type; every shard has the same kinds."""
@@ -298,10 +298,14 @@ class GroupMachine(msgspec.Struct):
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
-    def host_of(self, group_id: str) -> ClassicGuests | None:
+    def classic_handler_of(self, group_id: str) -> ClassicMemberHandler | None:
         """Return who answers classic members of a group of another kind."""
-        guests = self.guests
-        return guests if guests is not None and guests.hosts(self, group_id) else None
+        classic_members = self.classic_members
+        return (
+            classic_members
+            if classic_members is not None and classic_members.hosts(self, group_id)
+            else None
+        )
 
     def join_classic(self, joining: Joining, now: Millis) -> Decision:
         """Let a member join a classic group, which begins with its first member.
@@ -309,7 +313,7 @@ class GroupMachine(msgspec.Struct):
         A group of another kind that is empty gives way: its tombstones go before the record.
         """
         request, group_id = joining.request, joining.request.group_id
-        host = self.host_of(group_id)
+        host = self.classic_handler_of(group_id)
         if host is not None:
             return host.join(self, joining, now)
         present = self.groups.get(group_id)
@@ -317,14 +321,14 @@ class GroupMachine(msgspec.Struct):
         if present is not None and not isinstance(present, ClassicGroup):
             if not present.is_empty():
                 code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-                effects.answer(joining.ticket, join_refused(code, UNKNOWN_MEMBER))
+                effects.answer(joining.future, join_refused(code, UNKNOWN_MEMBER))
                 return effects.decision()
         elif present is not None:
             join(present, joining, effects)
             return effects.decision()
         if request.member_id != UNKNOWN_MEMBER:
             refused = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            effects.answer(joining.ticket, refused)
+            effects.answer(joining.future, refused)
             return effects.decision()
         return self._begin(joining, present, effects)
 
@@ -335,12 +339,12 @@ class GroupMachine(msgspec.Struct):
         if present is not None:
             effects.records.extend(present.tombstones())
         effects.records.append(group.empty_record())
-        self.born[group.group_id] = group
+        self.new_groups[group.group_id] = group
 
         def refused(fault: Fault) -> Decision:
-            self.born.pop(group.group_id, None)
+            self.new_groups.pop(group.group_id, None)
             reply = join_refused(fault.code, UNKNOWN_MEMBER)
-            return Decision(answers=[Answer(joining.ticket, reply)])
+            return Decision(answers=[Answer(joining.future, reply)])
 
         effects.refused = refused
         return effects.decision()

@@ -1,11 +1,11 @@
-"""What happened to groups lately, for whoever asks why. Nothing is decided by it.
+"""The recent events of groups, for the page that explains a group. No decision depends on them.
 
-Notes live in memory alone, with the coordinator: a shard that is loaded begins without any. There
-are at most `NOTES_MAX` of a group, and of `GROUPS_MAX` groups; the oldest give way.
+Events are kept only in memory: a shard that was just loaded has none. At most `EVENTS_MAX` are kept
+per group, and of at most `GROUPS_MAX` groups; the oldest are dropped first.
 
-    JOINED, LEFT, CHANGED   a member came, went, or subscribes to something else
-    EPOCH                   targets are made anew for what came before
-    REBALANCE, SETTLED      a classic group asks its members to join again; all have what they read
+    JOINED, LEFT, CHANGED   a member joined, left, or changed its subscription
+    EPOCH                   the events before it began another epoch with new targets
+    REBALANCE, SETTLED      a classic group asked its members to rejoin; all have an assignment
 """
 
 import enum
@@ -18,11 +18,11 @@ from ottla.coordinators.groups.kind import Group
 from ottla.protocol.schema import Message
 from ottla.protocol.types import NO_TIMESTAMP, Millis
 
-NOTES_MAX: Final = 24
+EVENTS_MAX: Final = 24
 GROUPS_MAX: Final = 10_000
 
 
-class NoteKind(enum.Enum):
+class EventKind(enum.Enum):
     """What a note is about."""
 
     JOINED = "joined"
@@ -37,16 +37,16 @@ class Note(msgspec.Struct, frozen=True):
     """One event, in words that stand for themselves. ``at`` is wall time."""
 
     at: Millis
-    kind: NoteKind
+    kind: EventKind
     text: str
 
 
 def noted(notes: tuple[Note, ...], note: Note) -> tuple[Note, ...]:
     """Return notes with one more, within the bound."""
-    return (*notes, note)[-NOTES_MAX:]
+    return (*notes, note)[-EVENTS_MAX:]
 
 
-class NotedMember(Protocol):
+class MemberInfo(Protocol):
     """What members of every kind but the classic one have."""
 
     @property
@@ -65,7 +65,7 @@ class NotedMember(Protocol):
         ...
 
 
-class NotedGroup(Protocol):
+class GroupInfo(Protocol):
     """What groups of every kind but the classic one have."""
 
     @property
@@ -79,7 +79,7 @@ class NotedGroup(Protocol):
         ...
 
     @property
-    def members(self) -> Mapping[str, NotedMember]:
+    def members(self) -> Mapping[str, MemberInfo]:
         """Its members."""
         ...
 
@@ -90,33 +90,33 @@ def member_words(member_id: str, client_id: str, client_host: str) -> str:
 
 
 def changes(
-    before: NotedGroup | None, after: NotedGroup, member_id: str, why_gone: str
-) -> Iterator[tuple[NoteKind, str]]:
+    before: GroupInfo | None, after: GroupInfo, member_id: str, why_gone: str
+) -> Iterator[tuple[EventKind, str]]:
     """Yield what a record has changed of a group, or of the one member it is about, in words."""
     was = None if before is None else before.members.get(member_id)
     member = after.members.get(member_id)
     if member is not None:
         name = member_words(member_id, member.client_id, member.client_host)
         if was is None:
-            yield NoteKind.JOINED, f"member {name} joined"
+            yield EventKind.JOINED, f"member {name} joined"
         elif _subscription(was) != _subscription(member):
             wanted = ", ".join(_subscription(member)) or "nothing"
-            yield NoteKind.CHANGED, f"member {name} subscribes to {wanted} now"
+            yield EventKind.CHANGED, f"member {name} subscribes to {wanted} now"
     elif was is not None:
         name = member_words(member_id, was.client_id, was.client_host)
-        yield NoteKind.LEFT, f"member {name} {why_gone}"
+        yield EventKind.LEFT, f"member {name} {why_gone}"
     if after.epoch > (0 if before is None else before.epoch):
-        yield NoteKind.EPOCH, f"epoch {after.epoch} began"
+        yield EventKind.EPOCH, f"epoch {after.epoch} began"
 
 
-def _subscription(member: NotedMember) -> tuple[str, ...]:
+def _subscription(member: MemberInfo) -> tuple[str, ...]:
     """Return topics that a member names itself; members of streams groups name none."""
     names = tuple(getattr(member, "topic_names", ()))
     regex = getattr(member, "topic_regex", "")
     return (*names, *([f"/{regex}/"] if regex else ()))
 
 
-def why_let_go(timer: str) -> str:
+def removal_reason(timer: str) -> str:
     """Return why a member is let go whose timer has rung, by the kind of the timer."""
     if "session" in timer:
         return "was let go: it was not heard of for its session"
@@ -131,7 +131,7 @@ class _Kept(msgspec.Struct):
     blamed: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Notes:
+class RecentEvents:
     """The notes of one shard. ``now`` is wall time."""
 
     def __init__(self, now: Callable[[], Millis]) -> None:
@@ -158,9 +158,9 @@ class Notes:
             self.forget(group_id)
             return
         was = None if old is None or old.type is not new.type else old
-        self.changed(cast("NotedGroup | None", was), cast("NotedGroup", new), member_id)
+        self.changed(cast("GroupInfo | None", was), cast("GroupInfo", new), member_id)
 
-    def changed(self, before: NotedGroup | None, after: NotedGroup, member_id: str) -> None:
+    def changed(self, before: GroupInfo | None, after: GroupInfo, member_id: str) -> None:
         """Take note of what changed about a group, or one of its members."""
         kept, now = self._kept(after.group_id), self._now()
         why_gone = kept.blamed.get(member_id, "left")
@@ -197,7 +197,7 @@ class Notes:
         return kept
 
 
-def _place(member: NotedMember | None) -> tuple[int, int] | None:
+def _place(member: MemberInfo | None) -> tuple[int, int] | None:
     if member is None:
         return None
     return member.epoch, int(getattr(member, "state", 0))

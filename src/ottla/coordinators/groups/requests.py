@@ -6,7 +6,7 @@ member; the kinds that let classic members in have rules of their own for that.
 
 from collections.abc import Iterable, Sequence
 
-from ottla.coordinators.decision import Decision, Ticket, TimerChange
+from ottla.coordinators.decision import Decision, ReplyFuture, TimerChange
 from ottla.coordinators.groups.classic.group import ClassicGroup
 from ottla.coordinators.groups.classic.membership import heartbeat, leave, note_commit, sync
 from ottla.coordinators.groups.classic.rebalance import Effects, sync_refused
@@ -57,24 +57,24 @@ from ottla.protocol.types import ZERO_UUID, Millis
 
 
 def decide_sync(
-    machine: GroupMachine, request: SyncGroupRequest, ticket: Ticket, now: Millis
+    machine: GroupMachine, request: SyncGroupRequest, future: ReplyFuture, now: Millis
 ) -> Decision:
     """SyncGroup."""
-    host = machine.host_of(request.group_id)
+    host = machine.classic_handler_of(request.group_id)
     if host is not None:
         return host.sync(machine, request)
     effects = Effects(machine.settings, now)
     group = machine.classic(request.group_id)
     if group is None:
-        effects.answer(ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        effects.answer(future, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     else:
-        sync(group, request, ticket, effects)
+        sync(group, request, future, effects)
     return effects.decision()
 
 
 def decide_heartbeat(machine: GroupMachine, request: HeartbeatRequest, now: Millis) -> Decision:
     """Heartbeat."""
-    host = machine.host_of(request.group_id)
+    host = machine.classic_handler_of(request.group_id)
     if host is not None:
         return host.heartbeat(machine, request)
     effects = Effects(machine.settings, now)
@@ -87,7 +87,7 @@ def decide_heartbeat(machine: GroupMachine, request: HeartbeatRequest, now: Mill
 
 def decide_leave(machine: GroupMachine, request: LeaveGroupRequest, now: Millis) -> Decision:
     """LeaveGroup, from version 3 on for several members."""
-    host = machine.host_of(request.group_id)
+    host = machine.classic_handler_of(request.group_id)
     if host is not None:
         return host.leave(machine, request, now)
     effects = Effects(machine.settings, now)
@@ -125,7 +125,7 @@ def decide_offset_commit(
     packed = machine.commits(request.group_id, commit, now)
     # A group that begins with this commit is one that the next decision must see.
     may_linger = group is not None
-    timers = signs_of_life(machine, group, request.member_id, now)
+    timers = commit_timers(machine, group, request.member_id, now)
     return Decision(
         reply=commit.reply,
         timers=timers,
@@ -136,7 +136,7 @@ def decide_offset_commit(
     )
 
 
-def signs_of_life(
+def commit_timers(
     machine: GroupMachine, group: Group | None, member_id: str, now: Millis
 ) -> Sequence[TimerChange]:
     """Return the timers that a commit of a member sets anew."""

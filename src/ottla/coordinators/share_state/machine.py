@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from immutables import Map
 
-from ottla.coordinators.decision import NOTHING, Decision, Origin, SetTimer, Ticket, TimerKey
+from ottla.coordinators.decision import NOTHING, Decision, Origin, ReplyFuture, SetTimer, TimerKey
 from ottla.coordinators.share_state.state import (
     ShareKey,
     ShareState,
@@ -107,7 +107,7 @@ class ShareStateMachine:
         oldest = redundant_below(self.states, Offset(self._newest + 1))
         return self._newest - oldest + 1 > len(self.states)
 
-    def on_unloaded(self) -> Sequence[Ticket]:
+    def on_unloaded(self) -> Sequence[ReplyFuture]:
         """Return nobody: requests are answered when they come."""
         return ()
 

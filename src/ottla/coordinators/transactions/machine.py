@@ -9,12 +9,12 @@ from ottla.coordinators.decision import (
     Answer,
     Decision,
     Origin,
+    ReplyFuture,
     SetTimer,
-    Ticket,
     TimerKey,
 )
-from ottla.coordinators.transactions.late_ends import LateEnds
 from ottla.coordinators.transactions.settings import TransactionSettings
+from ottla.coordinators.transactions.stale_end_txn import StaleEndTxnDetector
 from ottla.coordinators.transactions.transaction import (
     EXPIRABLE,
     PREPARED,
@@ -51,7 +51,7 @@ class Initialised(NamedTuple):
 
 
 class Nobody:
-    """A ticket that nobody waits with."""
+    """A future that nobody waits with."""
 
     def answer(self, reply: object) -> None:
         """Do nothing."""
@@ -65,15 +65,15 @@ class TransactionMachine:
 
     It is answered when the decision behind them is committed, never before: a marker cannot be
     taken back. ``initialised`` is not in the log: a producer whose answer was lost together with
-    its coordinator begins anew, as in Kafka. Neither is ``late_ends``,
+    its coordinator begins anew, as in Kafka. Neither is ``stale_end_txn``,
     which all shards of a broker share.
     """
 
     def __init__(
         self,
         settings: TransactionSettings | None = None,
-        on_prepared: Ticket | None = None,
-        late_ends: LateEnds | None = None,
+        on_prepared: ReplyFuture | None = None,
+        stale_end_txn: StaleEndTxnDetector | None = None,
     ) -> None:
         self.settings = settings or TransactionSettings()
         self.transactions: Map[str, Transaction] = Map()
@@ -81,8 +81,8 @@ class TransactionMachine:
         self.initialised: dict[str, Initialised] = {}
         # Of ongoing transactions, by id, as of the last look at timeouts; see `_deadline`.
         self._deadlines: dict[str, tuple[Millis, Millis]] = {}
-        self.late_ends = late_ends or LateEnds()
-        self._on_prepared: Ticket = on_prepared or Nobody()
+        self.stale_end_txn = stale_end_txn or StaleEndTxnDetector()
+        self._on_prepared: ReplyFuture = on_prepared or Nobody()
 
     # -- the log -----------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class TransactionMachine:
 
     def _forget(self, transactional_id: str) -> None:
         self.initialised.pop(transactional_id, None)
-        self.late_ends.forget(transactional_id)
+        self.stale_end_txn.forget(transactional_id)
         if transactional_id in self.transactions:
             self.transactions = self.transactions.delete(transactional_id)
         if transactional_id in self.prepared:
@@ -202,6 +202,6 @@ class TransactionMachine:
             refused=lambda fault: Decision(timers=[again]),
         )
 
-    def on_unloaded(self) -> Sequence[Ticket]:
+    def on_unloaded(self) -> Sequence[ReplyFuture]:
         """Give up; nobody waits here."""
         return ()

@@ -17,8 +17,8 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from ottla.coordinators.reply_future import AsyncReplyFuture
 from ottla.coordinators.runtime import CoordinatorRuntime
-from ottla.coordinators.tickets import Pending
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.marker_writer import Codes, Ending
 from ottla.coordinators.transactions.rules import decide_complete
@@ -175,11 +175,11 @@ class Markers:
         return left
 
     async def _complete(self, work: _Work) -> None:
-        ticket = Pending()
+        future = AsyncReplyFuture()
         self._runtime.shard(work.index).submit(
-            lambda machine, now: decide_complete(machine, work.ended, now), ticket
+            lambda machine, now: decide_complete(machine, work.ended, now), future
         )
-        outcome = ticket.outcome()
+        outcome = future.outcome()
         if isinstance(outcome, asyncio.Future):
             await outcome
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.coordinators.decision import Decision
-from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.machine import Initialised, TransactionMachine
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.coordinators.transactions.transaction import (
     COMPLETE,
     EPOCH_BUMPING_VERSION,
@@ -154,7 +154,7 @@ def decide_add(
     found = machine.transactions.get(transactional_id)
     code = _objection(found, producer)
     if found is not None and code is ErrorCode.NONE:
-        machine.late_ends.heard(transactional_id, _of(found), client)
+        machine.stale_end_txn.heard(transactional_id, _of(found), client)
     if found is not None and found.status in PREPARED:
         # Before any objection: the producer may be the one that takes over with the markers.
         return Decision(reply=ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -205,10 +205,10 @@ def decide_end(
 ) -> Decision:
     """Commit or abort. Answered once the decision is committed; the markers follow.
 
-    Under version 2 the answer has the epoch for the next transaction, and a request that comes
-    twice is known by the epoch it was sent with. Before that, see `late_ends`. While markers are
-    being written the client tries again, whichever end it asks for; under version 2 before its
-    epoch is looked at, for it may be the one that the first answer gave it.
+    Under version 2 the reply has the epoch for the next transaction, and a repeated request is
+    recognised by the epoch it was sent with. Before version 2, see `stale_end_txn`. While markers
+    are being written the client has to retry, whichever end it asks for; under version 2 this is
+    checked before its epoch, which may be the one that the first reply returned.
     """
     found = machine.transactions.get(request.transactional_id)
     if found is None:
@@ -231,9 +231,9 @@ def decide_end(
 
 def _is_late(machine: TransactionMachine, found: Transaction, client: Client) -> bool:
     """Whether an end is meant for an earlier transaction; one that comes again is not."""
-    if machine.late_ends.is_late(found.transactional_id, _of(found), client):
+    if machine.stale_end_txn.is_late(found.transactional_id, _of(found), client):
         return True
-    machine.late_ends.heard(found.transactional_id, _of(found), client)
+    machine.stale_end_txn.heard(found.transactional_id, _of(found), client)
     return False
 
 

@@ -11,7 +11,6 @@ import msgspec
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.runtime import CoordinatorRuntime
-from ottla.coordinators.transactions.late_ends import Client
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.rules import (
     NEEDS_PRODUCER_ID,
@@ -21,6 +20,7 @@ from ottla.coordinators.transactions.rules import (
     decide_verify,
     init_reply,
 )
+from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.coordinators.transactions.transaction import Transaction
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault

@@ -10,7 +10,7 @@ The log has the group as of its last generation that became stable, or empty: `d
 Everything else here lives in memory alone and begins anew from that when a shard is loaded.
 
 Invariants: ``leader_id`` is a member, or None. ``static`` names members. A protocol's count in
-``_supported`` is the number of members that offer it. A ticket is held by one member and is
+``_supported`` is the number of members that offer it. A future is held by one member and is
 answered once.
 """
 
@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from ottla.coordinators.decision import Ticket
+from ottla.coordinators.decision import ReplyFuture
 from ottla.coordinators.groups.kind import Committer, GroupType
 from ottla.coordinators.groups.recent_events import Note
 from ottla.protocol.codec import decode_prefix
@@ -65,8 +65,8 @@ class ClassicMember(msgspec.Struct):
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    awaiting_join: Ticket | None = None
-    awaiting_sync: Ticket | None = None
+    awaiting_join: ReplyFuture | None = None
+    awaiting_sync: ReplyFuture | None = None
 
     def metadata(self, protocol: str) -> bytes:
         """Return what it said for a protocol, nothing if it does not offer it."""

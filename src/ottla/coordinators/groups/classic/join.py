@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.coordinators.decision import Decision, Ticket
+from ottla.coordinators.decision import Decision, ReplyFuture
 from ottla.coordinators.groups.classic.group import (
     ClassicGroup,
     ClassicMember,
@@ -52,7 +52,7 @@ class Joining(msgspec.Struct, frozen=True):
     client_host: str
     fresh_id: str
     uuid_id: str
-    ticket: Ticket
+    future: ReplyFuture
 
     @property
     def protocols(self) -> Protocols:
@@ -94,9 +94,9 @@ def join(group: ClassicGroup, joining: Joining, effects: Effects) -> None:
     code = _objection(group, joining, effects)
     if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
         group.remove(member_id)
-        effects.answer(joining.ticket, join_refused(code, UNKNOWN_MEMBER))
+        effects.answer(joining.future, join_refused(code, UNKNOWN_MEMBER))
     elif code is not ErrorCode.NONE:
-        effects.answer(joining.ticket, join_refused(code, member_id))
+        effects.answer(joining.future, join_refused(code, member_id))
     elif member_id == UNKNOWN_MEMBER:
         _join_new(group, joining, effects)
     elif member_id in group.pending_join:
@@ -144,7 +144,7 @@ def _join_new(group: ClassicGroup, joining: Joining, effects: Effects) -> None:
         key = (SESSION, group.group_id, joining.fresh_id)
         effects.set_timer(key, joining.request.session_timeout_ms)
         reply = join_refused(ErrorCode.MEMBER_ID_REQUIRED, joining.fresh_id)
-        effects.answer(joining.ticket, reply)
+        effects.answer(joining.future, reply)
     else:
         _add(group, joining, joining.fresh_id, effects)
 
@@ -160,7 +160,7 @@ def _add(group: ClassicGroup, joining: Joining, member_id: str, effects: Effects
         request.session_timeout_ms,
         joining.protocols,
         is_new=True,
-        awaiting_join=joining.ticket,
+        awaiting_join=joining.future,
     )
     if (
         group.state is ClassicState.PREPARING_REBALANCE
@@ -181,22 +181,22 @@ def _join_again(group: ClassicGroup, joining: Joining, effects: Effects) -> None
     code = group.check_member(request.member_id, request.group_instance_id)
     if code is not ErrorCode.NONE:
         refused = join_refused(code, request.member_id)
-        effects.answer(joining.ticket, refused)
+        effects.answer(joining.future, refused)
         return
     member = group.members[request.member_id]
     is_leader = group.leader_id == member.member_id
     is_same = member.protocols == joining.protocols
     match group.state:
         case ClassicState.PREPARING_REBALANCE:
-            is_settled = False
+            is_done = False
         case ClassicState.COMPLETING_REBALANCE:
             # It may not have got the answer to its first: the generation is still the same.
-            is_settled = is_same
+            is_done = is_same
         case _:
             # A leader joins again where something that no metadata shows has changed.
-            is_settled = is_same and not is_leader
-    if is_settled:
-        effects.answer(joining.ticket, join_reply(group, member))
+            is_done = is_same and not is_leader
+    if is_done:
+        effects.answer(joining.future, join_reply(group, member))
         return
     _update(group, member, joining, effects)
     reason = f"member {member.member_id} joined again; client reason: {joining.why}"
@@ -210,7 +210,7 @@ def _update(group: ClassicGroup, member: ClassicMember, joining: Joining, effect
     group.offer(member, joining.protocols)
     member.rebalance_timeout_ms = joining.rebalance_timeout_ms
     member.session_timeout_ms = joining.request.session_timeout_ms
-    member.awaiting_join = joining.ticket
+    member.awaiting_join = joining.future
 
 
 # -- static members --------------------------------------------------------------------
@@ -277,7 +277,7 @@ def _store_replaced(
     member.awaiting_join = None
     fenced = tuple(effects.answers)
     effects.records.append(group.record())
-    effects.answer(joining.ticket, _replaced_reply(group, member, joining, old))
+    effects.answer(joining.future, _replaced_reply(group, member, joining, old))
 
     def refused(fault: Fault) -> Decision:
         again = Effects(effects.settings, effects.now)
@@ -286,7 +286,7 @@ def _store_replaced(
         again.forget_heartbeat(group, new_id)
         again.expect_heartbeat(group, member)
         again.answers.extend(fenced)
-        again.answer(joining.ticket, join_refused(fault.code, UNKNOWN_MEMBER))
+        again.answer(joining.future, join_refused(fault.code, UNKNOWN_MEMBER))
         return Decision(answers=again.answers, timers=again.timers)
 
     effects.refused = refused

@@ -1,6 +1,6 @@
 """SyncGroup, Heartbeat and LeaveGroup of a classic group, and members that fall silent."""
 
-from ottla.coordinators.decision import Ticket
+from ottla.coordinators.decision import ReplyFuture
 from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
 from ottla.coordinators.groups.classic.rebalance import (
     UNKNOWN_MEMBER,
@@ -27,27 +27,29 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 # -- sync --------------------------------------------------------------------------
 
 
-def sync(group: ClassicGroup, request: SyncGroupRequest, ticket: Ticket, effects: Effects) -> None:
+def sync(
+    group: ClassicGroup, request: SyncGroupRequest, future: ReplyFuture, effects: Effects
+) -> None:
     """Give a member its assignment, as soon as the leader has sent it."""
     code = _check_sync(group, request)
     if code is not ErrorCode.NONE:
-        effects.answer(ticket, sync_refused(code))
+        effects.answer(future, sync_refused(code))
         return
     member = group.members[request.member_id]
     match group.state:
         case ClassicState.PREPARING_REBALANCE:
-            effects.answer(ticket, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+            effects.answer(future, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
         case ClassicState.COMPLETING_REBALANCE:
             again = sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)
             effects.answer(member.awaiting_sync, again)
-            member.awaiting_sync = ticket
+            member.awaiting_sync = future
             note_sync(group, member.member_id, effects)
             if group.leader_id == member.member_id:
                 given = ((each.member_id, each.assignment) for each in request.assignments)
                 settle(group, given, effects)
         case _:
             note_sync(group, member.member_id, effects)
-            effects.answer(ticket, sync_reply(group, member))
+            effects.answer(future, sync_reply(group, member))
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
@@ -93,7 +95,7 @@ def note_commit(group: ClassicGroup, member_id: str, effects: Effects) -> None:
         effects.expect_heartbeat(group, member)
 
 
-def on_silence(group: ClassicGroup, member_id: str, effects: Effects) -> None:
+def on_session_timeout(group: ClassicGroup, member_id: str, effects: Effects) -> None:
     """Let go of a member that was not heard of for its session timeout."""
     if member_id in group.pending_join:
         group.remove(member_id)

@@ -15,8 +15,8 @@ from ottla.coordinators.decision import (
     Answer,
     CancelTimer,
     Decision,
+    ReplyFuture,
     SetTimer,
-    Ticket,
     TimerChange,
     TimerKey,
 )
@@ -26,7 +26,7 @@ from ottla.coordinators.groups.classic.group import (
     ClassicState,
     InitialDelay,
 )
-from ottla.coordinators.groups.recent_events import Note, NoteKind, noted
+from ottla.coordinators.groups.recent_events import EventKind, Note, noted
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -52,10 +52,10 @@ class Effects:
         self.timers: list[TimerChange] = []
         self.refused: Callable[[Fault], Decision] | None = None
 
-    def answer(self, ticket: Ticket | None, reply: Any) -> None:  # noqa: ANN401 - as `Answer`
+    def answer(self, future: ReplyFuture | None, reply: Any) -> None:  # noqa: ANN401 - as `Answer`
         """Answer a request, if there is one."""
-        if ticket is not None:
-            self.answers.append(Answer(ticket, reply))
+        if future is not None:
+            self.answers.append(Answer(future, reply))
 
     def set_timer(self, key: TimerKey, delay_ms: int) -> None:
         """Set or move a timer."""
@@ -141,7 +141,7 @@ def rebalance_or_complete(group: ClassicGroup, reason: str, effects: Effects) ->
     if group.state is not ClassicState.PREPARING_REBALANCE:
         prepare_rebalance(group, reason, effects)
     else:
-        group.notes = noted(group.notes, Note(effects.now, NoteKind.CHANGED, reason))
+        group.notes = noted(group.notes, Note(effects.now, EventKind.CHANGED, reason))
         complete_if_all_joined(group, effects)
 
 
@@ -152,7 +152,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str, effects: Effects) -> Non
     group.pending_sync.clear()
     effects.cancel_timer((SYNC, group.group_id))
     group.reason = reason
-    group.notes = noted(group.notes, Note(effects.now, NoteKind.REBALANCE, reason))
+    group.notes = noted(group.notes, Note(effects.now, EventKind.REBALANCE, reason))
     is_first = group.state is ClassicState.EMPTY
     group.transition(ClassicState.PREPARING_REBALANCE, effects.now)
     if is_first:
@@ -265,7 +265,7 @@ def after_removal(group: ClassicGroup, reason: str, effects: Effects) -> None:
 def settle(group: ClassicGroup, assignments: Iterable[tuple[str, bytes]], effects: Effects) -> None:
     """Give everybody the leader's assignment: the generation is stable once it is written."""
     given = dict(assignments)
-    waiting: list[tuple[ClassicMember, Ticket]] = []
+    waiting: list[tuple[ClassicMember, ReplyFuture]] = []
     for member in group.members.values():
         member.assignment = given.get(member.member_id, b"")
         if member.awaiting_sync is not None:
@@ -274,24 +274,24 @@ def settle(group: ClassicGroup, assignments: Iterable[tuple[str, bytes]], effect
             effects.expect_heartbeat(group, member)
     group.transition(ClassicState.STABLE, effects.now)
     settled = f"generation {group.generation} is stable"
-    group.notes = noted(group.notes, Note(effects.now, NoteKind.SETTLED, settled))
+    group.notes = noted(group.notes, Note(effects.now, EventKind.SETTLED, settled))
     effects.records.append(group.record())
-    for member, ticket in waiting:
-        effects.answer(ticket, sync_reply(group, member))
+    for member, future in waiting:
+        effects.answer(future, sync_reply(group, member))
     effects.refused = lambda fault: _unsettle(group, waiting, fault, effects)
 
 
 def _unsettle(
     group: ClassicGroup,
-    waiting: list[tuple[ClassicMember, Ticket]],
+    waiting: list[tuple[ClassicMember, ReplyFuture]],
     fault: Fault,
     effects: Effects,
 ) -> Decision:
     """Begin again: nobody may know of an assignment that is not in the log."""
     again = Effects(effects.settings, effects.now)
     group.state = ClassicState.COMPLETING_REBALANCE
-    for member, ticket in waiting:
-        member.awaiting_sync = ticket
+    for member, future in waiting:
+        member.awaiting_sync = future
     code = fault.code
     _refuse_syncs(group, code, again)
     prepare_rebalance(group, f"storing the assignment failed: {code.name}", again)

@@ -55,7 +55,7 @@ from ottla.protocol.types import Millis
 _MEMBER_ID_REQUIRED_SINCE = 4
 
 
-def guest_join(
+def join_classic_member(
     context: ConsumerContext,
     machine: GroupMachine,
     group: ConsumerGroup,
@@ -96,7 +96,7 @@ def guest_join(
 
 
 def _answered(joining: Joining, reply: JoinGroupResponse) -> Decision:
-    return Decision(reply=LATER, answers=[Answer(joining.ticket, reply)])
+    return Decision(reply=LATER, answers=[Answer(joining.future, reply)])
 
 
 def _subscription(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSubscription:
@@ -166,18 +166,18 @@ def _welcome(joining: Joining, member: ConsumerMember) -> Answer:
         protocol_name=joining.protocols[0][0],
         member_id=member.member_id,
     )
-    return Answer(joining.ticket, reply)
+    return Answer(joining.future, reply)
 
 
 # -- sync --------------------------------------------------------------------------------
 
 
-def guest_sync(
+def sync_classic_member(
     context: ConsumerContext, group: ConsumerGroup, request: SyncGroupRequest
 ) -> Decision:
     """SyncGroup: the member is told what it has, at its epoch."""
     try:
-        member, classic = _guest(group, request.member_id, request.group_instance_id)
+        member, classic = _classic_member(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
         name = classic.protocols[0][0]
         _check_protocol(request.protocol_type, CONSUMER_PROTOCOL)
@@ -204,7 +204,7 @@ def guest_sync(
     )
 
 
-def _guest(
+def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicMetadata]:
     member = member_named(group, member_id, instance_id)
@@ -237,7 +237,7 @@ def _expect_join(
 # -- heartbeat ---------------------------------------------------------------------------
 
 
-def guest_heartbeat(
+def heartbeat_classic_member(
     context: ConsumerContext, group: ConsumerGroup, request: HeartbeatRequest
 ) -> Decision:
     """Heartbeat: a sign of life, and whether there is a step to take by joining again.
@@ -245,7 +245,7 @@ def guest_heartbeat(
     There is one after a new epoch, to give something up, or when what it waits for is free.
     """
     try:
-        member, classic = _guest(group, request.member_id, request.group_instance_id)
+        member, classic = _classic_member(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
     except Fault as fault:
         return Decision(reply=HeartbeatResponse(error_code=fault.code))
@@ -263,7 +263,7 @@ def guest_heartbeat(
 # -- leave -------------------------------------------------------------------------------
 
 
-def guest_leave(
+def leave_classic_members(
     context: ConsumerContext,
     machine: GroupMachine,
     group: ConsumerGroup,

@@ -184,7 +184,7 @@ class ConsumerGroup(
             members=self.members.set(member.member_id, member),
             static=static,
             owners=self.owners_after(old, member),
-            **_counted(self, old, member),
+            **_changed_counts(self, old, member),
         )
 
     def without_member(self, member_id: str) -> "ConsumerGroup":
@@ -200,7 +200,7 @@ class ConsumerGroup(
             members=self.members.delete(member_id),
             static=static,
             owners=self.owners_after(old, None),
-            **_counted(self, old, None),
+            **_changed_counts(self, old, None),
         )
 
 
@@ -211,21 +211,23 @@ def places(partitions: Partitions) -> Iterator[TopicIdPartition]:
             yield TopicIdPartition(topic_id, number)
 
 
-def _counted(
+def _changed_counts(
     group: ConsumerGroup, old: ConsumerMember | None, new: ConsumerMember | None
 ) -> dict[str, Any]:
     """Return the counts of a group that change when one member takes the place of another."""
-    before, after = _wishes(old), _wishes(new)
+    before, after = _subscription_of(old), _subscription_of(new)
     if before == after:
         return {}
     return {
-        "topic_counts": _recounted(group.topic_counts, before[0], after[0]),
-        "expressions": _recounted(group.expressions, before[1], after[1]),
+        "topic_counts": _recount(group.topic_counts, before[0], after[0]),
+        "expressions": _recount(group.expressions, before[1], after[1]),
         "classic_count": group.classic_count + after[2] - before[2],
     }
 
 
-def _wishes(member: ConsumerMember | None) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def _subscription_of(
+    member: ConsumerMember | None,
+) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Return the topics and expressions a member subscribes to, and whether it is classic."""
     if member is None:
         return (), (), False
@@ -233,7 +235,7 @@ def _wishes(member: ConsumerMember | None) -> tuple[tuple[str, ...], tuple[str, 
     return member.topic_names, expressions, member.classic is not None
 
 
-def _recounted(
+def _recount(
     counts: Map[str, int], before: tuple[str, ...], after: tuple[str, ...]
 ) -> Map[str, int]:
     if before == after:

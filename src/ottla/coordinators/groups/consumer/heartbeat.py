@@ -47,7 +47,7 @@ from ottla.protocol.types import Millis, Uuid
 _CLIENT_MAKES_ID_SINCE = 1
 
 
-class Beat(msgspec.Struct, frozen=True):
+class Heartbeat(msgspec.Struct, frozen=True):
     """A heartbeat and who sent it. ``fresh_id`` is for a member that has no id yet."""
 
     request: ConsumerGroupHeartbeatRequest
@@ -98,7 +98,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def decide_consumer_heartbeat(
-    context: ConsumerContext, machine: GroupMachine, beat: Beat, now: Millis
+    context: ConsumerContext, machine: GroupMachine, beat: Heartbeat, now: Millis
 ) -> Decision:
     """Decide about a heartbeat that `check_heartbeat` let through."""
     request = beat.request
@@ -132,7 +132,11 @@ def check_room(context: ConsumerContext, group: ConsumerGroup, member_id: str) -
 
 
 def _advance(
-    context: ConsumerContext, draft: ConsumerDraft, member: ConsumerMember, beat: Beat, now: Millis
+    context: ConsumerContext,
+    draft: ConsumerDraft,
+    member: ConsumerMember,
+    beat: Heartbeat,
+    now: Millis,
 ) -> ConsumerMember:
     """Take what the member says, and move group, targets and member on."""
     told = _told(member, beat)
@@ -151,7 +155,7 @@ def _advance(
     return draft.reconcile(told, _owned(beat.request), subscribed)
 
 
-def _told(member: ConsumerMember, beat: Beat) -> ConsumerMember:
+def _told(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
     """Return the member with what it says now; what it does not say stays as it was."""
     request = beat.request
     new: dict[str, Any] = {

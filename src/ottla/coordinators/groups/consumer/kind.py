@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from ottla.coordinators.decision import Decision, SetTimer, TimerChange, TimerKey
 from ottla.coordinators.groups.classic.join import Joining
 from ottla.coordinators.groups.consumer.classic_members import (
-    guest_heartbeat,
-    guest_join,
-    guest_leave,
-    guest_sync,
+    heartbeat_classic_member,
+    join_classic_member,
+    leave_classic_members,
+    sync_classic_member,
 )
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.draft import JOIN, REBALANCE, SESSION, SYNC
@@ -80,20 +80,20 @@ class ConsumerKind(EpochKind[ConsumerContext, ConsumerGroup, ConsumerMember]):
     def join(self, machine: GroupMachine, joining: Joining, now: Millis) -> Decision:
         """JoinGroup."""
         group = _group(machine, joining.request.group_id)
-        return guest_join(self.context, machine, group, joining, now)
+        return join_classic_member(self.context, machine, group, joining, now)
 
     def sync(self, machine: GroupMachine, request: SyncGroupRequest) -> Decision:
         """SyncGroup."""
-        return guest_sync(self.context, _group(machine, request.group_id), request)
+        return sync_classic_member(self.context, _group(machine, request.group_id), request)
 
     def heartbeat(self, machine: GroupMachine, request: HeartbeatRequest) -> Decision:
         """Heartbeat."""
-        return guest_heartbeat(self.context, _group(machine, request.group_id), request)
+        return heartbeat_classic_member(self.context, _group(machine, request.group_id), request)
 
     def leave(self, machine: GroupMachine, request: LeaveGroupRequest, now: Millis) -> Decision:
         """LeaveGroup."""
         group = _group(machine, request.group_id)
-        return guest_leave(self.context, machine, group, request, now)
+        return leave_classic_members(self.context, machine, group, request, now)
 
 
 def _group(machine: GroupMachine, group_id: str) -> ConsumerGroup:

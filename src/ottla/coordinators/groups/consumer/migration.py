@@ -223,10 +223,10 @@ def downgrade(
     if must_rebalance:
         reason = f"Downgrade group {classic.group_id} from consumer to classic."
         prepare_rebalance(classic, reason, effects)
-    machine.born[classic.group_id] = classic
+    machine.new_groups[classic.group_id] = classic
 
     def refused(fault: Fault) -> Decision:
-        machine.born.pop(classic.group_id, None)
+        machine.new_groups.pop(classic.group_id, None)
         return Decision()
 
     return Decision(

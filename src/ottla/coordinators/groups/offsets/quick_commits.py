@@ -10,7 +10,7 @@ from ottla.coordinators.groups.kind import Committer
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.offsets.commit_batch import CommitBatch
 from ottla.coordinators.groups.offsets.rules import check_commit
-from ottla.coordinators.groups.requests import signs_of_life
+from ottla.coordinators.groups.requests import commit_timers
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.shard import Shard
 from ottla.protocol.errors import ErrorCode
@@ -36,7 +36,7 @@ class QuickCommit(msgspec.Struct):
         machine, group_id = self.shard.machine, self.group_id
         machine.offsets.put_all(group_id, self.batch.offsets)
         group = machine.groups[group_id]
-        self.shard.change_timers(signs_of_life(machine, group, self.member_id, self.now))
+        self.shard.change_timers(commit_timers(machine, group, self.member_id, self.now))
 
 
 class QuickCommits(msgspec.Struct, frozen=True):

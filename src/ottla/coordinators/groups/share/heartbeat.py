@@ -48,7 +48,7 @@ MEMBER_ID_MAX: Final = 36
 """The length of a UUID as text; Kafka accepts no longer id of a share member."""
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A heartbeat and where it comes from."""
 
     request: ShareGroupHeartbeatRequest
@@ -56,7 +56,7 @@ class Beat(NamedTuple):
     client_host: str
 
 
-class Beaten(NamedTuple):
+class HeartbeatResult(NamedTuple):
     """The reply, and share partitions that have to be initialized, at which state epoch."""
 
     response: ShareGroupHeartbeatResponse
@@ -80,8 +80,10 @@ def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
         raise InvalidHeartbeat("MemberEpoch is invalid.")
 
 
-def decide_share_heartbeat(context: ShareContext, machine: GroupMachine, beat: Beat) -> Decision:
-    """Answer with a `Beaten`. Raises a fault where the member is not what it thinks it is."""
+def decide_share_heartbeat(
+    context: ShareContext, machine: GroupMachine, beat: Heartbeat
+) -> Decision:
+    """Reply with a `HeartbeatResult`. Raises a fault where member id or epoch are wrong."""
     request = beat.request
     group = _group_of(machine, request)
     if request.member_epoch == LEAVE_EPOCH:
@@ -104,7 +106,7 @@ def decide_share_heartbeat(context: ShareContext, machine: GroupMachine, beat: B
     )
     pending = pending_of(draft.group, context.image())
     return Decision(
-        draft.records, reply=Beaten(response, pending, draft.group.epoch), timers=[timer]
+        draft.records, reply=HeartbeatResult(response, pending, draft.group.epoch), timers=[timer]
     )
 
 
@@ -138,7 +140,7 @@ def _member_of(
     return member
 
 
-def _as_said(member: ShareMember, beat: Beat) -> ShareMember:
+def _as_said(member: ShareMember, beat: Heartbeat) -> ShareMember:
     request = beat.request
     names = request.subscribed_topic_names
     return replace(
@@ -157,7 +159,7 @@ def _leave(
         raise UnknownMember(f"Member {request.member_id} is not a member of {group.group_id}.")
     records, timers = remove_member(context, group, request.member_id)
     response = ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
-    return Decision(records, reply=Beaten(response), timers=timers)
+    return Decision(records, reply=HeartbeatResult(response), timers=timers)
 
 
 def decide_initialized(

@@ -18,8 +18,8 @@ from ottla.coordinators.groups.service import Client, GroupCoordinator
 from ottla.coordinators.groups.share.describe import describe_share_group
 from ottla.coordinators.groups.share.group import ShareGroup
 from ottla.coordinators.groups.share.heartbeat import (
-    Beat,
-    Beaten,
+    Heartbeat,
+    HeartbeatResult,
     check_share_heartbeat,
     decide_initialized,
     decide_reset,
@@ -75,37 +75,37 @@ class ShareGroups(msgspec.Struct, frozen=True):
     ) -> ShareGroupHeartbeatResponse:
         """ShareGroupHeartbeat."""
         check_share_heartbeat(request)
-        beaten = await self._beat(Beat(request, client.client_id, client.host))
-        if not beaten.pending or request.group_id in self.initializing:
-            return beaten.response
+        result = await self._beat(Heartbeat(request, client.client_id, client.host))
+        if not result.pending or request.group_id in self.initializing:
+            return result.response
         self.initializing.add(request.group_id)
         done = False
         try:
             async with asyncio.timeout(INITIALIZE_MS / 1000):
-                done = await self._initialize(request.group_id, beaten)
+                done = await self._initialize(request.group_id, result)
         except TimeoutError:
             log.warning("share partitions not initialized in time group=%s", request.group_id)
         finally:
             self.initializing.discard(request.group_id)
         if not done:
-            return beaten.response
-        return await self._told_again(request, client, beaten.response)
+            return result.response
+        return await self._told_again(request, client, result.response)
 
-    async def _beat(self, beat: Beat) -> Beaten:
-        beaten: Beaten = await self.groups.runtime.write_and_wait(
+    async def _beat(self, beat: Heartbeat) -> HeartbeatResult:
+        result: HeartbeatResult = await self.groups.runtime.write_and_wait(
             beat.request.group_id,
             lambda machine, now: decide_share_heartbeat(
                 machine.kind(ShareKind).context, machine, beat
             ),
         )
-        return beaten
+        return result
 
-    async def _initialize(self, group_id: str, beaten: Beaten) -> bool:
+    async def _initialize(self, group_id: str, result: HeartbeatResult) -> bool:
         """Have what is pending initialized; return whether some of it is now."""
-        places = sorted(beaten.pending)
+        places = sorted(result.pending)
         codes = await asyncio.gather(
             *(
-                self._initialized(ShareKey(group_id, *each), beaten.state_epoch, UNINITIALIZED)
+                self._initialized(ShareKey(group_id, *each), result.state_epoch, UNINITIALIZED)
                 for each in places
             )
         )
@@ -143,10 +143,10 @@ class ShareGroups(msgspec.Struct, frozen=True):
     ) -> ShareGroupHeartbeatResponse:
         """Return the reply with what has become readable since."""
         again = replace(request, member_epoch=response.member_epoch, subscribed_topic_names=None)
-        beaten = await self._beat(Beat(again, client.client_id, client.host))
-        if beaten.response.assignment is None:
-            beaten.response.assignment = response.assignment
-        return beaten.response
+        result = await self._beat(Heartbeat(again, client.client_id, client.host))
+        if result.response.assignment is None:
+            result.response.assignment = response.assignment
+        return result.response
 
     # -- reading ---------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from ottla.coordinators.groups.streams.endpoints import endpoints_of
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.leaving import leave
 from ottla.coordinators.groups.streams.member import StreamsMember
-from ottla.coordinators.groups.streams.reply import StreamsBeaten, task_ids
+from ottla.coordinators.groups.streams.reply import StreamsHeartbeatResult, task_ids
 from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles, gathered
 from ottla.coordinators.groups.streams.topics import Configured, Status
 from ottla.coordinators.groups.streams.topology import Topology, check_topology, read_topology
@@ -50,7 +50,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 _FORMING_EPOCH: Final = 1
 
 
-class StreamsBeat(NamedTuple):
+class StreamsHeartbeat(NamedTuple):
     """A heartbeat and where it comes from."""
 
     request: StreamsGroupHeartbeatRequest
@@ -126,11 +126,11 @@ def _check_join(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def decide_streams_heartbeat(
-    context: StreamsContext, machine: GroupMachine, beat: StreamsBeat
+    context: StreamsContext, machine: GroupMachine, beat: StreamsHeartbeat
 ) -> Decision:
-    """Decide about a heartbeat that `check_streams_heartbeat` let through; reply `StreamsBeaten`.
+    """Decide about a heartbeat that `check_streams_heartbeat` accepted.
 
-    Raises a fault where the member is not what it thinks it is.
+    The reply is a `StreamsHeartbeatResult`. Raises a fault where member id or epoch are wrong.
     """
     request = beat.request
     if request.member_epoch == LEAVE_EPOCH:
@@ -162,7 +162,7 @@ def decide_streams_heartbeat(
     response.status = _statuses(context, draft.group, moved, seen.configured)
     return Decision(
         draft.records,
-        StreamsBeaten(response, seen.configured.missing),
+        StreamsHeartbeatResult(response, seen.configured.missing),
         timers=draft.timers,
         refused=_unform(context, request.group_id) if is_new else None,
     )
@@ -320,7 +320,7 @@ def _check_epoch(member: StreamsMember, epoch: int, owned: TaskRoles | None) -> 
     )
 
 
-def _told(member: StreamsMember, beat: StreamsBeat) -> StreamsMember:
+def _told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
     """Return the member with what it says now; what it does not say stays as it was."""
     request = beat.request
     new: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}

@@ -9,7 +9,7 @@ from ottla.coordinators.groups.streams.context import StreamsContext
 from ottla.coordinators.groups.streams.draft import StreamsDraft
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.member import StreamsMember
-from ottla.coordinators.groups.streams.reply import StreamsBeaten
+from ottla.coordinators.groups.streams.reply import StreamsHeartbeatResult
 from ottla.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -34,7 +34,7 @@ def leave(
     response = StreamsGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
-    return fence(context, group, member, StreamsBeaten(response))
+    return fence(context, group, member, StreamsHeartbeatResult(response))
 
 
 def fence(

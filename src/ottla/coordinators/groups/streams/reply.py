@@ -10,7 +10,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 )
 
 
-class StreamsBeaten(NamedTuple):
+class StreamsHeartbeatResult(NamedTuple):
     """The reply, and internal topics that have to be made for the group's tasks to run."""
 
     response: StreamsGroupHeartbeatResponse

@@ -6,31 +6,31 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ottla.coordinators.decision import Answer, Ticket
+from ottla.coordinators.decision import Answer, ReplyFuture
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import Millis, Offset
 
 View = TypeVar("View")
 
 
-class _Parked(msgspec.Struct, frozen=True):
+class _PendingReply(msgspec.Struct, frozen=True):
     end: Offset  # leaves when everything below is committed
     deadline: Millis
     answers: Sequence[Answer]
 
 
-class Parked:
+class PendingReplies:
     """Answers in the order they were decided; none overtakes one decided before it."""
 
     def __init__(self) -> None:
-        self._queue: deque[_Parked] = deque()
+        self._queue: deque[_PendingReply] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def park(self, end: Offset, deadline: Millis, answers: Sequence[Answer]) -> None:
+    def add(self, end: Offset, deadline: Millis, answers: Sequence[Answer]) -> None:
         """Keep answers until ``end`` is committed or the deadline has passed."""
-        self._queue.append(_Parked(end, deadline, answers))
+        self._queue.append(_PendingReply(end, deadline, answers))
 
     def next_deadline(self) -> Millis | None:
         """Return when the oldest gives up waiting."""
@@ -43,16 +43,16 @@ class Parked:
             found.extend(self._queue.popleft().answers)
         return found
 
-    def take_overdue(self, now: Millis) -> list[Ticket]:
+    def take_overdue(self, now: Millis) -> list[ReplyFuture]:
         """Return whom to tell that a commit took too long. What was written stays written."""
-        found: list[Ticket] = []
+        found: list[ReplyFuture] = []
         while self._queue and self._queue[0].deadline <= now:
-            found.extend(answer.ticket for answer in self._queue.popleft().answers)
+            found.extend(answer.future for answer in self._queue.popleft().answers)
         return found
 
-    def take_all(self) -> list[Ticket]:
+    def take_all(self) -> list[ReplyFuture]:
         """Return everybody who waits; nobody does any more."""
-        found = [answer.ticket for parked in self._queue for answer in parked.answers]
+        found = [answer.future for pending in self._queue for answer in pending.answers]
         self._queue.clear()
         return found
 
@@ -78,20 +78,20 @@ class Views(Generic[View]):
             self.committed = self._above.popleft()[1]
 
 
-class Settled:
-    """A `Ticket` that remembers its outcome: for decisions that nobody asked for, and tests."""
+class RecordedReply:
+    """A `ReplyFuture` that stores its outcome: for decisions without a request, and tests."""
 
     def __init__(self) -> None:
         self.reply: Any = None
         self.fault: Fault | None = None
-        self.is_settled = False
+        self.is_done = False
 
-    def answer(self, reply: Any) -> None:  # noqa: ANN401 - as in `Ticket`
+    def answer(self, reply: Any) -> None:  # noqa: ANN401 - as in `ReplyFuture`
         """Remember the reply."""
-        assert not self.is_settled, "answered twice"
-        self.reply, self.is_settled = reply, True
+        assert not self.is_done, "answered twice"
+        self.reply, self.is_done = reply, True
 
     def fail(self, fault: Fault) -> None:
         """Remember the fault."""
-        assert not self.is_settled, "answered twice"
-        self.fault, self.is_settled = fault, True
+        assert not self.is_done, "answered twice"
+        self.fault, self.is_done = fault, True

@@ -7,8 +7,8 @@ from typing import Any
 from ottla.protocol.faults import Fault
 
 
-class Pending:
-    """A `Ticket` for a handler: an answer that is there at once costs no future."""
+class AsyncReplyFuture:
+    """A `ReplyFuture` for a handler: an answer that is there at once costs no future."""
 
     __slots__ = ("_fault", "_future", "_is_done", "_reply")
 

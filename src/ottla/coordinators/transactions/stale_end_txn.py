@@ -27,26 +27,26 @@ class Client(NamedTuple):
     connection: str = ""
 
 
-class Speaking(NamedTuple):
+class ProducerConnections(NamedTuple):
     """The connections of one producer id and epoch: the one it uses, and those it has left."""
 
     producer: tuple[int, int]
     current: str
     left: tuple[str, ...] = ()
 
-    def now(self, connection: str) -> "Speaking":
+    def now(self, connection: str) -> "ProducerConnections":
         """Return what is known once a connection has spoken."""
         if connection == self.current:
             return self
         left = (*self.without(connection).left, self.current)
-        return Speaking(self.producer, connection, left[-CONNECTIONS_MAX:])
+        return ProducerConnections(self.producer, connection, left[-CONNECTIONS_MAX:])
 
-    def without(self, connection: str) -> "Speaking":
+    def without(self, connection: str) -> "ProducerConnections":
         """Return what is known if a connection was not left after all."""
         return self._replace(left=tuple(each for each in self.left if each != connection))
 
 
-class LateEnds:
+class StaleEndTxnDetector:
     """What is known of the connections of a broker's producers, for all of its shards.
 
     A shard that goes and comes back finds it again, because the connections are still there. A
@@ -55,7 +55,7 @@ class LateEnds:
     """
 
     def __init__(self) -> None:
-        self._speaking: dict[str, Speaking] = {}
+        self._speaking: dict[str, ProducerConnections] = {}
 
     def heard(self, transactional_id: str, producer: tuple[int, int], client: Client) -> None:
         """Note that a producer has said something in its transaction."""
@@ -64,7 +64,7 @@ class LateEnds:
             if known is None and len(self._speaking) >= IDS_MAX:
                 del self._speaking[next(iter(self._speaking))]
             if known is None or known.producer != producer:
-                known = Speaking(producer, client.connection)
+                known = ProducerConnections(producer, client.connection)
             self._speaking[transactional_id] = known.now(client.connection)
 
     def is_late(self, transactional_id: str, producer: tuple[int, int], client: Client) -> bool:
