@@ -128,7 +128,7 @@ async def running(
     *,
     shared: Shared | None = None,
     settings: ServerSettings | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     authenticator: Callable[[], object] | None = None,
     handed_over: socket.socket | None = None,
 ) -> AsyncIterator["Running"]:

@@ -28,6 +28,12 @@ class Password:
     principal: str | None = None
     expects_token: bool = False
 
+    login = None
+
+    @property
+    def admits_all(self) -> bool:
+        return self.principal is not None and not self.expects_token
+
     def admits(self, key: ApiKey) -> bool:
         early = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
         return self.principal is not None or key in early

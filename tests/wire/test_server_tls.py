@@ -73,7 +73,7 @@ def play(loop: str, certificate: Path, scenario: Scenario, *, shared: Shared | N
         context.load_cert_chain(certificate)
         scripted = Scripted()
         async with running(
-            TcpNetwork(), SystemClock(), scripted, shared=shared, tls=context
+            TcpNetwork(), SystemClock(), scripted, shared=shared, tls=lambda: context
         ) as server:
             await scenario(scripted, server)
 

@@ -62,6 +62,8 @@ class Caller(msgspec.Struct, frozen=True):
     listener: str
     software_name: str = ""
     software_version: str = ""
+    is_token_authenticated: bool = False
+    """Whether the principal logged in with a delegation token."""
     is_forwarded: bool = False
     """Whether a broker forwarded the request of a client that it had let in."""
     request: RequestIdentity | None = None

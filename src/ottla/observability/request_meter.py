@@ -51,6 +51,8 @@ class _Listener(msgspec.Struct):
     refused: dict[str, int] = msgspec.field(default_factory=dict)
     closed: dict[str, int] = msgspec.field(default_factory=dict)
     bad_bytes: int = 0
+    logins: int = 0
+    failed_logins: int = 0
 
 
 class RequestMeter:
@@ -92,6 +94,14 @@ class RequestMeter:
     def bad_bytes(self, listener: str) -> None:
         """Count bytes that were no request."""
         self._listener(listener).bad_bytes += 1
+
+    def logged_in(self, listener: str, mechanism: str) -> None:
+        """Count a login by SASL."""
+        self._listener(listener).logins += 1
+
+    def login_failed(self, listener: str, mechanism: str) -> None:
+        """Count a login by SASL that failed."""
+        self._listener(listener).failed_logins += 1
 
     def answered(self, listener: str, key: ApiKey, micros: int) -> None:
         """Take the time from a request's last byte to its reply being ready to leave."""
@@ -184,6 +194,18 @@ class RequestMeter:
             Kind.COUNTER,
             "Connections closed because they sent something that is no request.",
             *(Sample((("listener", name),), each.bad_bytes) for name, each in listeners),
+        )
+        yield family(
+            "kafka_server_socket_server_metrics_successful_authentication_total",
+            Kind.COUNTER,
+            "Logins by SASL that succeeded.",
+            *(Sample((("listener", name),), each.logins) for name, each in listeners),
+        )
+        yield family(
+            "kafka_server_socket_server_metrics_failed_authentication_total",
+            Kind.COUNTER,
+            "Logins by SASL that failed.",
+            *(Sample((("listener", name),), each.failed_logins) for name, each in listeners),
         )
 
 

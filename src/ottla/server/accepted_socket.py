@@ -40,7 +40,7 @@ class AcceptContext(msgspec.Struct, frozen=True):
 
     listener: ListenerContext
     admission: Admission
-    tls: ssl.SSLContext | None
+    tls: Callable[[], ssl.SSLContext] | None
     on_admitted: Callable[["AcceptedSocket"], None]
     on_closed: Callable[["AcceptedSocket"], None]
 
@@ -143,8 +143,9 @@ class AcceptedSocket(asyncio.Protocol):
         Raises:
             OSError: the handshake failed, or the peer has closed; the socket is closed.
         """
-        limits = {}
+        tls, limits = None, {}
         if self._context.tls is not None:
+            tls = self._context.tls()
             limits = {
                 "ssl_handshake_timeout": TLS_HANDSHAKE_S,
                 "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
@@ -152,9 +153,7 @@ class AcceptedSocket(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         connection = self._connection()
         try:
-            await loop.connect_accepted_socket(
-                lambda: connection, detached, ssl=self._context.tls, **limits
-            )
+            await loop.connect_accepted_socket(lambda: connection, detached, ssl=tls, **limits)
         except OSError:
             detached.close()
             raise

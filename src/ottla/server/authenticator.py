@@ -10,12 +10,14 @@ connection gets its own from the listener's factory. Until the authenticator kno
 It always serves SaslHandshake and SaslAuthenticate, since clients may re-authenticate (KIP-368).
 """
 
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from ottla.api.replies import Reply, Result
 from ottla.api.routes import Caller
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.schema import Message
+from ottla.security.sasl.exchange import Login
 
 SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
@@ -38,6 +40,16 @@ class Authenticator(Protocol):
         """Say whether the next frame is a token without a request header (SaslHandshake v0)."""
         ...
 
+    @property
+    def admits_all(self) -> bool:
+        """Say whether every request may be served now."""
+        ...
+
+    @property
+    def login(self) -> Login | None:
+        """The login in force, None until the client is authenticated."""
+        ...
+
     def admits(self, key: ApiKey) -> bool:
         """Say whether a request may be served now."""
         ...
@@ -46,6 +58,6 @@ class Authenticator(Protocol):
         """Handle SaslHandshake or SaslAuthenticate, as the handler of a route does."""
         ...
 
-    def take_token(self, caller: Caller, token: bytes) -> Result:
+    def take_token(self, caller: Caller, token: bytes) -> Result | Awaitable[Result]:
         """Return the bytes of the frame that answers a token without a header."""
         ...

@@ -18,6 +18,7 @@ from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import LENGTH_SIZE
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address
+from ottla.security.principal import NoMatchingRule
 from ottla.server.connection_state import FrameEvent, FrameState, Lifecycle, LifecycleEvent
 from ottla.server.deadlines import Activity
 from ottla.server.dispatch import Outgoing, printable
@@ -104,6 +105,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         events = SendQueueEvents(self._made_progress, self._write_failed)
         self._send_queue = send_queue_for(self._loop, self._transport, events)
+        try:
+            self._requests.identify_by_certificate(transport)
+        except NoMatchingRule as error:
+            log.warning(
+                "connection closed listener=%s peer=%s reason=%s",
+                *(self._listener, self._requests.caller.peer, printable(str(error))),
+            )
+            self.end("certificate without a principal")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer to receive into."""
@@ -262,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._deferred is not None
             or self._order.slots
             or self._send_queue.pending
-            or (requests.authenticator is not None and requests.authenticator.expects_token)
+            or (requests.authenticator is not None and not requests.authenticator.admits_all)
         ):
             return False
         end = received.only_frame(self._context.limits.frame_bytes_max)

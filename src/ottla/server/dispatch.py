@@ -270,9 +270,8 @@ def printable(text: str | None) -> str:
     return "null" if text is None else repr(text[:_TEXT_MAX])
 
 
-def token_reply(authenticator: Authenticator, caller: Caller, frame: memoryview) -> Outgoing:
-    """Answer an authentication token that is a whole frame, with a frame of the same kind."""
-    result = authenticator.take_token(caller, bytes(frame))
+def token_frame(result: Result) -> Outgoing:
+    """Return the frame that answers a token which was a whole frame: a token, too."""
     answer = result if isinstance(result, Answer) else Answer(result)
     assert not isinstance(answer.body, Message), "a bare token has no message"
     chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)

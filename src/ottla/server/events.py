@@ -41,6 +41,14 @@ class ServerEvents(Protocol):
         """A connection was closed because it sent an invalid request."""
         ...
 
+    def logged_in(self, listener: str, mechanism: str) -> None:
+        """A client logged in by SASL."""
+        ...
+
+    def login_failed(self, listener: str, mechanism: str) -> None:
+        """A login by SASL failed; ``mechanism`` is empty if it was not an enabled one."""
+        ...
+
 
 class NoEvents:
     """Ignores all events."""
@@ -67,4 +75,10 @@ class NoEvents:
         """Ignore the event."""
 
     def bad_bytes(self, listener: str) -> None:
+        """Ignore the event."""
+
+    def logged_in(self, listener: str, mechanism: str) -> None:
+        """Ignore the event."""
+
+    def login_failed(self, listener: str, mechanism: str) -> None:
         """Ignore the event."""

@@ -62,8 +62,10 @@ class ListenerSpec(msgspec.Struct, frozen=True):
     name: str
     address: Address
     routes: Routes
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Returns the context of a handshake that begins now; None for a listener without TLS."""
     authenticator: Callable[[], Authenticator] | None = None
+    certificate_principal: Callable[[bytes | None], str] | None = None
     features: Callable[[], Features] = no_features
     handed_over: socket.socket | None = None
 
@@ -215,6 +217,7 @@ class Server:
             events=shared.events,
             tasks=tasks,
             authenticator=spec.authenticator,
+            certificate_principal=spec.certificate_principal,
             scheduler=shared.scheduler,
             release=shared.release,
         )

@@ -48,6 +48,8 @@ class ListenerContext(msgspec.Struct, frozen=True):
     events: ServerEvents
     tasks: Tasks
     authenticator: Callable[[], Authenticator] | None = None
+    certificate_principal: Callable[[bytes | None], str] | None = None
+    """The principal of a client's certificate in DER, None for a client without one."""
     coalescer: WriteCoalescer = msgspec.field(default_factory=WriteCoalescer)
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)

@@ -9,7 +9,7 @@ been called.
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from struct import Struct
 from types import GeneratorType
 from typing import Final, Protocol
@@ -23,13 +23,13 @@ from ottla.protocol.frames import client_field
 from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address
 from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
-from ottla.server.dispatch import Call, Outgoing, token_reply
+from ottla.server.dispatch import Call, Outgoing, token_frame
 from ottla.server.fair_scheduler import Done
 from ottla.server.frame_memory import FrameMemory
 from ottla.server.listener_context import ListenerContext
 from ottla.server.pending_request import PendingRequest, held
 from ottla.server.receive_buffer import ReceiveBuffer
-from ottla.server.reply_order import ReplyOrder
+from ottla.server.reply_order import ReplyOrder, ReplySlot
 
 # The body of a raw request up to this size is copied: cheaper than handing the buffer over.
 COPIED_BYTES_MAX: Final = 4096
@@ -119,9 +119,7 @@ class RequestRunner:
             ProtocolFault: the frame is not a request that may be served.
         """
         if self.authenticator is not None and self.authenticator.expects_token:
-            token = token_reply(self.authenticator, self.caller, frame)
-            self._learn_principal()
-            self._put(token)
+            self._serve_token(self.authenticator.take_token(self.caller, bytes(frame)), len(frame))
             return
         since = self._loop.time()
         dispatcher = self._context.dispatcher
@@ -160,6 +158,37 @@ class RequestRunner:
         slot = self.order.reserve(len(frame))
         self._await(PendingRequest(call, caller, slot, granted, since), reply)
 
+    def identify_by_certificate(self, transport: asyncio.BaseTransport) -> None:
+        """Take the principal from the client's certificate, where the listener goes by it.
+
+        Raises:
+            NoMatchingRule: the certificate stands for no principal.
+        """
+        if self._context.certificate_principal is not None:
+            encrypted = transport.get_extra_info("ssl_object")
+            certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
+            principal = self._context.certificate_principal(certificate)
+            self.caller = replace(self.caller, principal=principal)
+
+    def _serve_token(self, result: Result | Awaitable[Result], size: int) -> None:
+        """Answer a token that was a whole frame, now or when the authenticator has decided."""
+        if isinstance(result, _RESULTS):
+            self._learn_principal()
+            self._put(token_frame(result))
+            return
+        slot = self.order.reserve(size)
+        tasks = self._context.tasks
+        tasks.create_task(self._wait_for_token(slot, result))
+
+    async def _wait_for_token(self, slot: ReplySlot[Outgoing], result: Awaitable[Result]) -> None:
+        outgoing = token_frame(await result)
+        if self._state.is_ended:
+            return
+        self._learn_principal()
+        self.order.complete(slot, outgoing, held(outgoing))
+        self._send_due()
+        self._owner.serve_frames()
+
     def cancel_pending(self) -> None:
         """Cancel all requests in flight; their clients get error replies."""
         for pending in list(self._pending):
@@ -183,7 +212,9 @@ class RequestRunner:
         if self._state.lifecycle is _AUTHENTICATING:
             self._state.advance(LifecycleEvent.AUTHENTICATED)
         if known != self.caller.principal:
-            self.caller = replace(self.caller, principal=known)
+            login = self.authenticator.login if self.authenticator is not None else None
+            is_token = login is not None and login.is_token_authenticated
+            self.caller = replace(self.caller, principal=known, is_token_authenticated=is_token)
 
     def _begin_steps(self, caller: Caller, call: Call, steps: Steps[Reply]) -> Handled:
         """Run ``steps`` for one slice; return the result, or the remaining steps."""

@@ -63,6 +63,11 @@ class SaslSession:
         return self._login_mechanism
 
     @property
+    def requested_mechanism(self) -> str:
+        """The mechanism of the last handshake; empty where none was accepted yet."""
+        return self._mechanism
+
+    @property
     def is_expired(self) -> bool:
         """Whether the session has ended: only a new login may be served."""
         return self.ends_at is not None and self._clock.monotonic() >= self.ends_at
