@@ -19,7 +19,7 @@ SPARK = {
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=_SLOW
+    "ci", max_examples=50, deadline=None, derandomize=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
     "nightly", max_examples=20_000, deadline=None, suppress_health_check=_SLOW

@@ -42,7 +42,7 @@ class StepFailed(Exception):
 
 def say(text: str) -> None:
     """Print one line of progress with the seconds since the start."""
-    print(f"[{time.monotonic() - STARTED:3.0f} s] {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"[{time.monotonic() - STARTED:3.0f} s] {text}\n")  # one write: steps overlap
 
 
 def run(title: str, command: list[str | Path], **environment: str) -> None:
