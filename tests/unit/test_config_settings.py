@@ -120,7 +120,7 @@ def test_a_key_given_twice_in_the_file_is_warned_about_and_the_last_counts() -> 
     config = loaded("num.partitions=3", "num.partitions=4")
     assert config.broker.num_partitions == 4
     (warning,) = config.warnings
-    assert warning.message == "given on line 7 and line 8; the last one counts"
+    assert warning.message == "given on line 7 and line 8; the last one is used"
 
 
 def test_an_unreadable_file_is_a_config_error() -> None:

@@ -1,4 +1,4 @@
-"""Addresses as configuration writes them.
+"""Addresses in the forms that configuration uses.
 
 host:port                   the port after the last colon
 [2001:db8::1]:9092          an IPv6 address in brackets, which are not part of it
@@ -23,11 +23,11 @@ VOTER_ID_MAX = 2**31 - 1
 
 
 class BadAddress(Exception):
-    """A text that is no address of the wanted form; the message says what was expected."""
+    """A text that is not an address of the expected form; the message says what was expected."""
 
 
 class SecurityProtocol(enum.Enum):
-    """How a listener speaks; the number is the one Kafka stores."""
+    """The security protocol of a listener; the number is the one Kafka stores."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -36,17 +36,17 @@ class SecurityProtocol(enum.Enum):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether bytes are encrypted."""
+        """Whether the connection is encrypted."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether clients log in by SASL."""
+        """Whether clients authenticate by SASL."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 class HostPort(msgspec.Struct, frozen=True):
-    """Where something listens. An IPv6 host has no brackets; an empty one means everywhere."""
+    """A listener address. An IPv6 host has no brackets; an empty host means all interfaces."""
 
     host: str
     port: int
@@ -56,7 +56,7 @@ class HostPort(msgspec.Struct, frozen=True):
 
 
 class Voter(msgspec.Struct, frozen=True):
-    """A member of a fixed quorum and where its controller listener is."""
+    """A voter of a static quorum and the address of its controller listener."""
 
     id: NodeId
     address: HostPort
@@ -70,7 +70,7 @@ class ListenerAddress(msgspec.Struct, frozen=True):
 
 
 def parse_host_port(text: str, *, may_lack_host: bool = False) -> HostPort:
-    """Read ``host:port``. Raises `BadAddress`."""
+    """Parse ``host:port``. Raises `BadAddress`."""
     found = _HOST_PORT.match(text)
     if found is None or int(found["port"]) > PORT_MAX:
         raise BadAddress(f"{text!r} must be host:port with a port up to {PORT_MAX}")
@@ -81,7 +81,7 @@ def parse_host_port(text: str, *, may_lack_host: bool = False) -> HostPort:
 
 
 def parse_listener(text: str) -> ListenerAddress:
-    """Read ``NAME://host:port``. Raises `BadAddress`."""
+    """Parse ``NAME://host:port``. Raises `BadAddress`."""
     name, separator, rest = text.partition("://")
     if not separator or not _LISTENER_NAME.match(name):
         raise BadAddress(f"{text!r} must be NAME://host:port")
@@ -89,7 +89,7 @@ def parse_listener(text: str) -> ListenerAddress:
 
 
 def parse_voter(text: str) -> Voter:
-    """Read ``id@host:port``. Raises `BadAddress`."""
+    """Parse ``id@host:port``. Raises `BadAddress`."""
     number, separator, rest = text.partition("@")
     if not separator or not re.fullmatch("[0-9]{1,10}", number) or int(number) > VOTER_ID_MAX:
         raise BadAddress(f"{text!r} must be id@host:port with an id that is not negative")
@@ -97,7 +97,7 @@ def parse_voter(text: str) -> Voter:
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    """Read ``NAME:PROTOCOL,...``; names come out in upper case. Raises `BadAddress`."""
+    """Parse ``NAME:PROTOCOL,...``; names are converted to upper case. Raises `BadAddress`."""
     found: dict[str, SecurityProtocol] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = (part.strip() for part in item.rpartition(":"))
@@ -111,7 +111,7 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
 
 
 def parse_host_counts(text: str) -> list[tuple[str, int]]:
-    """Read ``host:count,...``; an IPv6 address may be in brackets.
+    """Parse ``host:count,...``; an IPv6 address may be in brackets.
 
     Raises:
         BadAddress: it is not of this form.

@@ -12,7 +12,7 @@ COMPRESSION_CODECS = range(5)
 
 
 def broker_problems(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
-    """Everything wrong with a node's settings taken together."""
+    """Return everything wrong with the combination of a node's settings."""
     yield from _node(config)
     yield from _roles(config, listeners)
     yield from _log(config)
@@ -22,7 +22,7 @@ def broker_problems(config: BrokerConfig, listeners: Listeners) -> Iterator[Prob
 
 
 def dynamic_broker_problems(config: BrokerConfig) -> Iterator[Problem]:
-    """Everything wrong with the settings that can be altered while a node runs, taken together."""
+    """Return everything wrong with the combination of settings that can be altered at run time."""
     yield from _log(config)
     yield from _network(config)
     try:
@@ -37,15 +37,15 @@ def _node(config: BrokerConfig) -> Iterator[Problem]:
         yield Problem("broker.id", str(config.broker_id), f"must equal node.id={config.node_id}")
     voters = [parse_voter(text).id for text in config.controller_quorum_voters]
     if not voters and not config.controller_quorum_bootstrap_servers:
-        rule = "must be set, or controller.quorum.voters"
+        rule = "must be set, unless controller.quorum.voters is"
         yield Problem("controller.quorum.bootstrap.servers", None, rule)
     if len(set(voters)) != len(voters):
-        yield Problem("controller.quorum.voters", None, "must not name a voter twice")
+        yield Problem("controller.quorum.voters", None, "must not contain a voter twice")
     is_controller = "controller" in config.process_roles
     if voters and is_controller and config.node_id not in voters:
-        yield Problem("controller.quorum.voters", None, f"must name this node, {config.node_id}")
+        yield Problem("controller.quorum.voters", None, f"must contain this node, {config.node_id}")
     if not is_controller and config.node_id in voters:
-        rule = f"must not name this node, {config.node_id}: it is no controller"
+        rule = f"must not contain this node, {config.node_id}: it is not a controller"
         yield Problem("controller.quorum.voters", None, rule)
     if voters and config.controller_quorum_auto_join_enable:
         yield Problem("controller.quorum.auto.join.enable", "true", "needs a dynamic quorum")
@@ -68,12 +68,12 @@ def _roles(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
             yield Problem("controller.listener.names", name, rule)
     if "controller" in config.process_roles:
         if not names & set(controllers):
-            yield Problem("controller.listener.names", None, "must name one of listeners")
+            yield Problem("controller.listener.names", None, "must be one of listeners")
     elif taken := sorted(names & set(controllers)):
-        rule = "must not hold controller listeners: this node is no controller"
+        rule = "must not contain controller listeners: this node is not a controller"
         yield Problem("listeners", ",".join(taken), rule)
     if "broker" not in config.process_roles and (others := sorted(names - set(controllers))):
-        rule = "must hold controller listeners only: this node is no broker"
+        rule = "must contain controller listeners only: this node is not a broker"
         yield Problem("listeners", ",".join(others), rule)
     for name in config.early_start_listeners or ():
         if name.upper() not in names:
@@ -87,7 +87,7 @@ def _log(config: BrokerConfig) -> Iterator[Problem]:
         ("log.retention.hours", config.log_retention_hours),
     ):
         if value == 0:
-            yield Problem(key, "0", "must be -1 for ever, or at least 1")
+            yield Problem(key, "0", "must be -1 (unlimited) or at least 1")
     if config.log_roll_ms is not None and config.log_roll_ms < 1:
         yield Problem("log.roll.ms", str(config.log_roll_ms), "must be at least 1")
     if config.log_roll_jitter_ms is not None and config.log_roll_jitter_ms < 0:
@@ -96,12 +96,12 @@ def _log(config: BrokerConfig) -> Iterator[Problem]:
         yield Problem(
             "log.cleaner.dedupe.buffer.size",
             str(config.log_cleaner_dedupe_buffer_size),
-            "must be more than 1048576 per thread of log.cleaner.threads",
+            "must be greater than 1048576 per thread of log.cleaner.threads",
         )
-    # NaN is not greater either.
+    # NaN is not greater than 0 either.
     if not config.log_cleaner_io_buffer_load_factor > 0:
         factor = config.log_cleaner_io_buffer_load_factor
-        yield Problem("log.cleaner.io.buffer.load.factor", str(factor), "must be more than 0")
+        yield Problem("log.cleaner.io.buffer.load.factor", str(factor), "must be greater than 0")
     for key, codec in (
         ("offsets.topic.compression.codec", config.offsets_topic_compression_codec),
         (
@@ -185,7 +185,7 @@ def _read(config: BrokerConfig, name: str) -> int:
 
 
 def topic_problems(config: TopicConfig) -> Iterator[Problem]:
-    """Everything wrong with a topic's settings taken together."""
+    """Return everything wrong with the combination of a topic's settings."""
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         yield Problem(
             "min.compaction.lag.ms",
@@ -201,14 +201,14 @@ def topic_problems(config: TopicConfig) -> Iterator[Problem]:
         ("retention.ms", config.local_retention_ms, config.retention_ms),
         ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
     ):
-        # -2 follows the whole; a bound of -1 allows anything.
+        # -2 follows the total retention; a retention of -1 allows any value.
         if local != -2 and whole != -1 and (local == -1 or local > whole):
             rule = f"must be at most {key}={whole} or -2 to follow it"
             yield Problem(f"local.{key}", str(local), rule)
 
 
 def group_problems(config: GroupConfig, broker: BrokerConfig) -> Iterator[Problem]:
-    """Everything wrong with a group's settings under the bounds of its broker."""
+    """Return everything wrong with a group's settings within the limits of its broker."""
     for name in (
         "consumer.heartbeat.interval.ms",
         "consumer.session.timeout.ms",

@@ -1,8 +1,8 @@
-"""What DescribeConfigs tells: each key's value, where it comes from and what else was set.
+"""The content of DescribeConfigs: each key's value, its source, and its synonyms.
 
-Synonyms come strongest first: the topic's or group's own value, then dynamic for the broker,
-dynamic for the cluster, static, default; the head is the one in force. Secrets and unknown keys
-are marked sensitive and have no value. An internal key is listed only where it is set.
+Synonyms are in order of precedence: the topic's or group's own value, then dynamic for the broker,
+dynamic for the cluster, static, default; the first one is in effect. Secrets and unknown keys are
+marked sensitive and have no value. An internal key is listed only if it is set.
 """
 
 import enum
@@ -25,7 +25,7 @@ _BROKER = KEYS[Scope.BROKER]
 
 
 class Source(enum.IntEnum):
-    """Where a value comes from, by the number the protocol has for it."""
+    """The source of a value, by Kafka's numbers."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -42,7 +42,7 @@ UNKNOWN_TYPE = 0
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """One place that gives the key a value."""
+    """One source that sets the key."""
 
     name: str
     value: str | None
@@ -50,7 +50,7 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One key as described."""
+    """The description of one key."""
 
     name: str
     value: str | None
@@ -59,12 +59,12 @@ class Entry(msgspec.Struct, frozen=True):
     is_read_only: bool
     is_sensitive: bool
     type: int
-    """The number of the type in the protocol; 0 for a key nobody knows."""
+    """The number of the type in the protocol; 0 for an unknown key."""
     doc: str | None
 
 
 def describe_topic(overrides: Texts, layers: Layers) -> list[Entry]:
-    """Every key of a topic; an internal one only where it is set."""
+    """Return every key of a topic; an internal one only if it is set."""
     entries = []
     for key in KEYS[Scope.TOPIC].values():
         if key.internal and key.name not in overrides:
@@ -79,7 +79,7 @@ def describe_topic(overrides: Texts, layers: Layers) -> list[Entry]:
 
 
 def describe_group(overrides: Texts, layers: Layers) -> list[Entry]:
-    """Every key of a group."""
+    """Return every key of a group."""
     entries = []
     for key in _listed(Scope.GROUP):
         value = to_text(effective_value(Scope.GROUP, key.name, overrides, layers))
@@ -89,7 +89,7 @@ def describe_group(overrides: Texts, layers: Layers) -> list[Entry]:
 
 
 def describe_client_metrics(overrides: Texts) -> list[Entry]:
-    """Every key of a client metrics subscription.
+    """Return every key of a client metrics subscription.
 
     As in Kafka, only a key that the subscription sets has a synonym: its own value.
     """
@@ -103,7 +103,7 @@ def describe_client_metrics(overrides: Texts) -> list[Entry]:
 
 
 def describe_loggers(levels: Texts) -> list[Entry]:
-    """The loggers of one broker with their levels (KIP-412); Kafka gives them no type."""
+    """Return the loggers of one broker with their levels (KIP-412); Kafka gives them no type."""
     return [
         Entry(name, level, Source.DYNAMIC_BROKER_LOGGER, (), False, False, UNKNOWN_TYPE, None)
         for name, level in levels.items()
@@ -111,14 +111,14 @@ def describe_loggers(levels: Texts) -> list[Entry]:
 
 
 def describe_broker(layers: Layers) -> list[Entry]:
-    """Every key of one broker, and what else was set for it: internal and unknown keys included."""
+    """Return every key of one broker, including internal and unknown keys that are set."""
     names = [key.name for key in _listed(Scope.BROKER) if key.name not in DYNAMIC_ONLY]
     names += sorted({name for level in layers.strongest_first() for name in level} - set(names))
     return [_broker_entry(name, _broker_synonyms(name, layers)) for name in names]
 
 
 def describe_cluster_default(layers: Layers) -> list[Entry]:
-    """What was set for all brokers at run time, alone."""
+    """Return only what was set for all brokers at run time."""
     entries = []
     for name in sorted(layers.dynamic_cluster):
         synonyms = _broker_synonyms(name, layers)
@@ -132,10 +132,10 @@ def _listed(scope: Scope) -> Iterable[Key]:
 
 
 def _broker_synonyms(name: str, layers: Layers) -> tuple[Synonym, ...]:
-    """All places that give ``name`` a value, without those before its own first mention.
+    """Return all sources of ``name``, without those before the first that sets ``name`` itself.
 
     So a broker-wide key does not list the listener's, and an unset ``log.retention.ms`` lists
-    nothing rather than the hours it is worth.
+    nothing rather than the value of ``log.retention.hours``.
     """
     sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
     names = synonyms_of(name)
@@ -166,7 +166,7 @@ def _broker_entry(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
     source = synonyms[0].source if synonyms else Source.DEFAULT
     if key is None:
         return Entry(name, None, source, synonyms, True, True, UNKNOWN_TYPE, None)
-    # Kafka calls throttles and a listener's own keys read-only although they can be altered.
+    # Kafka reports throttles and listener-specific keys as read-only although they can be altered.
     altered_only = name in DYNAMIC_ONLY or name not in _BROKER
     read_only = altered_only or key.update is Update.READ_ONLY
     return Entry(

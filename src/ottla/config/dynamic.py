@@ -1,9 +1,9 @@
-"""Which dynamic changes of a broker's configuration are allowed, as Kafka validates them (KIP-226).
+"""Validates dynamic changes of a broker's configuration, as in Kafka (KIP-226).
 
-Pure. A change is judged by the settings in force before it and those that would be in force after
-it, both with the broker's own file: only the broker itself knows that. Each value is known to be
-of its type and scope already. `WITHOUT_EFFECT` names the dynamic keys that are accepted and
-validated as in Kafka although nothing here goes by them.
+Pure. A change is validated against the settings in effect before and after it, both including the
+broker's own file: only the broker itself knows that. Each value is already known to be valid for
+its type and scope. `WITHOUT_EFFECT` names the dynamic keys that are accepted and validated as in
+Kafka although nothing here uses them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from ottla.config.values import parse_list
 
 _BROKER = KEYS[Scope.BROKER]
 
-# The size of each may at most double and at most halve in one step.
+# The size of each may at most double or halve in one step.
 THREAD_POOLS: Final = (
     "background.threads",
     "log.cleaner.threads",
@@ -35,7 +35,7 @@ THREAD_POOLS: Final = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
-# Taken as names of classes that Kafka would load now, so that a wrong one is refused now.
+# Names of classes that Kafka would load now, so that a wrong one is rejected now.
 _REPORTERS: Final = "metric.reporters"
 _LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
 
@@ -54,18 +54,18 @@ def _without_effect() -> dict[str, str]:
             found.setdefault(name, _NO_SASL)
         elif name.startswith(("remote.", "log.local.retention.")):
             found.setdefault(name, _NO_TIERS)
-    found["log.cleaner.threads"] = "one log is compacted at a time, in steps on the event loop"
-    found["log.cleaner.io.buffer.size"] = "compaction reads and writes in steps of a fixed size"
-    found["num.recovery.threads.per.data.dir"] = "logs are recovered one after the other"
+    found["log.cleaner.threads"] = "one log is compacted at a time, on the event loop"
+    found["log.cleaner.io.buffer.size"] = "compaction uses buffers of a fixed size"
+    found["num.recovery.threads.per.data.dir"] = "logs are recovered sequentially"
     return found
 
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(_without_effect())
-"""Dynamic broker keys that change nothing here, each with the reason."""
+"""Dynamic broker keys without effect here, each with the reason."""
 
 
 def dynamic_problems(old: Layers, new: Layers) -> list[Problem]:
-    """Return what is wrong with going from ``old`` to ``new``, apart from listeners."""
+    """Return what is wrong with changing from ``old`` to ``new``, apart from listeners."""
     try:
         config = broker_config(new)
     except ConfigError as error:
@@ -90,7 +90,7 @@ def _refused_values(new: Layers) -> Iterator[Problem]:
         default = _BROKER[_REPORTERS].default_value
         assert isinstance(default, tuple)
         if set(parse_list(level.get(_REPORTERS, ""))) - set(default):
-            yield Problem(_REPORTERS, level[_REPORTERS], "must not name a class of its own")
+            yield Problem(_REPORTERS, level[_REPORTERS], "must not contain a custom class")
 
 
 def _pool_problems(old: Layers, new: Layers) -> Iterator[Problem]:
@@ -111,7 +111,7 @@ def _pool_problem(name: str, before: int, after: int) -> Iterator[Problem]:
     elif after < before // 2:
         yield Problem(name, str(after), f"must be at least half of the current value {before}")
     elif after > before * 2:
-        rule = f"must not be more than double the current value {before}"
+        rule = f"must be at most double the current value {before}"
         yield Problem(name, str(after), rule)
 
 
@@ -130,7 +130,7 @@ def _local_retention_problems(old: Layers, new: Layers) -> Iterator[Problem]:
         whole, local = _int_of(new, whole_key), _int_of(new, local_key)
         if (whole, local) == (_int_of(old, whole_key), _int_of(old, local_key)):
             continue
-        # -2 follows the whole; a negative whole bounds nothing.
+        # -2 follows the total retention; a negative total is unlimited.
         if local != -2 and whole >= 0 and (local == -1 or local > whole):
             rule = f"must be at most {whole_key}={whole}, or -2 to follow it"
             yield Problem(local_key, str(local), rule)
@@ -146,25 +146,25 @@ def _int_of(layers: Layers, name: str) -> int:
 
 
 def listeners_of(layers: Layers) -> Listeners:
-    """Return the listeners that a broker has by its file and by what was altered at run time.
+    """Return the listeners of a broker from its file and from changes at run time.
 
     Raises:
-        ConfigError: they do not fit together.
+        ConfigError: they contradict each other.
     """
     explicit = frozenset(name for level in layers.strongest_first() for name in level)
     return resolve(broker_config(layers), explicit)
 
 
 def changes_listeners(old: Layers, new: Layers) -> bool:
-    """Say whether a change touches the listeners at all."""
+    """Return whether a change affects the listeners."""
     return any(old.find([key]) != new.find([key]) for key in _LISTENER_KEYS)
 
 
 def listener_problems(old: Listeners, new: Listeners) -> list[Problem]:
-    """Return why listeners cannot be changed so while a broker runs.
+    """Return why listeners cannot be changed this way while a broker is running.
 
-    Listeners for clients can be added and removed. Those that nodes use among themselves stay, and
-    no listener changes its address or protocol under its name: connections depend on them.
+    Client listeners can be added and removed. Listeners between nodes must stay, and no listener
+    may change its address or protocol: open connections depend on them.
     """
     before = {listener.name: listener for listener in old.all}
     after = {listener.name: listener for listener in new.all}
@@ -173,19 +173,19 @@ def listener_problems(old: Listeners, new: Listeners) -> list[Problem]:
         if name in after:
             problems += _kept_problems(listener, after[name])
         elif listener.is_controller or name == old.inter_broker:
-            rule = "must keep the listeners that nodes use among themselves"
+            rule = "must keep the listeners that nodes use to reach each other"
             problems.append(Problem("listeners", name, rule))
     for name, listener in after.items():
         if name not in before and listener.is_controller:
-            rule = "must not get a controller listener while the node runs"
+            rule = "must not get a controller listener while the node is running"
             problems.append(Problem("listeners", name, rule))
     return problems
 
 
 def _kept_problems(before: Listener, after: Listener) -> Iterator[Problem]:
     if before.bind != after.bind:
-        rule = f"must stay at {before.bind} while the node runs; add a listener of another name"
+        rule = f"must stay at {before.bind} while running; add a listener with another name"
         yield Problem("listeners", f"{after.name}://{after.bind}", rule)
     if before.protocol is not after.protocol:
-        rule = f"must keep {before.protocol.name} for a listener that is open"
+        rule = f"must keep {before.protocol.name} while the listener is open"
         yield Problem("listener.security.protocol.map", after.name, rule)

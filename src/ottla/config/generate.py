@@ -1,4 +1,4 @@
-"""Writes ``generated.py`` and ``docs/config.md`` from the table of keys.
+"""Generates ``generated.py`` and ``docs/config.md`` from the table of keys.
 
 ``python -m ottla.config.generate`` writes the module, ``--docs PATH`` the page instead.
 """
@@ -18,10 +18,10 @@ from ottla.config.values import Password, Type, to_text
 MODULE = Path(__file__).with_name("generated.py")
 
 CLASSES = {
-    Scope.BROKER: ("BrokerConfig", "Settings of one node, static and dynamic together."),
-    Scope.TOPIC: ("TopicConfig", "Settings of one topic, with what its broker gives it."),
-    Scope.GROUP: ("GroupConfig", "Settings of one group, with what its broker gives it."),
-    Scope.CLIENT_METRICS: ("ClientMetricsConfig", "One subscription to the metrics of clients."),
+    Scope.BROKER: ("BrokerConfig", "The settings of one node, static and dynamic."),
+    Scope.TOPIC: ("TopicConfig", "The settings of one topic, including those of its broker."),
+    Scope.GROUP: ("GroupConfig", "The settings of one group, including those of its broker."),
+    Scope.CLIENT_METRICS: ("ClientMetricsConfig", "One client metrics subscription."),
 }
 PYTHON_TYPES = {
     Type.BOOLEAN: "bool",
@@ -48,7 +48,7 @@ def render_module() -> str:
 
 def _render_class(scope: Scope) -> str:
     name, doc = CLASSES[scope]
-    # Fields without default come first to read, not by need: the class is keyword-only.
+    # Fields without a default come first for readability; the class is keyword-only.
     keys = sorted(fields_of(scope), key=lambda key: not isinstance(key.default, Required))
     fields = "\n".join(_render_field(key) for key in keys)
     head = f'\n\nclass {name}(msgspec.Struct, frozen=True, kw_only=True):\n    """{doc}"""\n'
@@ -66,7 +66,7 @@ def _render_field(key: Key) -> str:
 
 
 def _assign(head: str, literal: str) -> str:
-    """Lay out as the formatter would, so that a fresh rendering equals the file."""
+    """Format as the formatter would, so that a fresh rendering equals the file."""
     if "/tmp/" in literal:  # noqa: S108
         literal += "  # noqa: S108"
     line = f"{head} = {literal}"
@@ -91,10 +91,10 @@ def render_docs() -> str:
     parts = [
         "# Configuration\n",
         "Generated from the table of keys (`make docs`); do not edit.\n",
-        "A setting is taken from the properties file, then from `KAFKA_*` environment variables "
-        "(`KAFKA_LOG_DIRS` is `log.dirs`), then from overrides; the last one counts. "
-        "Names, types, defaults and bounds are those of Kafka 4.2; keys that Kafka has no name "
-        "for start with `ottla.`.\n",
+        "Settings are read from the properties file, then from `KAFKA_*` environment variables "
+        "(`KAFKA_LOG_DIRS` is `log.dirs`), then from overrides; the last one takes precedence. "
+        "Names, types, defaults and bounds are those of Kafka 4.2; keys that Kafka does not have "
+        "start with `ottla.`.\n",
     ]
     for scope in Scope:
         parts.append(f"## {scope.value.capitalize()} keys\n")
@@ -106,16 +106,16 @@ def render_docs() -> str:
         parts.append("\n".join(map(_row, (key for key in keys if not key.internal))) + "\n")
     parts.append("## Dynamic keys without effect\n")
     parts.append(
-        "They can be altered at run time, are validated and described as in Kafka, and change "
-        "nothing; the broker's log says so. A value that names another class than Kafka's default "
-        "is refused, and so is one that asks for TLS or SASL. Every other dynamic key is applied "
+        "They can be altered at run time, are validated and described as in Kafka, and have no "
+        "effect; the broker logs this. A value that names another class than Kafka's default is "
+        "rejected, and so is one that requires TLS or SASL. Every other dynamic key takes effect "
         "at once.\n"
     )
     parts.append("| Key | Why |\n|---|---|")
     parts.append("\n".join(f"| `{name}` | {WITHOUT_EFFECT[name]} |"
                            for name in sorted(WITHOUT_EFFECT)) + "\n")  # fmt: skip
     parts.append("## Keys without effect\n")
-    parts.append("They may stay in a file: a warning names them. Those refused stop the node.\n")
+    parts.append("They may stay in a file and cause a warning. A rejected value stops the node.\n")
     parts.append("| Key | What happens | Why |\n|---|---|---|")
     parts.append("\n".join(_unsupported_row(name) for name in sorted(UNSUPPORTED_KEYS)) + "\n")
     return "\n".join(parts)
@@ -142,9 +142,9 @@ def _unsupported_row(name: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write what was asked for."""
+    """Write the module, or the page with ``--docs``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--docs", type=Path, help="write the page of keys here")
+    parser.add_argument("--docs", type=Path, help="write the configuration reference to this path")
     options = parser.parse_args(arguments)
     if options.docs is not None:
         options.docs.write_text(render_docs(), encoding="utf-8")

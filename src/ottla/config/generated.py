@@ -6,80 +6,82 @@ from ottla.config.values import Password
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one node, static and dynamic together."""
+    """The settings of one node, static and dynamic."""
 
     node_id: int
-    """``node.id``: The id of this node; unique over brokers and controllers, and never changed."""
+    """``node.id``: The id of this node; unique among brokers and controllers, and never
+    changed."""
 
     process_roles: tuple[str, ...]
-    """``process.roles``: What this node does: broker, controller, or both."""
+    """``process.roles``: The roles of this node: broker, controller, or both."""
 
     controller_listener_names: tuple[str, ...]
-    """``controller.listener.names``: The listeners that controllers serve; brokers dial the first
-    of them."""
+    """``controller.listener.names``: The names of the controller listeners; brokers connect to the
+    first one."""
 
     broker_id: int = -1
-    """``broker.id``: The older name of node.id; when both are given they must agree."""
+    """``broker.id``: The older name of node.id; if both are set they must be equal."""
 
     broker_rack: str | None = None
-    """``broker.rack``: Where this broker stands; replicas are spread over racks and consumers may
-    read nearby."""
+    """``broker.rack``: The rack of this broker, used for replica placement and for fetching from a
+    nearby replica."""
 
     broker_heartbeat_interval_ms: int = 2000
-    """``broker.heartbeat.interval.ms``: How often a broker tells the controller that it is
-    alive."""
+    """``broker.heartbeat.interval.ms``: The interval of a broker's heartbeats to the
+    controller."""
 
     broker_session_timeout_ms: int = 9000
-    """``broker.session.timeout.ms``: A broker silent for this long is fenced and loses its
-    leaderships."""
+    """``broker.session.timeout.ms``: A broker without a heartbeat for this long is fenced."""
 
     controlled_shutdown_enable: bool = True
-    """``controlled.shutdown.enable``: Hand leaderships over before stopping."""
+    """``controlled.shutdown.enable``: Move partition leadership to other brokers before
+    stopping."""
 
     num_recovery_threads_per_data_dir: int = 2
-    """``num.recovery.threads.per.data.dir``: How many logs of one directory are recovered or
-    flushed side by side."""
+    """``num.recovery.threads.per.data.dir``: The number of logs per directory that are recovered
+    or flushed in parallel."""
 
     auto_create_topics_enable: bool = True
-    """``auto.create.topics.enable``: Make a topic when a client asks for one that does not
-    exist."""
+    """``auto.create.topics.enable``: Create a topic when a client requests metadata of one that
+    does not exist."""
 
     delete_topic_enable: bool = True
-    """``delete.topic.enable``: Let clients delete topics; when false such requests are refused."""
+    """``delete.topic.enable``: Enable topic deletion; if false, such requests are rejected."""
 
     controller_quorum_voters: tuple[str, ...] = ()
-    """``controller.quorum.voters``: The fixed voters as id@host:port; leave empty where the quorum
-    is managed at run time."""
+    """``controller.quorum.voters``: The voters of a static quorum, as id@host:port; empty for a
+    dynamic quorum."""
 
     controller_quorum_bootstrap_servers: tuple[str, ...] = ()
-    """``controller.quorum.bootstrap.servers``: Controllers to ask first, as host:port."""
+    """``controller.quorum.bootstrap.servers``: The controllers used to discover the quorum, as
+    host:port."""
 
     controller_quorum_auto_join_enable: bool = False
-    """``controller.quorum.auto.join.enable``: A controller adds itself to the voters once it has
-    caught up."""
+    """``controller.quorum.auto.join.enable``: Whether a controller adds itself to the voters once
+    it has caught up."""
 
     controller_quorum_election_timeout_ms: int = 1000
     """``controller.quorum.election.timeout.ms``: A candidate that has not won after this long
-    starts over."""
+    starts a new election."""
 
     controller_quorum_fetch_timeout_ms: int = 2000
-    """``controller.quorum.fetch.timeout.ms``: A voter that cannot fetch for this long stands for
+    """``controller.quorum.fetch.timeout.ms``: A voter that cannot fetch for this long starts an
     election; a leader not fetched from resigns."""
 
     controller_quorum_election_backoff_max_ms: int = 1000
-    """``controller.quorum.election.backoff.max.ms``: The longest random pause between lost
+    """``controller.quorum.election.backoff.max.ms``: The maximum random backoff between
     elections."""
 
     controller_quorum_request_timeout_ms: int = 2000
-    """``controller.quorum.request.timeout.ms``: A request between members of the quorum fails
-    after this long."""
+    """``controller.quorum.request.timeout.ms``: The timeout of requests between quorum members."""
 
     controller_quorum_retry_backoff_ms: int = 20
-    """``controller.quorum.retry.backoff.ms``: The pause before a failed request to the quorum is
-    sent again."""
+    """``controller.quorum.retry.backoff.ms``: The backoff before a failed request to the quorum is
+    retried."""
 
     metadata_log_dir: str | None = None
-    """``metadata.log.dir``: Where the metadata log lives; the first log directory when not set."""
+    """``metadata.log.dir``: The directory of the metadata log; defaults to the first log
+    directory."""
 
     metadata_log_segment_bytes: int = 1073741824
     """``metadata.log.segment.bytes``: Roll a segment of the metadata log at this size."""
@@ -88,277 +90,282 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``metadata.log.segment.ms``: Roll a segment of the metadata log at this age."""
 
     metadata_max_retention_bytes: int = 104857600
-    """``metadata.max.retention.bytes``: Old metadata segments and snapshots are deleted above this
-    total size."""
+    """``metadata.max.retention.bytes``: The maximum total size of the metadata log and its
+    snapshots before old ones are deleted."""
 
     metadata_max_retention_ms: int = 604800000
-    """``metadata.max.retention.ms``: Old metadata segments and snapshots are deleted at this
-    age."""
+    """``metadata.max.retention.ms``: The age at which old metadata segments and snapshots are
+    deleted."""
 
     metadata_log_max_record_bytes_between_snapshots: int = 20971520
     """``metadata.log.max.record.bytes.between.snapshots``: Write a snapshot after this many bytes
     of committed records."""
 
     metadata_log_max_snapshot_interval_ms: int = 3600000
-    """``metadata.log.max.snapshot.interval.ms``: Write a snapshot when the last is this old and
-    records came since; 0 never by age."""
+    """``metadata.log.max.snapshot.interval.ms``: Write a snapshot if the last is this old and
+    there are newer records; 0 disables it."""
 
     metadata_max_idle_interval_ms: int = 500
-    """``metadata.max.idle.interval.ms``: The active controller writes an empty record when nothing
-    else was written for this long; 0 never."""
+    """``metadata.max.idle.interval.ms``: The active controller writes a no-op record if nothing
+    else was written for this long; 0 disables it."""
 
     internal_metadata_log_segment_bytes: int | None = None
     """``internal.metadata.log.segment.bytes``: Segment size of the metadata log without its lower
     bound, for tests."""
 
     telemetry_max_bytes: int = 1048576
-    """``telemetry.max.bytes``: The largest metrics push taken from a client, after compression."""
+    """``telemetry.max.bytes``: The maximum size of a client's metrics push, after compression."""
 
     listeners: tuple[str, ...] = ("PLAINTEXT://:9092",)
-    """``listeners``: What to listen on, as NAME://host:port; an empty host means every
-    interface."""
+    """``listeners``: The addresses to listen on, as NAME://host:port; an empty host means all
+    interfaces."""
 
     advertised_listeners: tuple[str, ...] | None = None
-    """``advertised.listeners``: What clients are told to connect to; the listeners themselves when
-    not set."""
+    """``advertised.listeners``: The addresses that clients are given; defaults to listeners."""
 
     listener_security_protocol_map: str = (
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
     )
-    """``listener.security.protocol.map``: Which security protocol each listener speaks, as
+    """``listener.security.protocol.map``: The security protocol of each listener, as
     NAME:PROTOCOL."""
 
     inter_broker_listener_name: str | None = None
-    """``inter.broker.listener.name``: The listener brokers use among themselves; else the first
-    that speaks security.inter.broker.protocol."""
+    """``inter.broker.listener.name``: The listener for communication between brokers; defaults to
+    the first with security.inter.broker.protocol."""
 
     security_inter_broker_protocol: str = "PLAINTEXT"
-    """``security.inter.broker.protocol``: The protocol brokers use among themselves when no
-    listener is named for it."""
+    """``security.inter.broker.protocol``: The security protocol between brokers if
+    inter.broker.listener.name is not set."""
 
     early_start_listeners: tuple[str, ...] | None = None
     """``early.start.listeners``: Listeners that open before the authorizer is ready; the
-    controller listeners when not set."""
+    controller listeners if not set."""
 
     socket_send_buffer_bytes: int = 102400
-    """``socket.send.buffer.bytes``: SO_SNDBUF of accepted connections; -1 leaves it to the
-    system."""
+    """``socket.send.buffer.bytes``: The SO_SNDBUF buffer size of accepted connections; -1 for the
+    system default."""
 
     socket_receive_buffer_bytes: int = 102400
-    """``socket.receive.buffer.bytes``: SO_RCVBUF of accepted connections; -1 leaves it to the
-    system."""
+    """``socket.receive.buffer.bytes``: The SO_RCVBUF buffer size of accepted connections; -1 for
+    the system default."""
 
     socket_request_max_bytes: int = 104857600
-    """``socket.request.max.bytes``: The largest request taken; a larger one closes its
+    """``socket.request.max.bytes``: The maximum size of a request; a larger one closes its
     connection."""
 
     socket_listen_backlog_size: int = 50
-    """``socket.listen.backlog.size``: How many connections may wait to be accepted."""
+    """``socket.listen.backlog.size``: The maximum number of pending connections on a listening
+    socket."""
 
     queued_max_request_bytes: int = -1
-    """``queued.max.request.bytes``: Stop reading from connections when this many bytes of requests
-    wait; -1 for no bound."""
+    """``queued.max.request.bytes``: The bytes of queued requests at which the broker stops
+    reading; -1 for no limit."""
 
     max_connections: int = 2147483647
-    """``max.connections``: The most open connections of this broker; listeners may have their own
-    bound."""
+    """``max.connections``: The maximum number of connections of this broker; can also be set per
+    listener."""
 
     max_connections_per_ip: int = 2147483647
-    """``max.connections.per.ip``: The most open connections of one address; 0 only beside
-    overrides."""
+    """``max.connections.per.ip``: The maximum number of connections per IP address; 0 only
+    together with overrides."""
 
     max_connections_per_ip_overrides: str = ""
-    """``max.connections.per.ip.overrides``: Other bounds for single hosts, as host:count."""
+    """``max.connections.per.ip.overrides``: Limits for single hosts that override the default, as
+    host:count."""
 
     max_connection_creation_rate: int = 2147483647
-    """``max.connection.creation.rate``: The most new connections a second; listeners may have
-    their own bound."""
+    """``max.connection.creation.rate``: The maximum rate of new connections per second; can also
+    be set per listener."""
 
     connections_max_idle_ms: int = 600000
-    """``connections.max.idle.ms``: Close a connection on which nothing happened for this long."""
+    """``connections.max.idle.ms``: Close a connection that was idle for this long."""
 
     connections_max_reauth_ms: int = 0
-    """``connections.max.reauth.ms``: Clients must authenticate again within this time; 0 for
-    never."""
+    """``connections.max.reauth.ms``: Clients must reauthenticate within this time; 0 disables
+    reauthentication."""
 
     connection_failed_authentication_delay_ms: int = 100
-    """``connection.failed.authentication.delay.ms``: Wait this long before closing a connection
-    that failed to authenticate."""
+    """``connection.failed.authentication.delay.ms``: The delay before a connection that failed to
+    authenticate is closed."""
 
     request_timeout_ms: int = 30000
-    """``request.timeout.ms``: How long this broker waits for an answer of another."""
+    """``request.timeout.ms``: How long this broker waits for a response of another node."""
 
     fetch_max_bytes: int = 57671680
-    """``fetch.max.bytes``: The most bytes one fetch may ask for."""
+    """``fetch.max.bytes``: The maximum bytes returned for a fetch request."""
 
     max_incremental_fetch_session_cache_slots: int = 1000
-    """``max.incremental.fetch.session.cache.slots``: How many incremental fetch sessions are
-    kept."""
+    """``max.incremental.fetch.session.cache.slots``: The maximum number of incremental fetch
+    sessions."""
 
     max_request_partition_size_limit: int = 2000
-    """``max.request.partition.size.limit``: The most partitions one request may name."""
+    """``max.request.partition.size.limit``: The maximum number of partitions in a response to one
+    request."""
 
     quota_window_num: int = 11
-    """``quota.window.num``: How many windows a client quota looks back over."""
+    """``quota.window.num``: The number of samples kept for client quotas."""
 
     quota_window_size_seconds: int = 1
-    """``quota.window.size.seconds``: The length of one window of a client quota."""
+    """``quota.window.size.seconds``: The time span of one sample for client quotas."""
 
     controller_quota_window_num: int = 11
-    """``controller.quota.window.num``: How many windows the quota on metadata changes looks back
-    over."""
+    """``controller.quota.window.num``: The number of samples kept for controller mutation
+    quotas."""
 
     controller_quota_window_size_seconds: int = 1
-    """``controller.quota.window.size.seconds``: The length of one window of the quota on metadata
-    changes."""
+    """``controller.quota.window.size.seconds``: The time span of one sample for controller
+    mutation quotas."""
 
     replication_quota_window_num: int = 11
-    """``replication.quota.window.num``: How many windows the replication throttle looks back
-    over."""
+    """``replication.quota.window.num``: The number of samples kept for replication quotas."""
 
     replication_quota_window_size_seconds: int = 1
-    """``replication.quota.window.size.seconds``: The length of one window of the replication
-    throttle."""
+    """``replication.quota.window.size.seconds``: The time span of one sample for replication
+    quotas."""
 
     alter_log_dirs_replication_quota_window_num: int = 11
-    """``alter.log.dirs.replication.quota.window.num``: How many windows the throttle on moves
-    between directories looks back over."""
+    """``alter.log.dirs.replication.quota.window.num``: The number of samples kept for alter log
+    dirs replication quotas."""
 
     alter_log_dirs_replication_quota_window_size_seconds: int = 1
-    """``alter.log.dirs.replication.quota.window.size.seconds``: The length of one window of the
-    throttle on moves between directories."""
+    """``alter.log.dirs.replication.quota.window.size.seconds``: The time span of one sample for
+    alter log dirs replication quotas."""
 
     log_dirs: tuple[str, ...] | None = None
-    """``log.dirs``: The directories that hold the logs; log.dir when not set."""
+    """``log.dirs``: The log directories; defaults to log.dir."""
 
     log_dir: tuple[str, ...] = ("/tmp/kafka-logs",)  # noqa: S108
-    """``log.dir``: The directory that holds the logs when log.dirs is not set."""
+    """``log.dir``: The log directory if log.dirs is not set."""
 
     log_segment_bytes: int = 1073741824
     """``log.segment.bytes``: Roll a segment at this size."""
 
     log_roll_ms: int | None = None
-    """``log.roll.ms``: Roll a segment at this age; log.roll.hours when not set."""
+    """``log.roll.ms``: Roll a segment at this age; defaults to log.roll.hours."""
 
     log_roll_hours: int = 168
-    """``log.roll.hours``: Roll a segment at this age in hours."""
+    """``log.roll.hours``: Roll a segment at this age, in hours."""
 
     log_roll_jitter_ms: int | None = None
-    """``log.roll.jitter.ms``: Roll up to this much earlier, at random; log.roll.jitter.hours when
-    not set."""
+    """``log.roll.jitter.ms``: The maximum random jitter subtracted from log.roll.ms; defaults to
+    log.roll.jitter.hours."""
 
     log_roll_jitter_hours: int = 0
-    """``log.roll.jitter.hours``: Roll up to this much earlier, at random, in hours."""
+    """``log.roll.jitter.hours``: The maximum random jitter subtracted from log.roll.hours, in
+    hours."""
 
     log_retention_ms: int | None = None
-    """``log.retention.ms``: Delete segments older than this; -1 keeps them; log.retention.minutes
-    when not set."""
+    """``log.retention.ms``: Delete segments older than this; -1 for no limit; defaults to
+    log.retention.minutes."""
 
     log_retention_minutes: int | None = None
-    """``log.retention.minutes``: Delete segments older than this in minutes; log.retention.hours
-    when not set."""
+    """``log.retention.minutes``: Delete segments older than this many minutes; defaults to
+    log.retention.hours."""
 
     log_retention_hours: int = 168
-    """``log.retention.hours``: Delete segments older than this in hours."""
+    """``log.retention.hours``: Delete segments older than this many hours."""
 
     log_retention_bytes: int = -1
     """``log.retention.bytes``: Delete old segments while a partition is larger than this; -1 for
-    no bound."""
+    no limit."""
 
     log_retention_check_interval_ms: int = 300000
     """``log.retention.check.interval.ms``: How often logs are checked for segments to delete."""
 
     log_cleanup_policy: tuple[str, ...] = ("delete",)
-    """``log.cleanup.policy``: What happens to old records: delete, compact, both, or neither when
-    empty."""
+    """``log.cleanup.policy``: The cleanup policy of old segments: delete, compact, both, or none
+    if empty."""
 
     log_local_retention_ms: int = -2
-    """``log.local.retention.ms``: How long a tiered log also stays on local disk; -2 follows
-    log.retention.ms."""
+    """``log.local.retention.ms``: How long segments of a tiered log are kept on local disk; -2
+    means log.retention.ms."""
 
     log_local_retention_bytes: int = -2
-    """``log.local.retention.bytes``: How much of a tiered log also stays on local disk; -2 follows
-    log.retention.bytes."""
+    """``log.local.retention.bytes``: How many bytes of a tiered log are kept on local disk; -2
+    means log.retention.bytes."""
 
     log_index_size_max_bytes: int = 10485760
-    """``log.index.size.max.bytes``: The largest offset index of a segment; a full index rolls
-    it."""
+    """``log.index.size.max.bytes``: The maximum size of a segment's offset index; a full index
+    rolls the segment."""
 
     log_index_interval_bytes: int = 4096
-    """``log.index.interval.bytes``: An index entry is added after this many bytes."""
+    """``log.index.interval.bytes``: The number of bytes between two index entries."""
 
     log_flush_interval_messages: int = 9223372036854775807
-    """``log.flush.interval.messages``: fsync a log after this many records."""
+    """``log.flush.interval.messages``: The number of records after which a log is synced to
+    disk."""
 
     log_flush_interval_ms: int | None = None
-    """``log.flush.interval.ms``: fsync a log after this long; log.flush.scheduler.interval.ms when
-    not set."""
+    """``log.flush.interval.ms``: The time after which a log is synced to disk; defaults to
+    log.flush.scheduler.interval.ms."""
 
     log_flush_scheduler_interval_ms: int = 9223372036854775807
-    """``log.flush.scheduler.interval.ms``: How often logs are checked for one that is due for
-    fsync."""
+    """``log.flush.scheduler.interval.ms``: How often logs are checked for whether they must be
+    synced to disk."""
 
     log_flush_offset_checkpoint_interval_ms: int = 60000
-    """``log.flush.offset.checkpoint.interval.ms``: How often recovery points are written down."""
+    """``log.flush.offset.checkpoint.interval.ms``: How often recovery points are checkpointed."""
 
     log_segment_delete_delay_ms: int = 60000
-    """``log.segment.delete.delay.ms``: How long a deleted segment stays on disk under another
-    name."""
+    """``log.segment.delete.delay.ms``: How long to wait before a deleted file is removed from the
+    disk."""
 
     log_initial_task_delay_ms: int = 30000
-    """``log.initial.task.delay.ms``: The pause before the first run of retention, flush and
+    """``log.initial.task.delay.ms``: The delay before the first run of retention, flush and
     checkpoint tasks."""
 
     log_preallocate: bool = False
-    """``log.preallocate``: Reserve a segment's whole size when it is made."""
+    """``log.preallocate``: Preallocate the whole size of a new segment."""
 
     log_message_timestamp_type: str = "CreateTime"
-    """``log.message.timestamp.type``: Whose clock a record carries: CreateTime the producer's,
+    """``log.message.timestamp.type``: The timestamp of a record: CreateTime is the producer's,
     LogAppendTime the broker's."""
 
     log_message_timestamp_before_max_ms: int = 9223372036854775807
-    """``log.message.timestamp.before.max.ms``: How far a producer's timestamp may lie in the
-    past."""
+    """``log.message.timestamp.before.max.ms``: How far a record's timestamp may be behind the
+    broker's clock."""
 
     log_message_timestamp_after_max_ms: int = 3600000
-    """``log.message.timestamp.after.max.ms``: How far a producer's timestamp may lie in the
-    future."""
+    """``log.message.timestamp.after.max.ms``: How far a record's timestamp may be ahead of the
+    broker's clock."""
 
     log_cleaner_enable: bool = True
-    """``log.cleaner.enable``: Run compaction at all."""
+    """``log.cleaner.enable``: Enable compaction."""
 
     log_cleaner_threads: int = 1
-    """``log.cleaner.threads``: How many logs are compacted side by side."""
+    """``log.cleaner.threads``: The number of logs that are compacted in parallel."""
 
     log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
-    """``log.cleaner.io.max.bytes.per.second``: Compaction reads and writes no more than this a
-    second."""
+    """``log.cleaner.io.max.bytes.per.second``: The maximum bytes per second that compaction reads
+    and writes."""
 
     log_cleaner_dedupe_buffer_size: int = 134217728
-    """``log.cleaner.dedupe.buffer.size``: Memory for the table of keys, over all cleaners."""
+    """``log.cleaner.dedupe.buffer.size``: The memory of the deduplication buffers, over all
+    cleaners."""
 
     log_cleaner_io_buffer_size: int = 524288
-    """``log.cleaner.io.buffer.size``: Memory for reading and writing, over all cleaners."""
+    """``log.cleaner.io.buffer.size``: The memory of the I/O buffers, over all cleaners."""
 
     log_cleaner_io_buffer_load_factor: float = 0.9
-    """``log.cleaner.io.buffer.load.factor``: How full the table of keys may get."""
+    """``log.cleaner.io.buffer.load.factor``: The load factor of the deduplication buffer."""
 
     log_cleaner_backoff_ms: int = 15000
-    """``log.cleaner.backoff.ms``: The pause of a cleaner that found nothing to do."""
+    """``log.cleaner.backoff.ms``: How long a cleaner pauses if there is nothing to clean."""
 
     log_cleaner_min_cleanable_ratio: float = 0.5
-    """``log.cleaner.min.cleanable.ratio``: Compact a log when at least this share of it is
-    uncompacted."""
+    """``log.cleaner.min.cleanable.ratio``: The minimum ratio of uncompacted to total log size for
+    compaction."""
 
     log_cleaner_delete_retention_ms: int = 86400000
-    """``log.cleaner.delete.retention.ms``: How long a tombstone outlives the compaction that made
-    it final."""
+    """``log.cleaner.delete.retention.ms``: How long a tombstone is retained after it was
+    compacted."""
 
     log_cleaner_min_compaction_lag_ms: int = 0
-    """``log.cleaner.min.compaction.lag.ms``: A record stays uncompacted for at least this long."""
+    """``log.cleaner.min.compaction.lag.ms``: The minimum time a record remains uncompacted."""
 
     log_cleaner_max_compaction_lag_ms: int = 9223372036854775807
-    """``log.cleaner.max.compaction.lag.ms``: A record stays uncompacted for at most this long."""
+    """``log.cleaner.max.compaction.lag.ms``: The maximum time a record remains ineligible for
+    compaction."""
 
     log_scrub_enable: bool = True
     """``log.scrub.enable``: Read stored segments in the background and check each batch's CRC;
@@ -368,355 +375,353 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``log.scrub.interval.ms``: How often each log is checked from its start to its end."""
 
     log_scrub_max_bytes_per_second: int = 10485760
-    """``log.scrub.max.bytes.per.second``: The check reads no more than this a second."""
+    """``log.scrub.max.bytes.per.second``: The maximum bytes per second that the check reads."""
 
     compression_type: str = "producer"
-    """``compression.type``: How batches are stored: as the producer sent them, or in this
-    compression."""
+    """``compression.type``: The compression of stored batches; producer keeps that of the
+    producer."""
 
     compression_gzip_level: int = -1
-    """``compression.gzip.level``: The level used when the broker compresses with gzip; -1 is
-    gzip's own default."""
+    """``compression.gzip.level``: The gzip compression level; -1 is gzip's default."""
 
     compression_lz4_level: int = 9
-    """``compression.lz4.level``: The level used when the broker compresses with lz4."""
+    """``compression.lz4.level``: The lz4 compression level."""
 
     compression_zstd_level: int = 3
-    """``compression.zstd.level``: The level used when the broker compresses with zstd."""
+    """``compression.zstd.level``: The zstd compression level."""
 
     message_max_bytes: int = 1048588
-    """``message.max.bytes``: The largest batch taken, after compression."""
+    """``message.max.bytes``: The maximum size of a record batch, after compression."""
 
     num_partitions: int = 1
-    """``num.partitions``: How many partitions a topic gets when its creator does not say."""
+    """``num.partitions``: The default number of partitions of a topic."""
 
     default_replication_factor: int = 1
-    """``default.replication.factor``: How many replicas a topic gets when its creator does not
-    say."""
+    """``default.replication.factor``: The default replication factor of topics."""
 
     min_insync_replicas: int = 1
-    """``min.insync.replicas``: With acks=all, a write needs this many replicas in sync, the leader
-    included."""
+    """``min.insync.replicas``: The minimum number of in-sync replicas, including the leader, for a
+    write with acks=all."""
 
     unclean_leader_election_enable: bool = False
-    """``unclean.leader.election.enable``: Let a replica out of sync lead when no other is left,
-    losing records."""
+    """``unclean.leader.election.enable``: Allow an out-of-sync replica to become leader as a last
+    resort, which may lose records."""
 
     unclean_leader_election_interval_ms: int = 300000
-    """``unclean.leader.election.interval.ms``: How often the controller looks for partitions that
+    """``unclean.leader.election.interval.ms``: How often the controller checks for partitions that
     need such an election."""
 
     auto_leader_rebalance_enable: bool = True
-    """``auto.leader.rebalance.enable``: Move leadership back to preferred replicas when too many
-    have drifted."""
+    """``auto.leader.rebalance.enable``: Move leadership back to preferred replicas if too many
+    partitions have another leader."""
 
     leader_imbalance_check_interval_seconds: int = 300
-    """``leader.imbalance.check.interval.seconds``: How often that drift is checked."""
+    """``leader.imbalance.check.interval.seconds``: How often the leader imbalance is checked."""
 
     replica_lag_time_max_ms: int = 30000
-    """``replica.lag.time.max.ms``: A follower not caught up for this long leaves the in-sync
-    set."""
+    """``replica.lag.time.max.ms``: A follower that has not caught up for this long is removed from
+    the ISR."""
 
     replica_fetch_max_bytes: int = 1048576
-    """``replica.fetch.max.bytes``: How many bytes a follower asks for per partition."""
+    """``replica.fetch.max.bytes``: The bytes that a follower requests per partition."""
 
     replica_fetch_response_max_bytes: int = 10485760
-    """``replica.fetch.response.max.bytes``: How many bytes a follower asks for per fetch."""
+    """``replica.fetch.response.max.bytes``: The bytes that a follower requests per fetch."""
 
     replica_fetch_min_bytes: int = 1
-    """``replica.fetch.min.bytes``: A follower's fetch waits for at least this many bytes."""
+    """``replica.fetch.min.bytes``: The minimum bytes of a response to a follower's fetch."""
 
     replica_fetch_wait_max_ms: int = 500
-    """``replica.fetch.wait.max.ms``: A follower's fetch waits no longer than this; below
+    """``replica.fetch.wait.max.ms``: The maximum wait of a follower's fetch; must be below
     replica.lag.time.max.ms."""
 
     replica_fetch_backoff_ms: int = 1000
-    """``replica.fetch.backoff.ms``: The pause of a fetcher after a partition failed."""
+    """``replica.fetch.backoff.ms``: The backoff of a fetcher after a partition error."""
 
     replica_socket_timeout_ms: int = 30000
-    """``replica.socket.timeout.ms``: A follower's fetch fails after this long."""
+    """``replica.socket.timeout.ms``: The timeout of a follower's fetch."""
 
     replica_high_watermark_checkpoint_interval_ms: int = 5000
-    """``replica.high.watermark.checkpoint.interval.ms``: How often high watermarks are written
-    down."""
+    """``replica.high.watermark.checkpoint.interval.ms``: How often high watermarks are
+    checkpointed."""
 
     replica_selector_class: str | None = None
-    """``replica.selector.class``: How a consumer's replica is chosen; the rack-aware selector, or
-    the leader when not set."""
+    """``replica.selector.class``: The selector of a consumer's replica: the rack-aware one, or the
+    leader if not set."""
 
     num_replica_fetchers: int = 1
-    """``num.replica.fetchers``: How many fetchers a broker runs per leader it follows."""
+    """``num.replica.fetchers``: The number of fetchers per source broker."""
 
     num_replica_alter_log_dirs_threads: int | None = None
-    """``num.replica.alter.log.dirs.threads``: How many partitions move between directories side by
-    side; one per directory when not set."""
+    """``num.replica.alter.log.dirs.threads``: The number of partitions moved between directories
+    in parallel; one per directory if not set."""
 
     leader_replication_throttled_rate: int = 9223372036854775807
-    """``leader.replication.throttled.rate``: Bytes a second that throttled replicas may take from
-    this leader."""
+    """``leader.replication.throttled.rate``: The maximum bytes per second that throttled replicas
+    fetch from this leader."""
 
     follower_replication_throttled_rate: int = 9223372036854775807
-    """``follower.replication.throttled.rate``: Bytes a second that throttled replicas on this
-    broker may fetch."""
+    """``follower.replication.throttled.rate``: The maximum bytes per second that throttled
+    replicas on this broker fetch."""
 
     replica_alter_log_dirs_io_max_bytes_per_second: int = 9223372036854775807
-    """``replica.alter.log.dirs.io.max.bytes.per.second``: Bytes a second that moves between
-    directories may copy."""
+    """``replica.alter.log.dirs.io.max.bytes.per.second``: The maximum bytes per second copied
+    between log directories of this broker."""
 
     group_min_session_timeout_ms: int = 6000
-    """``group.min.session.timeout.ms``: The shortest session timeout a classic member may ask
-    for."""
+    """``group.min.session.timeout.ms``: The shortest session timeout that a classic group member
+    may request."""
 
     group_max_session_timeout_ms: int = 1800000
-    """``group.max.session.timeout.ms``: The longest session timeout a classic member may ask
-    for."""
+    """``group.max.session.timeout.ms``: The longest session timeout that a classic group member
+    may request."""
 
     group_initial_rebalance_delay_ms: int = 3000
-    """``group.initial.rebalance.delay.ms``: An empty classic group waits this long for more
-    members before its first assignment."""
+    """``group.initial.rebalance.delay.ms``: How long an empty classic group waits for more members
+    before its first rebalance."""
 
     group_max_size: int = 2147483647
-    """``group.max.size``: The most members of a classic group."""
+    """``group.max.size``: The maximum number of members of a classic group."""
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "streams")
-    """``group.coordinator.rebalance.protocols``: Which group protocols are served."""
+    """``group.coordinator.rebalance.protocols``: The group protocols that are enabled."""
 
     group_coordinator_append_linger_ms: int = -1
-    """``group.coordinator.append.linger.ms``: How long the coordinator gathers records before it
+    """``group.coordinator.append.linger.ms``: How long the coordinator collects records before it
     writes them; -1 adapts to the load."""
 
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """``group.consumer.assignors``: The assignors of consumer groups; the first serves members
-    that name none."""
+    """``group.consumer.assignors``: The assignors of consumer groups; the first is the default."""
 
     group_consumer_session_timeout_ms: int = 45000
-    """``group.consumer.session.timeout.ms``: A consumer silent for this long leaves its group."""
+    """``group.consumer.session.timeout.ms``: A consumer without a heartbeat for this long is
+    removed from its group."""
 
     group_consumer_min_session_timeout_ms: int = 45000
-    """``group.consumer.min.session.timeout.ms``: The least that a group may set for
+    """``group.consumer.min.session.timeout.ms``: The minimum that a group may set for
     consumer.session.timeout.ms."""
 
     group_consumer_max_session_timeout_ms: int = 60000
-    """``group.consumer.max.session.timeout.ms``: The most that a group may set for
+    """``group.consumer.max.session.timeout.ms``: The maximum that a group may set for
     consumer.session.timeout.ms."""
 
     group_consumer_heartbeat_interval_ms: int = 5000
-    """``group.consumer.heartbeat.interval.ms``: How often a consumer is told to send
-    heartbeats."""
+    """``group.consumer.heartbeat.interval.ms``: The heartbeat interval of consumers."""
 
     group_consumer_min_heartbeat_interval_ms: int = 5000
-    """``group.consumer.min.heartbeat.interval.ms``: The least that a group may set for
+    """``group.consumer.min.heartbeat.interval.ms``: The minimum that a group may set for
     consumer.heartbeat.interval.ms."""
 
     group_consumer_max_heartbeat_interval_ms: int = 15000
-    """``group.consumer.max.heartbeat.interval.ms``: The most that a group may set for
+    """``group.consumer.max.heartbeat.interval.ms``: The maximum that a group may set for
     consumer.heartbeat.interval.ms."""
 
     group_consumer_max_size: int = 2147483647
-    """``group.consumer.max.size``: The most members of a consumer group."""
+    """``group.consumer.max.size``: The maximum number of members of a consumer group."""
 
     group_consumer_migration_policy: str = "bidirectional"
-    """``group.consumer.migration.policy``: Which way a live group may change protocol: upgrade,
-    downgrade, both or neither."""
+    """``group.consumer.migration.policy``: Which protocol changes of a non-empty group are
+    allowed: upgrade, downgrade, both or neither."""
 
     group_consumer_regex_refresh_interval_ms: int = 600000
     """``group.consumer.regex.refresh.interval.ms``: How often subscribed regular expressions are
-    matched against topics anew."""
+    matched against the topics again."""
 
     group_share_assignors: tuple[str, ...] = ("simple",)
     """``group.share.assignors``: The assignor of share groups; exactly one."""
 
     group_share_delivery_count_limit: int = 5
-    """``group.share.delivery.count.limit``: A record delivered this often without acceptance is
-    archived."""
+    """``group.share.delivery.count.limit``: A record delivered this many times without being
+    accepted is archived."""
 
     group_share_max_size: int = 200
-    """``group.share.max.size``: The most members of a share group."""
+    """``group.share.max.size``: The maximum number of members of a share group."""
 
     group_share_max_share_sessions: int = 2000
-    """``group.share.max.share.sessions``: The most share sessions of this broker."""
+    """``group.share.max.share.sessions``: The maximum number of share sessions on this broker."""
 
     group_share_session_timeout_ms: int = 45000
-    """``group.share.session.timeout.ms``: A share consumer silent for this long leaves its
-    group."""
+    """``group.share.session.timeout.ms``: A share consumer without a heartbeat for this long is
+    removed from its group."""
 
     group_share_min_session_timeout_ms: int = 45000
-    """``group.share.min.session.timeout.ms``: The least that a group may set for
+    """``group.share.min.session.timeout.ms``: The minimum that a group may set for
     share.session.timeout.ms."""
 
     group_share_max_session_timeout_ms: int = 60000
-    """``group.share.max.session.timeout.ms``: The most that a group may set for
+    """``group.share.max.session.timeout.ms``: The maximum that a group may set for
     share.session.timeout.ms."""
 
     group_share_heartbeat_interval_ms: int = 5000
-    """``group.share.heartbeat.interval.ms``: How often a share consumer is told to send
-    heartbeats."""
+    """``group.share.heartbeat.interval.ms``: The heartbeat interval of share consumers."""
 
     group_share_min_heartbeat_interval_ms: int = 5000
-    """``group.share.min.heartbeat.interval.ms``: The least that a group may set for
+    """``group.share.min.heartbeat.interval.ms``: The minimum that a group may set for
     share.heartbeat.interval.ms."""
 
     group_share_max_heartbeat_interval_ms: int = 15000
-    """``group.share.max.heartbeat.interval.ms``: The most that a group may set for
+    """``group.share.max.heartbeat.interval.ms``: The maximum that a group may set for
     share.heartbeat.interval.ms."""
 
     group_share_record_lock_duration_ms: int = 30000
-    """``group.share.record.lock.duration.ms``: An acquired record is offered again when not
-    acknowledged within this time."""
+    """``group.share.record.lock.duration.ms``: An acquired record that is not acknowledged within
+    this time becomes available again."""
 
     group_share_min_record_lock_duration_ms: int = 15000
-    """``group.share.min.record.lock.duration.ms``: The least that a group may set for
+    """``group.share.min.record.lock.duration.ms``: The minimum that a group may set for
     share.record.lock.duration.ms."""
 
     group_share_max_record_lock_duration_ms: int = 60000
-    """``group.share.max.record.lock.duration.ms``: The most that a group may set for
+    """``group.share.max.record.lock.duration.ms``: The maximum that a group may set for
     share.record.lock.duration.ms."""
 
     group_share_partition_max_record_locks: int = 2000
-    """``group.share.partition.max.record.locks``: The most records in flight of one share
-    partition."""
+    """``group.share.partition.max.record.locks``: The maximum number of records in flight per
+    share partition."""
 
     group_streams_session_timeout_ms: int = 45000
-    """``group.streams.session.timeout.ms``: A streams client silent for this long leaves its
-    group."""
+    """``group.streams.session.timeout.ms``: A streams client without a heartbeat for this long is
+    removed from its group."""
 
     group_streams_min_session_timeout_ms: int = 45000
-    """``group.streams.min.session.timeout.ms``: The least that a group may set for
+    """``group.streams.min.session.timeout.ms``: The minimum that a group may set for
     streams.session.timeout.ms."""
 
     group_streams_max_session_timeout_ms: int = 60000
-    """``group.streams.max.session.timeout.ms``: The most that a group may set for
+    """``group.streams.max.session.timeout.ms``: The maximum that a group may set for
     streams.session.timeout.ms."""
 
     group_streams_heartbeat_interval_ms: int = 5000
-    """``group.streams.heartbeat.interval.ms``: How often a streams client is told to send
-    heartbeats."""
+    """``group.streams.heartbeat.interval.ms``: The heartbeat interval of streams clients."""
 
     group_streams_min_heartbeat_interval_ms: int = 5000
-    """``group.streams.min.heartbeat.interval.ms``: The least that a group may set for
+    """``group.streams.min.heartbeat.interval.ms``: The minimum that a group may set for
     streams.heartbeat.interval.ms."""
 
     group_streams_max_heartbeat_interval_ms: int = 15000
-    """``group.streams.max.heartbeat.interval.ms``: The most that a group may set for
+    """``group.streams.max.heartbeat.interval.ms``: The maximum that a group may set for
     streams.heartbeat.interval.ms."""
 
     group_streams_max_size: int = 2147483647
-    """``group.streams.max.size``: The most clients of a streams group."""
+    """``group.streams.max.size``: The maximum number of clients of a streams group."""
 
     group_streams_num_standby_replicas: int = 0
-    """``group.streams.num.standby.replicas``: How many standby copies each task has."""
+    """``group.streams.num.standby.replicas``: The number of standby replicas of each task."""
 
     group_streams_max_standby_replicas: int = 2
-    """``group.streams.max.standby.replicas``: The most that a group may set for
+    """``group.streams.max.standby.replicas``: The maximum that a group may set for
     streams.num.standby.replicas."""
 
     group_streams_initial_rebalance_delay_ms: int = 3000
-    """``group.streams.initial.rebalance.delay.ms``: A new streams group waits this long for more
+    """``group.streams.initial.rebalance.delay.ms``: How long a new streams group waits for more
     members before its first assignment."""
 
     offset_metadata_max_bytes: int = 4096
-    """``offset.metadata.max.bytes``: The longest note a consumer may store with an offset."""
+    """``offset.metadata.max.bytes``: The maximum size of the metadata that a consumer may store
+    with an offset."""
 
     offsets_commit_timeout_ms: int = 5000
-    """``offsets.commit.timeout.ms``: A commit fails when its record is not replicated within this
-    time."""
+    """``offsets.commit.timeout.ms``: An offset commit fails if its record is not replicated within
+    this time."""
 
     offsets_retention_minutes: int = 10080
-    """``offsets.retention.minutes``: Offsets of an empty group are dropped after this long."""
+    """``offsets.retention.minutes``: Offsets of an empty group are deleted after this long."""
 
     offsets_retention_check_interval_ms: int = 600000
-    """``offsets.retention.check.interval.ms``: How often offsets are checked for being stale."""
+    """``offsets.retention.check.interval.ms``: How often offsets are checked for expiry."""
 
     offsets_topic_num_partitions: int = 50
-    """``offsets.topic.num.partitions``: How many partitions __consumer_offsets gets; not to be
-    changed later."""
+    """``offsets.topic.num.partitions``: The number of partitions of __consumer_offsets; must not
+    be changed later."""
 
     offsets_topic_replication_factor: int = 3
-    """``offsets.topic.replication.factor``: How many replicas __consumer_offsets gets."""
+    """``offsets.topic.replication.factor``: The replication factor of __consumer_offsets."""
 
     offsets_topic_segment_bytes: int = 104857600
-    """``offsets.topic.segment.bytes``: Segment size of __consumer_offsets."""
+    """``offsets.topic.segment.bytes``: The segment size of __consumer_offsets."""
 
     offsets_topic_compression_codec: int = 0
-    """``offsets.topic.compression.codec``: Compression of __consumer_offsets, as Kafka's number of
-    it."""
+    """``offsets.topic.compression.codec``: The compression codec of __consumer_offsets, by Kafka's
+    number."""
 
     share_coordinator_write_timeout_ms: int = 5000
-    """``share.coordinator.write.timeout.ms``: A write of share state fails when not replicated
+    """``share.coordinator.write.timeout.ms``: A write of share state fails if it is not replicated
     within this time."""
 
     share_coordinator_snapshot_update_records_per_snapshot: int = 500
-    """``share.coordinator.snapshot.update.records.per.snapshot``: After this many updates the
-    whole share state is written."""
+    """``share.coordinator.snapshot.update.records.per.snapshot``: The number of updates after
+    which a full share snapshot is written."""
 
     share_coordinator_cold_partition_snapshot_interval_ms: int = 300000
-    """``share.coordinator.cold.partition.snapshot.interval.ms``: How often the state of idle share
-    partitions is written whole."""
+    """``share.coordinator.cold.partition.snapshot.interval.ms``: How often a full snapshot of idle
+    share partitions is written."""
 
     share_coordinator_state_topic_num_partitions: int = 50
-    """``share.coordinator.state.topic.num.partitions``: How many partitions __share_group_state
-    gets; not to be changed later."""
+    """``share.coordinator.state.topic.num.partitions``: The number of partitions of
+    __share_group_state; must not be changed later."""
 
     share_coordinator_state_topic_replication_factor: int = 3
-    """``share.coordinator.state.topic.replication.factor``: How many replicas __share_group_state
-    gets."""
+    """``share.coordinator.state.topic.replication.factor``: The replication factor of
+    __share_group_state."""
 
     share_coordinator_state_topic_min_isr: int = 2
     """``share.coordinator.state.topic.min.isr``: min.insync.replicas of __share_group_state."""
 
     share_coordinator_state_topic_segment_bytes: int = 104857600
-    """``share.coordinator.state.topic.segment.bytes``: Segment size of __share_group_state."""
+    """``share.coordinator.state.topic.segment.bytes``: The segment size of __share_group_state."""
 
     share_coordinator_state_topic_compression_codec: int = 0
-    """``share.coordinator.state.topic.compression.codec``: Compression of __share_group_state, as
-    Kafka's number of it."""
+    """``share.coordinator.state.topic.compression.codec``: The compression codec of
+    __share_group_state, by Kafka's number."""
 
     share_coordinator_state_topic_prune_interval_ms: int = 300000
-    """``share.coordinator.state.topic.prune.interval.ms``: How often records of
-    __share_group_state that nothing needs are deleted."""
+    """``share.coordinator.state.topic.prune.interval.ms``: How often obsolete records of
+    __share_group_state are deleted."""
 
     transaction_max_timeout_ms: int = 900000
-    """``transaction.max.timeout.ms``: The longest transaction a producer may ask for."""
+    """``transaction.max.timeout.ms``: The maximum transaction timeout that a producer may
+    request."""
 
     transactional_id_expiration_ms: int = 604800000
-    """``transactional.id.expiration.ms``: A transactional id unused for this long is forgotten."""
+    """``transactional.id.expiration.ms``: A transactional id unused for this long expires."""
 
     transaction_state_log_num_partitions: int = 50
-    """``transaction.state.log.num.partitions``: How many partitions __transaction_state gets; not
-    to be changed later."""
+    """``transaction.state.log.num.partitions``: The number of partitions of __transaction_state;
+    must not be changed later."""
 
     transaction_state_log_replication_factor: int = 3
-    """``transaction.state.log.replication.factor``: How many replicas __transaction_state gets."""
+    """``transaction.state.log.replication.factor``: The replication factor of
+    __transaction_state."""
 
     transaction_state_log_min_isr: int = 2
     """``transaction.state.log.min.isr``: min.insync.replicas of __transaction_state."""
 
     transaction_state_log_segment_bytes: int = 104857600
-    """``transaction.state.log.segment.bytes``: Segment size of __transaction_state."""
+    """``transaction.state.log.segment.bytes``: The segment size of __transaction_state."""
 
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10000
-    """``transaction.abort.timed.out.transaction.cleanup.interval.ms``: How often transactions past
-    their timeout are aborted."""
+    """``transaction.abort.timed.out.transaction.cleanup.interval.ms``: How often timed-out
+    transactions are aborted."""
 
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3600000
     """``transaction.remove.expired.transaction.cleanup.interval.ms``: How often transactional ids
     are checked for expiry."""
 
     transaction_partition_verification_enable: bool = True
-    """``transaction.partition.verification.enable``: Ask the coordinator whether a partition is
-    part of the transaction before writing to it."""
+    """``transaction.partition.verification.enable``: Verify with the coordinator that a partition
+    is part of the transaction before writing to it."""
 
     add_partitions_to_txn_retry_backoff_ms: int = 20
-    """``add.partitions.to.txn.retry.backoff.ms``: The pause before a broker asks again to add a
+    """``add.partitions.to.txn.retry.backoff.ms``: The backoff before a broker retries to add a
     partition to a transaction."""
 
     add_partitions_to_txn_retry_backoff_max_ms: int = 100
-    """``add.partitions.to.txn.retry.backoff.max.ms``: How long a broker keeps asking before the
-    producer has to."""
+    """``add.partitions.to.txn.retry.backoff.max.ms``: How long a broker retries to add a partition
+    before it returns an error to the producer."""
 
     producer_id_expiration_ms: int = 86400000
-    """``producer.id.expiration.ms``: State of a producer that wrote nothing for this long is
-    dropped, open transactions apart."""
+    """``producer.id.expiration.ms``: The state of a producer that wrote nothing for this long
+    expires, open transactions excepted."""
 
     producer_id_expiration_check_interval_ms: int = 600000
     """``producer.id.expiration.check.interval.ms``: How often producers are checked for expiry."""
@@ -726,92 +731,94 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     storage."""
 
     remote_log_storage_manager_impl_prefix: str = "rsm.config."
-    """``remote.log.storage.manager.impl.prefix``: Keys under this prefix are given to remote
-    storage."""
+    """``remote.log.storage.manager.impl.prefix``: The prefix of keys that are passed to the remote
+    storage manager."""
 
     remote_log_metadata_manager_impl_prefix: str = "rlmm.config."
-    """``remote.log.metadata.manager.impl.prefix``: Keys under this prefix are given to the
-    tracking of remote segments."""
+    """``remote.log.metadata.manager.impl.prefix``: The prefix of keys that are passed to the
+    remote log metadata manager."""
 
     authorizer_class_name: str = ""
-    """``authorizer.class.name``: Turns authorization on: Kafka's standard authorizer stands for
-    the one built in."""
+    """``authorizer.class.name``: Enables authorization; the name of Kafka's standard authorizer
+    selects the built-in one."""
 
     delegation_token_secret_key: Password | None = None
-    """``delegation.token.secret.key``: The secret behind delegation tokens, the same on every
-    node; tokens are off without it."""
+    """``delegation.token.secret.key``: The secret of delegation tokens, the same on every node;
+    tokens are disabled without it."""
 
     delegation_token_max_lifetime_ms: int = 604800000
-    """``delegation.token.max.lifetime.ms``: A token cannot be renewed beyond this age."""
+    """``delegation.token.max.lifetime.ms``: The maximum lifetime of a token, beyond which it
+    cannot be renewed."""
 
     delegation_token_expiry_time_ms: int = 86400000
-    """``delegation.token.expiry.time.ms``: A token must be renewed within this time."""
+    """``delegation.token.expiry.time.ms``: The validity of a token until it must be renewed."""
 
     delegation_token_expiry_check_interval_ms: int = 3600000
     """``delegation.token.expiry.check.interval.ms``: How often expired tokens are removed."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = ("GSSAPI",)
-    """``sasl.enabled.mechanisms``: The SASL mechanisms a listener offers."""
+    """``sasl.enabled.mechanisms``: The SASL mechanisms enabled on a listener."""
 
     sasl_mechanism_inter_broker_protocol: str = "GSSAPI"
-    """``sasl.mechanism.inter.broker.protocol``: The SASL mechanism brokers use among
-    themselves."""
+    """``sasl.mechanism.inter.broker.protocol``: The SASL mechanism between brokers."""
 
     sasl_mechanism_controller_protocol: str = "GSSAPI"
-    """``sasl.mechanism.controller.protocol``: The SASL mechanism used towards controllers."""
+    """``sasl.mechanism.controller.protocol``: The SASL mechanism for connections to
+    controllers."""
 
     sasl_jaas_config: Password | None = None
     """``sasl.jaas.config``: Users and credentials of a mechanism in JAAS form; read as data, no
     class is loaded."""
 
     sasl_server_max_receive_size: int = 524288
-    """``sasl.server.max.receive.size``: The largest message taken before a client is
+    """``sasl.server.max.receive.size``: The maximum size of a message before the client is
     authenticated."""
 
     sasl_server_callback_handler_class: str | None = None
-    """``sasl.server.callback.handler.class``: A class that checks credentials."""
+    """``sasl.server.callback.handler.class``: The server callback handler class."""
 
     sasl_login_connect_timeout_ms: int | None = None
-    """``sasl.login.connect.timeout.ms``: How long connecting to the identity provider may take."""
+    """``sasl.login.connect.timeout.ms``: The connection timeout to the identity provider."""
 
     sasl_login_read_timeout_ms: int | None = None
-    """``sasl.login.read.timeout.ms``: How long reading from the identity provider may take."""
+    """``sasl.login.read.timeout.ms``: The read timeout to the identity provider."""
 
     sasl_login_retry_backoff_ms: int = 100
-    """``sasl.login.retry.backoff.ms``: The first pause after a failed attempt at the identity
+    """``sasl.login.retry.backoff.ms``: The initial backoff after a failed request to the identity
     provider."""
 
     sasl_login_retry_backoff_max_ms: int = 10000
-    """``sasl.login.retry.backoff.max.ms``: The longest pause after failed attempts at the identity
-    provider."""
+    """``sasl.login.retry.backoff.max.ms``: The maximum backoff after failed requests to the
+    identity provider."""
 
     sasl_login_refresh_window_factor: float = 0.8
-    """``sasl.login.refresh.window.factor``: Renew a credential when this share of its life has
-    passed."""
+    """``sasl.login.refresh.window.factor``: Refresh a credential after this fraction of its
+    lifetime."""
 
     sasl_login_refresh_window_jitter: float = 0.05
-    """``sasl.login.refresh.window.jitter``: Vary that moment at random by up to this share."""
+    """``sasl.login.refresh.window.jitter``: The random jitter of the refresh time, as a fraction
+    of the lifetime."""
 
     sasl_login_refresh_min_period_seconds: int = 60
-    """``sasl.login.refresh.min.period.seconds``: Do not renew a credential more often than
-    this."""
+    """``sasl.login.refresh.min.period.seconds``: The minimum time between credential refreshes."""
 
     sasl_login_refresh_buffer_seconds: int = 300
-    """``sasl.login.refresh.buffer.seconds``: Renew a credential at least this long before it
-    ends."""
+    """``sasl.login.refresh.buffer.seconds``: Refresh a credential at least this long before it
+    expires."""
 
     sasl_kerberos_service_name: str | None = None
-    """``sasl.kerberos.service.name``: The name of the Kerberos service that brokers run as."""
+    """``sasl.kerberos.service.name``: The Kerberos service name of the brokers."""
 
     sasl_kerberos_ticket_renew_window_factor: float = 0.8
-    """``sasl.kerberos.ticket.renew.window.factor``: Renew a ticket when this share of its life has
-    passed."""
+    """``sasl.kerberos.ticket.renew.window.factor``: Refresh a ticket after this fraction of its
+    lifetime."""
 
     sasl_kerberos_ticket_renew_jitter: float = 0.05
-    """``sasl.kerberos.ticket.renew.jitter``: Vary that moment at random by up to this share."""
+    """``sasl.kerberos.ticket.renew.jitter``: The random jitter of the refresh time, as a fraction
+    of the lifetime."""
 
     sasl_kerberos_min_time_before_relogin: int = 60000
-    """``sasl.kerberos.min.time.before.relogin``: Do not renew a ticket more often than this."""
+    """``sasl.kerberos.min.time.before.relogin``: The minimum time between ticket refreshes."""
 
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = ("DEFAULT",)
     """``sasl.kerberos.principal.to.local.rules``: Rules from Kerberos principals to user names,
@@ -824,67 +831,71 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``sasl.oauthbearer.sub.claim.name``: The claim that holds the user."""
 
     sasl_oauthbearer_token_endpoint_url: str | None = None
-    """``sasl.oauthbearer.token.endpoint.url``: Where the identity provider issues tokens."""
+    """``sasl.oauthbearer.token.endpoint.url``: The URL where the identity provider issues
+    tokens."""
 
     sasl_oauthbearer_jwks_endpoint_url: str | None = None
-    """``sasl.oauthbearer.jwks.endpoint.url``: Where the identity provider publishes its keys."""
+    """``sasl.oauthbearer.jwks.endpoint.url``: The URL where the identity provider publishes its
+    keys."""
 
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = 3600000
-    """``sasl.oauthbearer.jwks.endpoint.refresh.ms``: How often those keys are read again."""
+    """``sasl.oauthbearer.jwks.endpoint.refresh.ms``: How often those keys are refreshed."""
 
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = 100
-    """``sasl.oauthbearer.jwks.endpoint.retry.backoff.ms``: The first pause after reading the keys
-    failed."""
+    """``sasl.oauthbearer.jwks.endpoint.retry.backoff.ms``: The initial backoff after reading the
+    keys failed."""
 
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = 10000
-    """``sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms``: The longest pause after reading the
-    keys failed."""
+    """``sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms``: The maximum backoff after reading
+    the keys failed."""
 
     sasl_oauthbearer_clock_skew_seconds: int = 30
     """``sasl.oauthbearer.clock.skew.seconds``: How far the clocks of identity provider and broker
     may differ."""
 
     sasl_oauthbearer_expected_audience: tuple[str, ...] = ()
-    """``sasl.oauthbearer.expected.audience``: A token must name one of these audiences."""
+    """``sasl.oauthbearer.expected.audience``: The accepted audiences; a token must contain one of
+    them."""
 
     sasl_oauthbearer_expected_issuer: str | None = None
-    """``sasl.oauthbearer.expected.issuer``: A token must be issued by this one."""
+    """``sasl.oauthbearer.expected.issuer``: The accepted issuer of tokens."""
 
     sasl_oauthbearer_scope: str | None = None
-    """``sasl.oauthbearer.scope``: The scope to ask for when this node obtains a token."""
+    """``sasl.oauthbearer.scope``: The scope that this node requests for its tokens."""
 
     sasl_oauthbearer_client_credentials_client_id: str | None = None
-    """``sasl.oauthbearer.client.credentials.client.id``: The client id this node obtains tokens
-    with."""
+    """``sasl.oauthbearer.client.credentials.client.id``: The client id of this node at the
+    identity provider."""
 
     sasl_oauthbearer_client_credentials_client_secret: Password | None = None
-    """``sasl.oauthbearer.client.credentials.client.secret``: The secret this node obtains tokens
-    with."""
+    """``sasl.oauthbearer.client.credentials.client.secret``: The client secret of this node at the
+    identity provider."""
 
     sasl_oauthbearer_assertion_algorithm: str = "RS256"
-    """``sasl.oauthbearer.assertion.algorithm``: The signature of an assertion: RS256 or ES256."""
+    """``sasl.oauthbearer.assertion.algorithm``: The signature algorithm of assertions: RS256 or
+    ES256."""
 
     sasl_oauthbearer_assertion_claim_aud: str | None = None
-    """``sasl.oauthbearer.assertion.claim.aud``: The audience an assertion names."""
+    """``sasl.oauthbearer.assertion.claim.aud``: The audience of assertions."""
 
     sasl_oauthbearer_assertion_claim_exp_seconds: int = 300
     """``sasl.oauthbearer.assertion.claim.exp.seconds``: How long an assertion is valid."""
 
     sasl_oauthbearer_assertion_claim_iss: str | None = None
-    """``sasl.oauthbearer.assertion.claim.iss``: The issuer an assertion names."""
+    """``sasl.oauthbearer.assertion.claim.iss``: The issuer of assertions."""
 
     sasl_oauthbearer_assertion_claim_jti_include: bool = False
-    """``sasl.oauthbearer.assertion.claim.jti.include``: Give each assertion an id of its own."""
+    """``sasl.oauthbearer.assertion.claim.jti.include``: Include a unique id in each assertion."""
 
     sasl_oauthbearer_assertion_claim_nbf_seconds: int = 60
-    """``sasl.oauthbearer.assertion.claim.nbf.seconds``: How long before now an assertion becomes
-    valid."""
+    """``sasl.oauthbearer.assertion.claim.nbf.seconds``: How long before its creation an assertion
+    becomes valid."""
 
     sasl_oauthbearer_assertion_claim_sub: str | None = None
-    """``sasl.oauthbearer.assertion.claim.sub``: The subject an assertion names."""
+    """``sasl.oauthbearer.assertion.claim.sub``: The subject of assertions."""
 
     sasl_oauthbearer_assertion_file: str | None = None
-    """``sasl.oauthbearer.assertion.file``: A file that holds a ready assertion."""
+    """``sasl.oauthbearer.assertion.file``: The file with a prepared assertion."""
 
     sasl_oauthbearer_assertion_private_key_file: str | None = None
     """``sasl.oauthbearer.assertion.private.key.file``: The key that signs assertions."""
@@ -893,310 +904,314 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``sasl.oauthbearer.assertion.private.key.passphrase``: The passphrase of that key."""
 
     sasl_oauthbearer_assertion_template_file: str | None = None
-    """``sasl.oauthbearer.assertion.template.file``: A file with further headers and claims of
+    """``sasl.oauthbearer.assertion.template.file``: The file with additional headers and claims of
     assertions."""
 
     ssl_client_auth: str = "none"
-    """``ssl.client.auth``: Whether clients must, may or need not show a certificate."""
+    """``ssl.client.auth``: Client certificates: required, requested or none."""
 
     ssl_principal_mapping_rules: str = "DEFAULT"
     """``ssl.principal.mapping.rules``: Rules from certificate subjects to user names, tried in
     order."""
 
     ssl_allow_dn_changes: bool = False
-    """``ssl.allow.dn.changes``: A reloaded certificate may name another subject."""
+    """``ssl.allow.dn.changes``: Allow the subject to change when a certificate is reloaded."""
 
     ssl_allow_san_changes: bool = False
-    """``ssl.allow.san.changes``: A reloaded certificate may name other hosts."""
+    """``ssl.allow.san.changes``: Allow the host names to change when a certificate is reloaded."""
 
     ssl_protocol: str = "TLSv1.3"
-    """``ssl.protocol``: The TLS version to prefer."""
+    """``ssl.protocol``: The preferred TLS version."""
 
     ssl_enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
-    """``ssl.enabled.protocols``: The TLS versions to accept."""
+    """``ssl.enabled.protocols``: The enabled TLS versions."""
 
     ssl_cipher_suites: tuple[str, ...] = ()
-    """``ssl.cipher.suites``: The cipher suites to accept; all sound ones when empty."""
+    """``ssl.cipher.suites``: The enabled cipher suites; all secure ones if empty."""
 
     ssl_keystore_type: str = "JKS"
-    """``ssl.keystore.type``: The form of the key store: PEM, PKCS12 or JKS."""
+    """``ssl.keystore.type``: The format of the key store: PEM, PKCS12 or JKS."""
 
     ssl_keystore_location: str | None = None
-    """``ssl.keystore.location``: The file that holds key and certificate."""
+    """``ssl.keystore.location``: The key store file."""
 
     ssl_keystore_password: Password | None = None
     """``ssl.keystore.password``: The password of the key store."""
 
     ssl_keystore_key: Password | None = None
-    """``ssl.keystore.key``: The private key itself, in PEM."""
+    """``ssl.keystore.key``: The private key, in PEM."""
 
     ssl_keystore_certificate_chain: Password | None = None
-    """``ssl.keystore.certificate.chain``: The certificate chain itself, in PEM."""
+    """``ssl.keystore.certificate.chain``: The certificate chain, in PEM."""
 
     ssl_key_password: Password | None = None
     """``ssl.key.password``: The password of the private key."""
 
     ssl_truststore_type: str = "JKS"
-    """``ssl.truststore.type``: The form of the trust store: PEM, PKCS12 or JKS."""
+    """``ssl.truststore.type``: The format of the trust store: PEM, PKCS12 or JKS."""
 
     ssl_truststore_location: str | None = None
-    """``ssl.truststore.location``: The file that holds trusted certificates."""
+    """``ssl.truststore.location``: The trust store file."""
 
     ssl_truststore_password: Password | None = None
     """``ssl.truststore.password``: The password of the trust store."""
 
     ssl_truststore_certificates: Password | None = None
-    """``ssl.truststore.certificates``: The trusted certificates themselves, in PEM."""
+    """``ssl.truststore.certificates``: The trusted certificates, in PEM."""
 
     ssl_endpoint_identification_algorithm: str = "https"
-    """``ssl.endpoint.identification.algorithm``: How a server's name is checked; empty turns the
-    check off."""
+    """``ssl.endpoint.identification.algorithm``: The algorithm that verifies a server's host name;
+    empty disables it."""
 
     ottla_allow_insecure_controller_listener: bool = False
-    """``ottla.allow.insecure.controller.listener``: Let a controller listener on a routable
-    address speak without encryption and login."""
+    """``ottla.allow.insecure.controller.listener``: Allow a controller listener on a routable
+    address without encryption and authentication."""
 
     ottla_controller_heartbeat_interval_ms: int = 300
-    """``ottla.controller.heartbeat.interval.ms``: How often the leader of the quorum makes itself
-    heard; at most a third of the election timeout."""
+    """``ottla.controller.heartbeat.interval.ms``: How often the quorum leader contacts the voters;
+    at most a third of the election timeout."""
 
     ottla_observer_lag_bound: int = 1000
-    """``ottla.observer.lag.bound``: How many records an observer may lag and still become a
+    """``ottla.observer.lag.bound``: The maximum lag, in records, of an observer that becomes a
     voter."""
 
     ottla_metadata_snapshot_interval_records: int = 0
     """``ottla.metadata.snapshot.interval.records``: Also write a metadata snapshot after this many
-    records; 0 never by count."""
+    records; 0 disables it."""
 
     ottla_leader_imbalance_per_broker_percentage: int = 10
-    """``ottla.leader.imbalance.per.broker.percentage``: Move leadership back when more than this
-    percentage of a broker's has drifted."""
+    """``ottla.leader.imbalance.per.broker.percentage``: The percentage of a broker's preferred
+    partitions led elsewhere above which they are moved back."""
 
     ottla_request_receive_timeout_ms: int = 30000
-    """``ottla.request.receive.timeout.ms``: Close a connection that sends nothing for this long in
-    the middle of a request."""
+    """``ottla.request.receive.timeout.ms``: Close a connection that pauses for this long in the
+    middle of a request."""
 
     ottla_request_receive_min_bytes_per_second: int = 131072
-    """``ottla.request.receive.min.bytes.per.second``: A request may take
+    """``ottla.request.receive.min.bytes.per.second``: Receiving a request may take
     ottla.request.receive.timeout.ms plus its size at this rate."""
 
     ottla_metrics_listener: str | None = None
-    """``ottla.metrics.listener``: Serve /metrics on this host:port; not at all when not set."""
+    """``ottla.metrics.listener``: The host:port that serves /metrics; disabled if not set."""
 
     ottla_partition_disk_scan_interval_seconds: int = 0
-    """``ottla.partition.disk.scan.interval.seconds``: How often the disk use of each partition is
-    measured; 0 for never."""
+    """``ottla.partition.disk.scan.interval.seconds``: How often the disk usage of each partition
+    is measured; 0 disables it."""
 
     ottla_cleaner_interval_ms: int | None = None
     """``ottla.cleaner.interval.ms``: Run retention and compaction this often, whatever the other
     intervals say; for tests."""
 
     ottla_tls_reload_interval_ms: int = 60000
-    """``ottla.tls.reload.interval.ms``: How often key and trust files are checked for change; 0
-    for never."""
+    """``ottla.tls.reload.interval.ms``: How often key and trust store files are checked for
+    changes; 0 disables it."""
 
     ottla_oauthbearer_jwks_on_demand_min_pause_ms: int = 10000
-    """``ottla.oauthbearer.jwks.on.demand.min.pause.ms``: The least pause between reads of the
-    provider's keys that unknown key ids cause."""
+    """``ottla.oauthbearer.jwks.on.demand.min.pause.ms``: The minimum time between refreshes of the
+    provider's keys caused by unknown key ids."""
 
     ottla_oauthbearer_jwks_ignore_key_use: bool = False
     """``ottla.oauthbearer.jwks.ignore.key.use``: Also verify with published keys that are not
     marked for signatures."""
 
     ottla_oauthbearer_idp_truststore_location: str | None = None
-    """``ottla.oauthbearer.idp.truststore.location``: PEM file of certificates trusted for the
-    identity provider; the system's when not set."""
+    """``ottla.oauthbearer.idp.truststore.location``: The PEM file of trusted certificates of the
+    identity provider; defaults to the system's."""
 
     ottla_errors_deadletterqueue_topic_name_prefix: str = "dlq."
-    """``ottla.errors.deadletterqueue.topic.name.prefix``: What the name of a topic for records
-    that cannot be delivered has to begin with."""
+    """``ottla.errors.deadletterqueue.topic.name.prefix``: The required name prefix of dead letter
+    topics."""
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one topic, with what its broker gives it."""
+    """The settings of one topic, including those of its broker."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
-    """``cleanup.policy``: What happens to old records: delete, compact, both, or neither when
+    """``cleanup.policy``: The cleanup policy of old segments: delete, compact, both, or none if
     empty."""
 
     compression_type: str = "producer"
-    """``compression.type``: How batches are stored: as the producer sent them, or in this
-    compression."""
+    """``compression.type``: The compression of stored batches; producer keeps that of the
+    producer."""
 
     compression_gzip_level: int = -1
-    """``compression.gzip.level``: The level used when the broker compresses with gzip; -1 is
-    gzip's own default."""
+    """``compression.gzip.level``: The gzip compression level; -1 is gzip's default."""
 
     compression_lz4_level: int = 9
-    """``compression.lz4.level``: The level used when the broker compresses with lz4."""
+    """``compression.lz4.level``: The lz4 compression level."""
 
     compression_zstd_level: int = 3
-    """``compression.zstd.level``: The level used when the broker compresses with zstd."""
+    """``compression.zstd.level``: The zstd compression level."""
 
     delete_retention_ms: int = 86400000
-    """``delete.retention.ms``: How long a tombstone outlives the compaction that made it final."""
+    """``delete.retention.ms``: How long a tombstone is retained after it was compacted."""
 
     file_delete_delay_ms: int = 60000
-    """``file.delete.delay.ms``: How long a deleted segment stays on disk under another name."""
+    """``file.delete.delay.ms``: How long to wait before a deleted file is removed from the
+    disk."""
 
     flush_messages: int = 9223372036854775807
-    """``flush.messages``: fsync the log after this many records."""
+    """``flush.messages``: The number of records after which the log is synced to disk."""
 
     flush_ms: int = 9223372036854775807
-    """``flush.ms``: fsync the log after this long."""
+    """``flush.ms``: The time after which the log is synced to disk."""
 
     follower_replication_throttled_replicas: tuple[str, ...] = ()
-    """``follower.replication.throttled.replicas``: Replicas throttled where they follow, as
+    """``follower.replication.throttled.replicas``: The replicas throttled on the follower side, as
     partition:broker, or * for all."""
 
     leader_replication_throttled_replicas: tuple[str, ...] = ()
-    """``leader.replication.throttled.replicas``: Replicas throttled where they are led, as
+    """``leader.replication.throttled.replicas``: The replicas throttled on the leader side, as
     partition:broker, or * for all."""
 
     index_interval_bytes: int = 4096
-    """``index.interval.bytes``: An index entry is added after this many bytes."""
+    """``index.interval.bytes``: The number of bytes between two index entries."""
 
     internal_segment_bytes: int | None = None
     """``internal.segment.bytes``: Segment size without its lower bound, for tests."""
 
     local_retention_bytes: int = -2
-    """``local.retention.bytes``: How much of a tiered log also stays on local disk; -2 follows
+    """``local.retention.bytes``: How many bytes of a tiered log are kept on local disk; -2 means
     retention.bytes."""
 
     local_retention_ms: int = -2
-    """``local.retention.ms``: How long a tiered log also stays on local disk; -2 follows
+    """``local.retention.ms``: How long segments of a tiered log are kept on local disk; -2 means
     retention.ms."""
 
     max_compaction_lag_ms: int = 9223372036854775807
-    """``max.compaction.lag.ms``: A record stays uncompacted for at most this long."""
+    """``max.compaction.lag.ms``: The maximum time a record remains ineligible for compaction."""
 
     max_message_bytes: int = 1048588
-    """``max.message.bytes``: The largest batch taken, after compression."""
+    """``max.message.bytes``: The maximum size of a record batch, after compression."""
 
     message_timestamp_after_max_ms: int = 3600000
-    """``message.timestamp.after.max.ms``: How far a producer's timestamp may lie in the future."""
+    """``message.timestamp.after.max.ms``: How far a record's timestamp may be ahead of the
+    broker's clock."""
 
     message_timestamp_before_max_ms: int = 9223372036854775807
-    """``message.timestamp.before.max.ms``: How far a producer's timestamp may lie in the past."""
+    """``message.timestamp.before.max.ms``: How far a record's timestamp may be behind the broker's
+    clock."""
 
     message_timestamp_type: str = "CreateTime"
-    """``message.timestamp.type``: Whose clock a record carries: CreateTime the producer's,
+    """``message.timestamp.type``: The timestamp of a record: CreateTime is the producer's,
     LogAppendTime the broker's."""
 
     min_cleanable_dirty_ratio: float = 0.5
-    """``min.cleanable.dirty.ratio``: Compact the log when at least this share of it is
-    uncompacted."""
+    """``min.cleanable.dirty.ratio``: The minimum ratio of uncompacted to total log size for
+    compaction."""
 
     min_compaction_lag_ms: int = 0
-    """``min.compaction.lag.ms``: A record stays uncompacted for at least this long."""
+    """``min.compaction.lag.ms``: The minimum time a record remains uncompacted."""
 
     min_insync_replicas: int = 1
-    """``min.insync.replicas``: With acks=all, a write needs this many replicas in sync, the leader
-    included."""
+    """``min.insync.replicas``: The minimum number of in-sync replicas, including the leader, for a
+    write with acks=all."""
 
     preallocate: bool = False
-    """``preallocate``: Reserve a segment's whole size when it is made."""
+    """``preallocate``: Preallocate the whole size of a new segment."""
 
     remote_log_copy_disable: bool = False
-    """``remote.log.copy.disable``: Copy nothing more to remote storage; what is there stays
-    readable and expires."""
+    """``remote.log.copy.disable``: Stop copying to remote storage; remote segments stay readable
+    and expire."""
 
     remote_log_delete_on_disable: bool = False
-    """``remote.log.delete.on.disable``: Delete the remote segments when remote storage is turned
-    off."""
+    """``remote.log.delete.on.disable``: Delete the remote segments when remote storage is
+    disabled."""
 
     remote_storage_enable: bool = False
     """``remote.storage.enable``: Keep old segments in remote storage."""
 
     retention_bytes: int = -1
     """``retention.bytes``: Delete old segments while a partition is larger than this; -1 for no
-    bound."""
+    limit."""
 
     retention_ms: int = 604800000
-    """``retention.ms``: Delete segments older than this; -1 keeps them."""
+    """``retention.ms``: Delete segments older than this; -1 for no limit."""
 
     segment_bytes: int = 1073741824
     """``segment.bytes``: Roll a segment at this size."""
 
     segment_index_bytes: int = 10485760
-    """``segment.index.bytes``: The largest offset index of a segment; a full index rolls it."""
+    """``segment.index.bytes``: The maximum size of a segment's offset index; a full index rolls
+    the segment."""
 
     segment_jitter_ms: int = 0
-    """``segment.jitter.ms``: Roll up to this much earlier, at random."""
+    """``segment.jitter.ms``: The maximum random jitter subtracted from segment.ms."""
 
     segment_ms: int = 604800000
     """``segment.ms``: Roll a segment at this age."""
 
     unclean_leader_election_enable: bool = False
-    """``unclean.leader.election.enable``: Let a replica out of sync lead when no other is left,
-    losing records."""
+    """``unclean.leader.election.enable``: Allow an out-of-sync replica to become leader as a last
+    resort, which may lose records."""
 
     ottla_errors_deadletterqueue_group_enable: bool = False
-    """``ottla.errors.deadletterqueue.group.enable``: Whether groups may name this topic for
-    records that cannot be delivered."""
+    """``ottla.errors.deadletterqueue.group.enable``: Whether groups may use this topic as their
+    dead letter topic."""
 
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one group, with what its broker gives it."""
+    """The settings of one group, including those of its broker."""
 
     consumer_heartbeat_interval_ms: int = 5000
-    """``consumer.heartbeat.interval.ms``: How often a consumer of this group is told to send
-    heartbeats."""
+    """``consumer.heartbeat.interval.ms``: The heartbeat interval of consumers of this group."""
 
     consumer_session_timeout_ms: int = 45000
-    """``consumer.session.timeout.ms``: A consumer silent for this long leaves this group."""
+    """``consumer.session.timeout.ms``: A consumer without a heartbeat for this long is removed
+    from this group."""
 
     ottla_errors_deadletterqueue_topic_name: str = ""
-    """``ottla.errors.deadletterqueue.topic.name``: The topic for records that members reject or
-    that run out of deliveries; empty for none."""
+    """``ottla.errors.deadletterqueue.topic.name``: The dead letter topic for records that are
+    rejected or delivered too often; empty for none."""
 
     ottla_errors_deadletterqueue_copy_record_enable: bool = False
-    """``ottla.errors.deadletterqueue.copy.record.enable``: Whether key, value and headers of such
-    a record go along, or only where it was."""
+    """``ottla.errors.deadletterqueue.copy.record.enable``: Whether a dead letter contains key,
+    value and headers of the record, or only its position."""
 
     share_auto_offset_reset: str = "latest"
     """``share.auto.offset.reset``: Where a new share partition starts: latest, earliest, or
     by_duration and an ISO 8601 duration back."""
 
     share_heartbeat_interval_ms: int = 5000
-    """``share.heartbeat.interval.ms``: How often a share consumer of this group is told to send
-    heartbeats."""
+    """``share.heartbeat.interval.ms``: The heartbeat interval of share consumers of this group."""
 
     share_isolation_level: str = "read_uncommitted"
-    """``share.isolation.level``: Whether share consumers see records of transactions that are not
-    committed."""
+    """``share.isolation.level``: Whether share consumers read uncommitted transactional
+    records."""
 
     share_record_lock_duration_ms: int = 30000
-    """``share.record.lock.duration.ms``: An acquired record is offered again when not acknowledged
-    within this time."""
+    """``share.record.lock.duration.ms``: An acquired record that is not acknowledged within this
+    time becomes available again."""
 
     share_session_timeout_ms: int = 45000
-    """``share.session.timeout.ms``: A share consumer silent for this long leaves this group."""
+    """``share.session.timeout.ms``: A share consumer without a heartbeat for this long is removed
+    from this group."""
 
     streams_heartbeat_interval_ms: int = 5000
-    """``streams.heartbeat.interval.ms``: How often a streams client of this group is told to send
-    heartbeats."""
+    """``streams.heartbeat.interval.ms``: The heartbeat interval of streams clients of this
+    group."""
 
     streams_initial_rebalance_delay_ms: int = 3000
-    """``streams.initial.rebalance.delay.ms``: This group, when new, waits this long for more
+    """``streams.initial.rebalance.delay.ms``: How long this group, when new, waits for more
     members before its first assignment."""
 
     streams_num_standby_replicas: int = 0
-    """``streams.num.standby.replicas``: How many standby copies each task has."""
+    """``streams.num.standby.replicas``: The number of standby replicas of each task."""
 
     streams_session_timeout_ms: int = 45000
-    """``streams.session.timeout.ms``: A streams client silent for this long leaves this group."""
+    """``streams.session.timeout.ms``: A streams client without a heartbeat for this long is
+    removed from this group."""
 
 
 class ClientMetricsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription to the metrics of clients."""
+    """One client metrics subscription."""
 
     interval_ms: int = 300000
     """``interval.ms``: How often a matching client pushes its metrics."""
 
     match: tuple[str, ...] = ()
-    """``match``: Which clients: selector=regular expression, all of which must match; every client
-    when empty."""
+    """``match``: The clients to collect from, as selector=regular expression; all must match;
+    every client if empty."""
 
     metrics: tuple[str, ...] = ()
-    """``metrics``: Prefixes of the metrics wanted; * for all, none when empty."""
+    """``metrics``: The prefixes of the metrics to collect; * for all, none if empty."""

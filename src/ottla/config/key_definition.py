@@ -1,4 +1,4 @@
-"""What is known about one configuration key."""
+"""The definition of one configuration key."""
 
 import enum
 
@@ -9,7 +9,7 @@ from ottla.config.values import Type, Value
 
 
 class Scope(enum.Enum):
-    """What a key configures."""
+    """The kind of resource that a key configures."""
 
     BROKER = "broker"
     TOPIC = "topic"
@@ -29,7 +29,7 @@ class Update(enum.Enum):
 
 
 class Importance(enum.Enum):
-    """Kafka's own ranking; the docs are ordered by it."""
+    """Kafka's own ranking; the documentation is ordered by it."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -37,7 +37,7 @@ class Importance(enum.Enum):
 
 
 class Required(enum.Enum):
-    """The default of a key that has none and must be given."""
+    """The default of a key that must be set."""
 
     REQUIRED = "required"
 
@@ -48,7 +48,7 @@ REQUIRED = Required.REQUIRED
 class Key(msgspec.Struct, frozen=True):
     """One key. ``default`` is already parsed; None means that the key is not set.
 
-    An ``internal`` key works and is not listed by DescribeConfigs.
+    An ``internal`` key has an effect but is not listed by DescribeConfigs.
     """
 
     name: str
@@ -72,5 +72,5 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def default_value(self) -> Value | None:
-        """The default, or None for a key that must be given."""
+        """The default, or None for a key that must be set."""
         return None if isinstance(self.default, Required) else self.default

@@ -1,7 +1,7 @@
-"""The one table of configuration keys; settings, docs and DescribeConfigs derive from it.
+"""The table of configuration keys; settings, docs and DescribeConfigs derive from it.
 
-It holds every key of Kafka 4.2 for brokers, topics, groups and client metrics, and those of
-our own, which start with ``ottla.``. The rows are in `ottla.config.tables`, by subject.
+It contains every key of Kafka 4.2 for brokers, topics, groups and client metrics, and Ottla's own
+keys, which start with ``ottla.``. The rows are in `ottla.config.tables`, by subject.
 """
 
 from collections.abc import Mapping
@@ -45,14 +45,14 @@ KEYS: Mapping[Scope, Mapping[str, Key]] = MappingProxyType(
     {scope: MappingProxyType({key.name: key for key in rows}) for scope, rows in _ROWS.items()}
 )
 
-# Throttles can be altered, never written in a file.
+# Throttles can be altered at run time but not set in a file.
 DYNAMIC_ONLY: frozenset[str] = frozenset(key.name for key in BROKER_QUOTAS)
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 
-# Broker keys that say the same in another unit, most precise first, each with the factor
-# that turns it into the unit of the first. The first that is set counts.
+# Broker keys for the same setting in different units, most precise first, each with the factor that
+# converts it to the unit of the first. The first one that is set takes precedence.
 BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
     {
         "log.retention.ms": (
@@ -69,7 +69,7 @@ BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
     }
 )
 
-# Which broker key gives a topic key its default.
+# The broker key that gives a topic key its default.
 TOPIC_FALLBACK: Mapping[str, str] = MappingProxyType(
     {
         "cleanup.policy": "log.cleanup.policy",
@@ -103,7 +103,7 @@ TOPIC_FALLBACK: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Which broker key gives a group key its default.
+# The broker key that gives a group key its default.
 GROUP_FALLBACK: Mapping[str, str] = MappingProxyType(
     {
         "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
@@ -120,7 +120,7 @@ GROUP_FALLBACK: Mapping[str, str] = MappingProxyType(
 
 
 def fields_of(scope: Scope) -> list[Key]:
-    """The keys that become fields: all but those without effect here."""
+    """Return the keys that become fields: all except those without effect here."""
     return [
         key
         for key in KEYS[scope].values()
@@ -128,7 +128,7 @@ def fields_of(scope: Scope) -> list[Key]:
     ]
 
 
-# Every key that has synonyms, with all of its group.
+# Every key that has synonyms, with its whole group.
 _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     name: tuple(synonym for synonym, _ in group)
     for group in BROKER_SYNONYMS.values()
@@ -137,7 +137,7 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:
-    """Return the broker keys that can give ``name`` its value, in the order they count.
+    """Return the broker keys that can set ``name``, in order of precedence.
 
     ``listener.name.{listener}.[{mechanism}.]{key}`` falls back to ``{key}`` itself.
     """
@@ -148,7 +148,7 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 
 
 LISTENER_PREFIX = "listener.name."
-# What one listener may have of its own, beside everything about TLS and SASL.
+# The keys that may be set per listener, beside all TLS and SASL keys.
 _LISTENER_KEYS = frozenset(
     {
         "connections.max.reauth.ms",

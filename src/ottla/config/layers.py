@@ -1,10 +1,10 @@
-"""Which value counts where several places give one.
+"""Determines which value is in effect if several sources set one.
 
-    topic:   its own override, then as its broker
+    topic:   its own value, then that of its broker
     broker:  dynamic for the broker, dynamic for the cluster, static, default
 
-Within one level a more precise key (``log.retention.ms``) wins over a coarser one
-(``log.retention.hours``); a higher level wins over a lower one whatever the unit.
+Within one level a more precise key (``log.retention.ms``) takes precedence over a coarser one
+(``log.retention.hours``); a higher level takes precedence over a lower one whatever the unit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,18 +28,18 @@ Texts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The raw settings of one broker, strongest first. Not printed: they may hold secrets."""
+    """The raw settings of one broker, by precedence. Not printed: they may contain secrets."""
 
     dynamic_broker: Texts = field(default_factory=dict, repr=False)
     dynamic_cluster: Texts = field(default_factory=dict, repr=False)
     static: Texts = field(default_factory=dict, repr=False)
 
     def strongest_first(self) -> tuple[Texts, Texts, Texts]:
-        """The levels in the order they count."""
+        """Return the levels in order of precedence."""
         return self.dynamic_broker, self.dynamic_cluster, self.static
 
     def find(self, names: Iterable[str]) -> tuple[str, str] | None:
-        """The first of ``names`` in the strongest level that has any, and its text."""
+        """Return the first of ``names`` in the highest level that has any, and its text."""
         for level in self.strongest_first():
             for name in names:
                 if name in level:
@@ -48,7 +48,7 @@ class Layers:
 
 
 def parse_checked(key: Key, text: str) -> Value:
-    """Parse a value and hold it against the rule of its key. Raises `BadValue`."""
+    """Parse a value and check the rule of its key. Raises `BadValue`."""
     value = parse(key.type, text)
     if key.rule is not None and (expected := key.rule.broken_by(value)) is not None:
         raise BadValue(expected)
@@ -56,12 +56,12 @@ def parse_checked(key: Key, text: str) -> Value:
 
 
 def shown(key: Key | None, text: str) -> str | None:
-    """The text as it may be shown: not that of a secret, nor of a key nobody knows."""
+    """Return the text as it may be shown: None for a secret or an unknown key."""
     return None if key is None or key.is_sensitive else text
 
 
 def effective_broker_value(layers: Layers, name: str) -> Value | None:
-    """The value of a broker key, in its own unit; default included. Raises `BadValue`."""
+    """Return the value of a broker key, in its own unit, or its default. Raises `BadValue`."""
     table = KEYS[Scope.BROKER]
     factors = dict(BROKER_SYNONYMS.get(name, ((name, 1),)))
     found = layers.find(factors)
@@ -75,20 +75,20 @@ def effective_broker_value(layers: Layers, name: str) -> Value | None:
 
 
 def _scaled(value: Value, factor: int) -> Value:
-    # A negative retention means "for ever" in every unit.
+    # A negative retention means unlimited in every unit.
     if factor == 1 or not isinstance(value, int) or isinstance(value, bool):
         return value
     return -1 if value < 0 else value * factor
 
 
 def broker_fallback(scope: Scope, name: str) -> str | None:
-    """The broker key that gives a topic or group key its default."""
+    """Return the broker key that gives a topic or group key its default."""
     table = TOPIC_FALLBACK if scope is Scope.TOPIC else GROUP_FALLBACK
     return table.get(name) if scope in (Scope.TOPIC, Scope.GROUP) else None
 
 
 def effective_value(scope: Scope, name: str, overrides: Texts, layers: Layers) -> Value | None:
-    """The value of a topic, group or client metrics key. Raises `BadValue`."""
+    """Return the value of a topic, group or client metrics key. Raises `BadValue`."""
     key = KEYS[scope][name]
     if name in overrides:
         return parse_checked(key, overrides[name])
@@ -97,7 +97,7 @@ def effective_value(scope: Scope, name: str, overrides: Texts, layers: Layers) -
 
 
 def broker_config(layers: Layers) -> BrokerConfig:
-    """The settings a broker runs with, each key on its own and in its own unit.
+    """Return the settings of a broker, each key on its own and in its own unit.
 
     A key that was altered at run time has its new value, all others are as at the start.
     Raises `ConfigError` with every bad value.
@@ -118,17 +118,17 @@ def broker_config(layers: Layers) -> BrokerConfig:
 
 
 def topic_config(overrides: Texts, layers: Layers) -> TopicConfig:
-    """The settings a topic runs with. Raises `ConfigError` with every bad override."""
+    """Return the settings of a topic. Raises `ConfigError` with every invalid override."""
     return TopicConfig(**_collect(Scope.TOPIC, overrides, layers))  # type: ignore[arg-type]
 
 
 def group_config(overrides: Texts, layers: Layers) -> GroupConfig:
-    """The settings a group runs with. Raises `ConfigError` with every bad override."""
+    """Return the settings of a group. Raises `ConfigError` with every invalid override."""
     return GroupConfig(**_collect(Scope.GROUP, overrides, layers))  # type: ignore[arg-type]
 
 
 def client_metrics_config(overrides: Texts) -> ClientMetricsConfig:
-    """One subscription. Raises `ConfigError` with every bad value."""
+    """Return one subscription. Raises `ConfigError` with every invalid value."""
     values = _collect(Scope.CLIENT_METRICS, overrides, Layers())
     return ClientMetricsConfig(**values)  # type: ignore[arg-type]
 

@@ -1,7 +1,7 @@
-"""Which listeners a node has, how each speaks, and who uses which.
+"""The listeners of a node, their security protocols, and which one brokers use.
 
-Brokers advertise their own listeners and never those of the controller; the host of an
-advertised listener may be empty, and then stands for the name of the machine.
+Brokers advertise their own listeners and never those of the controller; the host of an advertised
+listener may be empty and then stands for the host name of the machine.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,28 +27,28 @@ class Listener(msgspec.Struct, frozen=True):
     bind: HostPort
     protocol: SecurityProtocol
     advertised: HostPort | None
-    """What others are told; None for a listener that nobody is told of."""
+    """The address that clients are given; None for a listener that is not advertised."""
     is_controller: bool
 
 
 class Listeners(msgspec.Struct, frozen=True):
-    """All listeners of this node, in the order they were given."""
+    """All listeners of this node, in configuration order."""
 
     all: tuple[Listener, ...]
     inter_broker: str | None
-    """The name of the one brokers use among themselves; None on a node that is no broker."""
+    """The name of the listener between brokers; None on a node that is not a broker."""
     protocols: Mapping[str, SecurityProtocol]
-    """Of every name known, those of controller listeners elsewhere included."""
+    """The protocol of every known name, including controller listeners of other nodes."""
 
     def named(self, name: str) -> Listener:
-        """Return the listener of this name; a name not checked before is a bug."""
+        """Return the listener with this name, which must exist."""
         return next(listener for listener in self.all if listener.name == name.upper())
 
 
 def resolve(config: BrokerConfig, explicit: frozenset[str]) -> Listeners:
-    """Put the listener keys together. ``explicit`` are the keys that were set at all.
+    """Combine the listener keys. ``explicit`` are the keys that were set.
 
-    Raises `ConfigError` when an address, a name or a protocol does not fit.
+    Raises `ConfigError` if an address, a name or a protocol is invalid.
     """
     problems: list[Problem] = []
     bound = _addresses("listeners", config.listeners, problems)
@@ -96,10 +96,10 @@ def _protocols(
     explicit: frozenset[str],
     problems: list[Problem],
 ) -> dict[str, SecurityProtocol]:
-    """Read the map; where none was given, controllers may go by any name in plain text.
+    """Parse the map; if none was given, controller listeners with any name use PLAINTEXT.
 
-    That default is withheld as soon as any listener is secured: a forgotten entry must not
-    open a plain door beside it.
+    That default does not apply if any listener is secured: a missing entry must not open an
+    unencrypted listener beside it.
     """
     text = config.listener_security_protocol_map
     try:
@@ -134,7 +134,7 @@ def _check_bound(
         if listener.address.port:
             by_port.setdefault(listener.address.port, []).append(listener.address.host)
     for port, hosts in by_port.items():
-        # One port may serve twice if once for IPv4 and once for IPv6, as Kafka allows.
+        # A port may be used twice if once for IPv4 and once for IPv6, as in Kafka.
         if len(hosts) > 2 or (len(hosts) == 2 and (":" in hosts[0]) == (":" in hosts[1])):
             problems.append(Problem("listeners", str(port), "must not use a port twice"))
 
@@ -157,7 +157,7 @@ def _check_advertised(
             problems.append(Problem("advertised.listeners", listener.name, rule))
     for told in listeners:
         if told.advertised is not None and told.advertised.host == "0.0.0.0":  # noqa: S104
-            rule = "must name an address that can be reached"
+            rule = "must be a reachable address"
             problems.append(Problem("advertised.listeners", str(told.advertised), rule))
 
 
@@ -171,7 +171,7 @@ def _inter_broker(
         return None
     both = {"inter.broker.listener.name", "security.inter.broker.protocol"}
     if both <= explicit:
-        rule = "must not be set beside security.inter.broker.protocol"
+        rule = "must not be set together with security.inter.broker.protocol"
         problems.append(Problem("inter.broker.listener.name", None, rule))
         return None
     wanted = config.inter_broker_listener_name

@@ -1,7 +1,7 @@
-"""From raw settings to a checked configuration, or to everything that is wrong with it.
+"""Loads raw settings into a checked configuration, or reports every problem in them.
 
-Precedence: properties file, then environment, then overrides; the last one counts. An unknown
-key is carried along and warned about, naming the nearest known one: it may be a slip.
+Precedence: properties file, then environment, then overrides; the last one wins. An unknown key is
+kept and causes a warning with the nearest known key: it may be a typo.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,13 +38,13 @@ _BROKER = KEYS[Scope.BROKER]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration a node can run with. Raw texts are not printed: they may be secret."""
+    """A valid configuration. Raw texts are not printed: they may be secret."""
 
     broker: BrokerConfig
     listeners: Listeners
     warnings: tuple[ConfigWarning, ...]
     static: Mapping[str, str] = field(repr=False)
-    """Every key that was given, unknown ones included, as written."""
+    """Every key that was set, including unknown ones, as written."""
 
 
 def load(
@@ -52,7 +52,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     overrides: Iterable[str] = (),
 ) -> Loaded:
-    """Read, merge and check all settings. Raises `ConfigError` with every problem found."""
+    """Parse, merge and check all settings. Raises `ConfigError` with every problem found."""
     try:
         settings = [
             *from_text(properties),
@@ -74,7 +74,7 @@ def load(
 
 
 def _login_problems(loaded: Loaded) -> Iterable[Problem]:
-    """A broker must offer the mechanism that it logs in to its peers with."""
+    """Check that a broker offers the mechanism that it uses to authenticate to its peers."""
     name = loaded.listeners.inter_broker
     if name is None or not loaded.listeners.named(name).protocol.uses_sasl:
         return
@@ -85,14 +85,14 @@ def _login_problems(loaded: Loaded) -> Iterable[Problem]:
 
 
 def _fill_node_id(merged: dict[str, Setting]) -> None:
-    """Let ``broker.id`` stand for ``node.id`` and the other way round, as Kafka does."""
+    """Use ``broker.id`` for ``node.id`` and vice versa, as Kafka does."""
     for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if one in merged and other not in merged:
             merged[other] = replace(merged[one], key=other)
 
 
 def build_broker(settings: Mapping[str, Setting]) -> BrokerConfig:
-    """Parse every known key on its own. Raises `ConfigError` with all bad ones."""
+    """Parse every known key on its own. Raises `ConfigError` with all invalid ones."""
     problems: list[Problem] = []
     values: dict[str, Value | None] = {}
     for name, setting in settings.items():
@@ -120,7 +120,7 @@ def build_broker(settings: Mapping[str, Setting]) -> BrokerConfig:
 
 def _parse_setting(key: Key, setting: Setting) -> Value:
     if key.name in DYNAMIC_ONLY:
-        raise BadValue("must be altered at run time, not set at start")
+        raise BadValue("can only be altered at run time, not set at start")
     value = parse_checked(key, setting.value)
     if (rule := unsupported_value(key, value)) is not None:
         raise BadValue(rule)
@@ -133,7 +133,7 @@ def _warnings(
     seen: dict[str, str] = {}
     for setting in settings:
         if seen.get(setting.key, "").startswith("line") and setting.origin.startswith("line"):
-            message = f"given on {seen[setting.key]} and {setting.origin}; the last one counts"
+            message = f"given on {seen[setting.key]} and {setting.origin}; the last one is used"
             yield ConfigWarning(setting.key, message)
         seen[setting.key] = setting.origin
     for name, setting in merged.items():
@@ -150,7 +150,7 @@ def _warn_unsupported(key: Key, setting: Setting) -> Iterable[ConfigWarning]:
 
 
 def _unknown(name: str, merged: Mapping[str, Setting]) -> str | None:
-    """What to say of a key that is not in the table; None when its place is known."""
+    """Return the warning for a key that is not in the table; None if it is a known prefix."""
     if base_of_listener_key(name) is not None:
         return None
     for owner in ("remote.log.metadata.manager", "remote.log.storage.manager"):
@@ -160,18 +160,18 @@ def _unknown(name: str, merged: Mapping[str, Setting]) -> str | None:
         if given and name.startswith(given):
             return None
     if (reason := reason_of_removal(name)) is not None:
-        return f"no key of Kafka 4: {reason}"
-    import difflib  # only here, where something is wrong: every start would load it
+        return f"not a key of Kafka 4: {reason}"
+    import difflib  # imported here to keep it out of every start
 
     near = difflib.get_close_matches(name, _BROKER, n=1, cutoff=0.6)
     return f"unknown key; did you mean {near[0]}?" if near else "unknown key"
 
 
 def for_listener(loaded: Loaded, listener: str, mechanism: str | None = None) -> BrokerConfig:
-    """The settings as one listener sees them, for SASL as one of its mechanisms does.
+    """Return the settings of one listener, or for SASL of one of its mechanisms.
 
-    ``listener.name.{listener}.{mechanism}.{key}`` wins over ``listener.name.{listener}.{key}``
-    and that over ``{key}``. All were checked by `load`.
+    ``listener.name.{listener}.{mechanism}.{key}`` takes precedence over
+    ``listener.name.{listener}.{key}``, and that over ``{key}``. All were checked by `load`.
     """
     prefixes = [f"{LISTENER_PREFIX}{listener.lower()}."]
     if mechanism is not None:

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, all of it at once."""
+"""Configuration errors: all problems are reported at once."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One bad setting. ``value`` is None where it is absent or must not be shown."""
+    """One invalid setting. ``value`` is None if it is absent or must not be shown."""
 
     key: str
     value: str | None
@@ -20,7 +20,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """A configuration that a node cannot run with; every problem is named."""
+    """A configuration that a node cannot run with; it contains every problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -28,7 +28,7 @@ class ConfigError(Exception):
 
 
 class ConfigWarning(msgspec.Struct, frozen=True):
-    """A setting that is carried along and does not do what its author may expect."""
+    """A setting that is accepted but does not do what its author may expect."""
 
     key: str
     message: str

@@ -1,4 +1,4 @@
-r"""Where raw settings come from: a properties file, the environment, overrides.
+r"""The sources of raw settings: a properties file, the environment, overrides.
 
 The file is in the format of Java's Properties:
 
@@ -20,7 +20,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNICODE = re.compile("[0-9a-fA-F]{4}")
 
 ENVIRONMENT_PREFIX = "KAFKA_"
-# Names that start with the prefix and configure a JVM, its logging or an image, not a broker.
+# Names with the prefix that configure a JVM, its logging or an image, not a broker.
 ENVIRONMENT_EXCLUDED = frozenset(
     {
         "KAFKA_CFG_PATH",
@@ -43,7 +43,7 @@ ENVIRONMENT_EXCLUDED = frozenset(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A raw value and where it was given, as an operator would name the place."""
+    """A raw value and its source, as an operator would name it."""
 
     key: str
     value: str
@@ -51,11 +51,11 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class BadProperties(Exception):
-    """A file or override that cannot be read as settings at all."""
+    """A file or override that cannot be parsed as settings."""
 
 
 def from_text(text: str) -> list[Setting]:
-    """Read a properties file, in order; a key may come twice. Raises `BadProperties`."""
+    """Parse a properties file, in order; a key may occur twice. Raises `BadProperties`."""
     settings = []
     for number, line in _logical_lines(text):
         key, value = _split(line)
@@ -109,12 +109,12 @@ def _unescape(text: str, origin: str) -> str:
         else:
             parts.append(_ESCAPES.get(escaped, escaped))
     joined = "".join([*parts, text[position:]])
-    # Java writes what lies beyond the basic plane as two escapes; they are one character here.
+    # Java writes characters beyond the basic plane as two escapes; they are one character here.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Setting]:
-    """Take the ``KAFKA_*`` variables as Kafka's image does, sorted by name.
+    """Read the ``KAFKA_*`` variables as Kafka's image does, sorted by name.
 
     ``KAFKA_LOG_DIRS`` is ``log.dirs``; two underscores are one, three are a dash.
     """
@@ -126,13 +126,13 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
 
 
 def key_of_variable(name: str) -> str:
-    """Turn the name of a variable into that of a key."""
+    """Convert the name of a variable to that of a key."""
     dotted = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
     return dotted.replace("...", "-").replace("..", "_")
 
 
 def from_overrides(overrides: Iterable[str]) -> list[Setting]:
-    """Read ``key=value`` arguments. Raises `BadProperties`."""
+    """Parse ``key=value`` arguments. Raises `BadProperties`."""
     settings = []
     for override in overrides:
         key, separator, value = override.partition("=")

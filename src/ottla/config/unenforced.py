@@ -28,7 +28,7 @@ _ASKING: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def unenforced_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield each setting that asks for security; its value may be secret and is not shown."""
+    """Yield each setting that requires security; its value may be secret and is not shown."""
     for name, text in settings.items():
         key = KEYS[Scope.BROKER].get(name) or base_of_listener_key(name)
         base = name if key is None else key.name

@@ -1,8 +1,8 @@
-"""Keys of Kafka that mean nothing here, and why; and keys that Kafka itself gave up.
+"""Kafka's keys that have no effect here, with the reason; and keys that Kafka itself removed.
 
-Most name Java classes or size thread pools. Ignoring those is harmless and said so in a
-warning. Where ignoring would weaken what the operator asked for, as with a policy or a
-credential check, the value is refused instead.
+Most name Java classes or size thread pools. Ignoring those is harmless and causes a warning. If
+ignoring a key would weaken what the operator configured, as with a policy or a credential check,
+the value is rejected instead.
 """
 
 import msgspec
@@ -10,9 +10,9 @@ import msgspec
 from ottla.config.key_definition import Key
 from ottla.config.values import Value, to_text
 
-_POOL = "one event loop serves a node; there is no such pool"
+_POOL = "a node has one event loop and no thread pools"
 _JMX = "there is no JMX; see ottla.metrics.listener"
-_PURGATORY = "waiting requests are removed when they complete; nothing is swept"
+_PURGATORY = "waiting requests are removed when they complete; nothing is purged"
 _JAVA_TLS = "TLS comes from OpenSSL, not from Java"
 _CLASS = "Java classes cannot be loaded"
 _TIERS = "there is no tiered storage yet"
@@ -25,9 +25,9 @@ _SETUP = "connections between nodes have a fixed time to be set up"
 
 
 class Unsupported(msgspec.Struct, frozen=True):
-    """Why a key has no effect. ``accepted`` values mean something all the same.
+    """Why a key has no effect. ``accepted`` values have one all the same.
 
-    A ``refused`` key given any other value stops the node; else there is a warning.
+    A ``refused`` key with any other value stops the node; else there is a warning.
     """
 
     reason: str
@@ -52,7 +52,7 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     ),
     "alter.config.policy.class.name": Unsupported(_CLASS, refused=True),
     "client.quota.callback.class": Unsupported(_CLASS, refused=True),
-    "config.providers": Unsupported("values are taken as they are written", refused=True),
+    "config.providers": Unsupported("values are used as written", refused=True),
     "create.topic.policy.class.name": Unsupported(_CLASS, refused=True),
     "principal.builder.class": Unsupported(_CLASS, refused=True),
     "sasl.oauthbearer.jwt.retriever.class": Unsupported(_CLASS, refused=True),
@@ -71,7 +71,7 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     "num.network.threads": Unsupported(_POOL),
     "share.coordinator.threads": Unsupported(_POOL),
     "remote.log.manager.thread.pool.size": Unsupported(
-        "an older name; set remote.log.manager.follower.thread.pool.size"
+        "deprecated; set remote.log.manager.follower.thread.pool.size"
     ),
     "kafka.metrics.polling.interval.secs": Unsupported(_JMX),
     "kafka.metrics.reporters": Unsupported(_JMX),
@@ -151,7 +151,7 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
         "two-phase commit (KIP-939) is not there yet", refused=True
     ),
     "sasl.client.callback.handler.class": Unsupported(_CLASS),
-    "sasl.kerberos.kinit.cmd": Unsupported("no command is ever run to obtain a ticket"),
+    "sasl.kerberos.kinit.cmd": Unsupported("no command is run to obtain a ticket"),
     "sasl.login.callback.handler.class": Unsupported(_CLASS),
     "sasl.login.class": Unsupported(_CLASS),
     "security.providers": Unsupported(_JAVA_TLS),
@@ -163,7 +163,7 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
 
 
 def unsupported_value(key: Key, value: Value) -> str | None:
-    """Say why a key that has no effect may not have this value; None where it may."""
+    """Return why a key without effect may not have this value; None if it may."""
     unsupported = UNSUPPORTED_KEYS.get(key.name)
     if unsupported is None or not unsupported.refused:
         return None
@@ -173,7 +173,7 @@ def unsupported_value(key: Key, value: Value) -> str | None:
 
 
 _ZOOKEEPER = "Kafka 4 has no ZooKeeper"
-_FEATURE = "the cluster's feature levels decide; see UpdateFeatures"
+_FEATURE = "replaced by feature levels; see UpdateFeatures"
 
 REMOVED_KEYS: dict[str, str] = {
     "auto.include.jmx.reporter": _JMX,
@@ -182,13 +182,13 @@ REMOVED_KEYS: dict[str, str] = {
     "controlled.shutdown.max.retries": _ZOOKEEPER,
     "controlled.shutdown.retry.backoff.ms": _ZOOKEEPER,
     "delegation.token.master.key": "renamed to delegation.token.secret.key",
-    "group.coordinator.new.enable": "there is only the new group coordinator",
+    "group.coordinator.new.enable": "the new group coordinator is always used",
     "inter.broker.protocol.version": _FEATURE,
     "leader.imbalance.per.broker.percentage": (
-        "Kafka 4 dropped it; here it is ottla.leader.imbalance.per.broker.percentage"
+        "removed in Kafka 4; use ottla.leader.imbalance.per.broker.percentage"
     ),
-    "log.message.downconversion.enable": "message formats 0 and 1 are gone",
-    "log.message.format.version": "message formats 0 and 1 are gone",
+    "log.message.downconversion.enable": "message formats 0 and 1 were removed",
+    "log.message.format.version": "message formats 0 and 1 were removed",
     "log.message.timestamp.difference.max.ms": (
         "split into log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
     ),
@@ -198,12 +198,12 @@ REMOVED_KEYS: dict[str, str] = {
 }
 REMOVED_PREFIXES: dict[str, str] = {
     "zookeeper.": _ZOOKEEPER,
-    "password.encoder.": "secrets are not stored in ZooKeeper any more",
+    "password.encoder.": "secrets are no longer stored in ZooKeeper",
 }
 
 
 def reason_of_removal(name: str) -> str | None:
-    """Say why Kafka has this key no more; None when it never had, or still has it."""
+    """Return why Kafka removed this key; None if it never had it, or still has it."""
     if name in REMOVED_KEYS:
         return REMOVED_KEYS[name]
     return next((why for prefix, why in REMOVED_PREFIXES.items() if name.startswith(prefix)), None)

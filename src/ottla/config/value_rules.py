@@ -1,7 +1,7 @@
-"""What a parsed value must fulfil beyond its type.
+"""Rules that a parsed value must satisfy beyond its type.
 
-A rule answers `broken_by` with what it expected, or None when the value is fine, and prints
-as the one line that ``docs/config.md`` and error messages show.
+`broken_by` returns what a rule expected, or None if the value is valid; ``str(rule)`` is the one
+line that ``docs/config.md`` and error messages show.
 """
 
 import re
@@ -17,7 +17,7 @@ class Rule(Protocol):
     """A condition on a value. ``str(rule)`` completes the sentence "must be ..."."""
 
     def broken_by(self, value: Value) -> str | None:
-        """Return what was expected when ``value`` breaks the rule."""
+        """Return what was expected if ``value`` breaks the rule, else None."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -44,13 +44,13 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class OneOf(msgspec.Struct, frozen=True):
-    """A string out of a closed set."""
+    """A string from a fixed set."""
 
     allowed: tuple[str, ...]
     any_case: bool = False
 
     def broken_by(self, value: Value) -> str | None:
-        """Look the value up, in any case where Kafka does."""
+        """Look the value up, ignoring case if Kafka does."""
         assert isinstance(value, str)
         if value in self.allowed:
             return None
@@ -59,17 +59,17 @@ class OneOf(msgspec.Struct, frozen=True):
         return f"must be {self}"
 
     def __str__(self) -> str:
-        return "one of " + ", ".join(self.allowed) + (" in any case" if self.any_case else "")
+        return "one of " + ", ".join(self.allowed) + (", ignoring case" if self.any_case else "")
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """A list without empty items, perhaps of a closed set, perhaps not empty itself."""
+    """A list without empty items; optionally from a fixed set, optionally not empty."""
 
     allowed: tuple[str, ...] = ()
     may_be_empty: bool = True
 
     def broken_by(self, value: Value) -> str | None:
-        """Check every item; the first bad one is named."""
+        """Check every item; the first invalid one is reported."""
         assert isinstance(value, tuple)
         if not value and not self.may_be_empty:
             return "must not be empty"
@@ -81,15 +81,15 @@ class ListOf(msgspec.Struct, frozen=True):
         return None
 
     def __str__(self) -> str:
-        items = "items out of " + ", ".join(self.allowed) if self.allowed else "items not empty"
+        items = "items from" + ", ".join(self.allowed) if self.allowed else "items not empty"
         return items + ("" if self.may_be_empty else ", at least one")
 
 
 class NonEmpty(msgspec.Struct, frozen=True):
-    """A string with something in it."""
+    """A string that is not empty."""
 
     def broken_by(self, value: Value) -> str | None:
-        """Refuse the empty string."""
+        """Reject the empty string."""
         return None if value else "must not be empty"
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ _DURATION = re.compile(
 
 
 def duration_ms(text: str) -> int | None:
-    """Read ``PnDTnHnMn.nS`` as milliseconds, rounded down; None when it is no such duration."""
+    """Parse ``PnDTnHnMn.nS`` as milliseconds, rounded down; None if it is not such a duration."""
     found = _DURATION.match(text)
     if found is None or text[-1:] in "PTpt":
         return None
@@ -163,7 +163,7 @@ class Voters(msgspec.Struct, frozen=True):
 
 
 class HostPorts(msgspec.Struct, frozen=True):
-    """Any number of ``host:port``; of a string exactly one."""
+    """Any number of ``host:port``; exactly one if the value is a string."""
 
     def broken_by(self, value: Value) -> str | None:
         """Parse each item."""
@@ -190,9 +190,9 @@ CLIENT_SELECTORS = (
 
 
 class ClientMatch(msgspec.Struct, frozen=True):
-    """Any number of ``selector=regular expression`` over what is known of a client.
+    """Any number of ``selector=regular expression`` over a client's properties.
 
-    As in Kafka, the expression is not empty and has no ``=`` in it.
+    As in Kafka, the expression is not empty and contains no ``=``.
     """
 
     def broken_by(self, value: Value) -> str | None:
@@ -230,20 +230,20 @@ def between(low: int | float, high: int | float) -> Range:
 
 
 def one_of(*allowed: str) -> OneOf:
-    """Close the set of a string."""
+    """Allow only these strings."""
     return OneOf(allowed)
 
 
 def any_case_of(*allowed: str) -> OneOf:
-    """Close the set of a string, whatever its case."""
+    """Allow only these strings, ignoring case."""
     return OneOf(allowed, any_case=True)
 
 
 def items(*allowed: str) -> ListOf:
-    """Close the set of a list's items; with no argument they must just not be empty."""
+    """Allow only these items in a list; without arguments, any that are not empty."""
     return ListOf(allowed)
 
 
 def some_items(*allowed: str) -> ListOf:
-    """As `items`, and at least one of them."""
+    """As `items`, with at least one of them."""
     return ListOf(allowed, may_be_empty=False)

@@ -1,7 +1,7 @@
-"""Values of configuration keys: text in, typed value out, and back, by Kafka's rules.
+"""Values of configuration keys: conversion between text and typed values, by Kafka's rules.
 
-A list is comma-separated, spaces around items are dropped and repeated items count once.
-Numbers are decimal and bounded by their type as in Java. A password prints as ``[hidden]``.
+A list is comma-separated; spaces around items are dropped and repeated items count once. Numbers
+are decimal and bounded by their type as in Java. A password prints as ``[hidden]``.
 """
 
 import enum
@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)\Z"
 )
-# What Java's String.trim drops: everything up to the space.
+# What Java's String.trim removes: all characters up to the space.
 _TRIMMED = "".join(map(chr, range(0x21)))
 
 
@@ -37,7 +37,7 @@ BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 
 
 class Password:
-    """A secret that neither ``str`` nor ``repr`` shows; `reveal` does."""
+    """A secret that neither ``str`` nor ``repr`` shows; `reveal` returns it."""
 
     __slots__ = ("_secret",)
 
@@ -45,7 +45,7 @@ class Password:
         self._secret = secret
 
     def reveal(self) -> str:
-        """Return the secret itself, to be used and not kept or logged."""
+        """Return the secret itself; do not keep or log it."""
         return self._secret
 
     def __repr__(self) -> str:
@@ -58,19 +58,19 @@ class Password:
         return hash((Password, self._secret))
 
     def __reduce__(self) -> str:
-        raise TypeError("a password is not pickled")
+        raise TypeError("a password must not be pickled")
 
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | Password
-"""A parsed value. A key without value and without default is ``None``."""
+"""A parsed value. A key that is not set and has no default is ``None``."""
 
 
 class BadValue(Exception):
-    """A text that is no value of its type; the message says what was expected."""
+    """A text that is not a value of its type; the message says what was expected."""
 
 
 def parse(kind: Type, text: str) -> Value:
-    """Read ``text`` as a value of ``kind``. Raises `BadValue`."""
+    """Parse ``text`` as a value of ``kind``. Raises `BadValue`."""
     text = text.strip(_TRIMMED)
     match kind:
         case Type.BOOLEAN:
@@ -105,7 +105,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_integer(text: str, bits: int) -> int:
-    # The length bound keeps an absurd run of digits from being converted at all.
+    # The length bound keeps a very long run of digits from being converted at all.
     if _INTEGER.match(text) and len(text) <= 40:
         number = int(text)
         if -(1 << (bits - 1)) <= number < 1 << (bits - 1):
@@ -120,7 +120,7 @@ def _parse_double(text: str) -> float:
 
 
 def to_text(value: Value | None) -> str | None:
-    """Write a value as Kafka shows it; a password stays hidden."""
+    """Format a value as Kafka shows it; a password stays hidden."""
     match value:
         case None:
             return None
@@ -135,13 +135,13 @@ def to_text(value: Value | None) -> str | None:
 
 
 def _double_to_text(value: float) -> str:
-    """Write as Java's ``Double.toString`` does: digits, and E only far from 1."""
+    """Format as Java's ``Double.toString`` does: digits, and E only far from 1."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        # Python switches to exponents far outside this range, so this is plain digits.
+        # Python uses exponents only far outside this range, so this gives plain digits.
         return repr(value)
     mantissa, _, exponent = f"{value!r}".partition("e")
     digits = mantissa.lstrip("-").replace(".", "")

@@ -1,6 +1,6 @@
 """Broker keys: replication throttles; they exist only as dynamic settings.
 
-Each row: name, type, default, rule, importance, when a change takes effect, what it means.
+Each row: name, type, default, rule, importance, update mode, description.
 """
 
 from ottla.config.key_definition import Importance, Key, Update
@@ -15,11 +15,11 @@ LONG_MAX = 2**63 - 1
 # fmt: off
 BROKER_QUOTAS: tuple[Key, ...] = (
     Key("leader.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM, CLUSTER_WIDE,
-        "Bytes a second that throttled replicas may take from this leader."),
+        "The maximum bytes per second that throttled replicas fetch from this leader."),
     Key("follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM, CLUSTER_WIDE,
-        "Bytes a second that throttled replicas on this broker may fetch."),
+        "The maximum bytes per second that throttled replicas on this broker fetch."),
     Key("replica.alter.log.dirs.io.max.bytes.per.second",
         LONG, LONG_MAX, at_least(0), MEDIUM, CLUSTER_WIDE,
-        "Bytes a second that moves between directories may copy."),
+        "The maximum bytes per second copied between log directories of this broker."),
 )
 # fmt: on

@@ -1,6 +1,6 @@
 """Client metrics keys: what clients are asked to measure (KIP-714).
 
-Each row: name, type, default, rule, importance, when a change takes effect, what it means.
+Each row: name, type, default, rule, importance, update mode, description.
 """
 
 from ottla.config.key_definition import Importance, Key, Update
@@ -17,9 +17,9 @@ CLIENT_METRICS: tuple[Key, ...] = (
     Key("interval.ms", INT, 300_000, between(100, 3_600_000), MEDIUM, CLUSTER_WIDE,
         "How often a matching client pushes its metrics."),
     Key("match", LIST, (), ClientMatch(), MEDIUM, CLUSTER_WIDE,
-        "Which clients: selector=regular expression, all of which must match; every client "
-        "when empty."),
+        "The clients to collect from, as selector=regular expression; all must match; every client "
+        "if empty."),
     Key("metrics", LIST, (), items(), MEDIUM, CLUSTER_WIDE,
-        "Prefixes of the metrics wanted; * for all, none when empty."),
+        "The prefixes of the metrics to collect; * for all, none if empty."),
 )
 # fmt: on
