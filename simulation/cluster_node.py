@@ -12,8 +12,8 @@ from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
-from ottla.node.hosting import AllDirectoriesFailed
 from ottla.node.ports import NodePorts
+from ottla.node.replica_manager import AllDirectoriesFailed
 from ottla.protocol.faults import StorageFailed
 from simulation.simulation import Ports
 

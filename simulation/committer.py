@@ -42,6 +42,9 @@ class SimCommitter:
             self._begin_round()
         await done
 
+    async def close(self) -> None:
+        """Do nothing: there is no thread to end."""
+
     def _begin_round(self) -> None:
         round_, self._waiting = self._waiting, []
         self._is_syncing = True

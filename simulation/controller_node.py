@@ -167,7 +167,7 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
         snapshotter = Snapshotter(quorum.driver, lambda: loader.settled, LIMITS, ports.clock)
         images = ImageWitness(machine, watch)
         recovery = UncleanRecovery(controller, answer_for, settings, RECOVERY_MS)
-        loader.follow_with(
+        loader.install(
             Followers(
                 [images, recovery], [controller.on_role], [controller.on_applied], snapshotter
             )

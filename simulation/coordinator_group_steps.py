@@ -278,8 +278,8 @@ class RebalanceStepsScenario(SteppedScenario):
     def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - as declared
         """Return the runtime of groups."""
         assert machine.node is not None
-        assert machine.node.coordination is not None
-        return machine.node.coordination.groups.runtime
+        assert machine.node.coordinators is not None
+        return machine.node.coordinators.groups.coordinator.runtime
 
     # -- what must come of it --------------------------------------------------
 
@@ -311,9 +311,9 @@ class RebalanceStepsScenario(SteppedScenario):
     def _look(self) -> None:
         for machine in self._up():
             node = machine.node
-            if node is not None and node.coordination is not None and node.partitions is not None:
+            if node is not None and node.coordinators is not None and node.partitions is not None:
                 look = partial(
-                    check_shards, machine.name, node.coordination, node.partitions, self.watch
+                    check_shards, machine.name, node.coordinators, node.partitions, self.watch
                 )
                 self.host(machine).call_inside(look)
 

@@ -15,7 +15,7 @@ from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.shard import Shard
 from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.coordinators.transactions.machine import TransactionMachine
-from ottla.node.coordination import Coordination
+from ottla.node.coordinators import CoordinatorServices
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.internal.transaction_records import decode_transaction_record
 from ottla.protocol.types import Offset
@@ -27,10 +27,10 @@ from simulation.ledger import InvariantBroken
 
 
 def check_shards(
-    name: str, coordination: Coordination, partitions: Partitions, watch: CoordinatorWatch
+    name: str, services: CoordinatorServices, partitions: Partitions, watch: CoordinatorWatch
 ) -> None:
     """Look at every shard that a node has loaded; called inside the node's life."""
-    for index, shard in coordination.groups.runtime.active():
+    for index, shard in services.groups.coordinator.runtime.active():
         partition = partitions.get(CONSUMER_OFFSETS, index)
         if _is_readable(shard, partition):
             assert partition is not None
@@ -39,7 +39,7 @@ def check_shards(
             _compare(f"{name} {shard.name}", _groups(shard.machine), _groups(fresh))
             _check_groups(f"{name} {shard.name}", shard.machine)
         _note_offsets(shard, watch)
-    for index, txns in coordination.transacting.coordinator.runtime.active():
+    for index, txns in services.transactions.coordinator.runtime.active():
         partition = partitions.get(TRANSACTION_STATE, index)
         if _is_readable(txns, partition):
             assert partition is not None

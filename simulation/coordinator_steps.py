@@ -281,7 +281,7 @@ class SteppedScenario(ClusterScenario):
         """Return the shard of the coordinator that answers, that of the newest epoch."""
         found: list[Shard[Any]] = []
         for machine in self._up():
-            if machine.node is not None and machine.node.coordination is not None:
+            if machine.node is not None and machine.node.coordinators is not None:
                 found.extend(shard for _, shard in self.runtime_of(machine).active())
         return max(found, key=lambda shard: shard.epoch, default=None)
 

@@ -422,8 +422,8 @@ class TransactionStepsScenario(SteppedScenario):
     def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - as declared
         """Return the runtime of transactions."""
         assert machine.node is not None
-        assert machine.node.coordination is not None
-        return machine.node.coordination.transacting.coordinator.runtime
+        assert machine.node.coordinators is not None
+        return machine.node.coordinators.transactions.coordinator.runtime
 
     # -- what must come of it --------------------------------------------------
 
@@ -462,8 +462,8 @@ class TransactionStepsScenario(SteppedScenario):
 
     def _look_inside(self, machine: Machine) -> None:
         node = machine.node
-        if node is not None and node.coordination is not None and node.partitions is not None:
-            check_shards(machine.name, node.coordination, node.partitions, self.watch)
+        if node is not None and node.coordinators is not None and node.partitions is not None:
+            check_shards(machine.name, node.coordinators, node.partitions, self.watch)
 
     async def finish(self) -> None:
         """See that all work is done once, that no transaction is open, and what is seen of each."""
@@ -481,8 +481,8 @@ class TransactionStepsScenario(SteppedScenario):
     def _shown(self) -> int | None:
         """Return the committed offset, once nothing is pending."""
         for machine in self._up():
-            coordination = machine.node.coordination if machine.node is not None else None
-            for _, shard in coordination.groups.runtime.active() if coordination else ():
+            services = machine.node.coordinators if machine.node is not None else None
+            for _, shard in services.groups.coordinator.runtime.active() if services else ():
                 machine_: GroupMachine = shard.machine
                 found = machine_.offsets.get(GROUP, (TOPIC, 0))
                 if not machine_.offsets.pending and found is not None:

@@ -144,9 +144,9 @@ class CoordinatorScenario(ClusterScenario):
 
     def _look_at_shards(self, machine: Machine) -> None:
         node = machine.node
-        if node is None or node.coordination is None or node.partitions is None:
+        if node is None or node.coordinators is None or node.partitions is None:
             return
-        check_shards(machine.name, node.coordination, node.partitions, self.watch)
+        check_shards(machine.name, node.coordinators, node.partitions, self.watch)
 
     # -- faults ---------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ottla.coordinators.share_state.state import ShareState
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from ottla.node.sharing import Sharing
+from ottla.node.share_services import ShareServices
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -170,12 +170,13 @@ class ShareStepsScenario(SteppedScenario):
         if state is not None:
             self.shares.look_at_state(state)
 
-    def _sharing(self, machine: Machine) -> Sharing | None:
-        return None if machine.node is None else machine.node.sharing
+    def _share_services(self, machine: Machine) -> ShareServices | None:
+        services = None if machine.node is None else machine.node.coordinators
+        return None if services is None else services.shares
 
     def _window(self, machine: Machine) -> Acquisition | None:
-        sharing = self._sharing(machine)
-        for window in [] if sharing is None else sharing.handlers.sources.partitions.windows():
+        services = self._share_services(machine)
+        for window in [] if services is None else services.handlers.sources.partitions.windows():
             if window.key.place.partition == INDEX and window.is_current:
                 return window.acquisition
         return None
@@ -194,9 +195,9 @@ class ShareStepsScenario(SteppedScenario):
 
     def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - as declared
         """Return the runtime of share state."""
-        sharing = self._sharing(machine)
-        assert sharing is not None
-        return sharing.state_handlers.coordinator.runtime
+        services = self._share_services(machine)
+        assert services is not None
+        return services.state_handlers.coordinator.runtime
 
     # -- how far it has come ---------------------------------------------------
 

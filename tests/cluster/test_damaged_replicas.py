@@ -72,7 +72,7 @@ class ScrubbedCluster(Cluster):
         return Path(self.partition(node_id).log.segments[1].path)
 
     def counts(self, node_id: int):
-        return self.nodes[node_id]._parts.hosting.repairs.counts
+        return self.nodes[node_id]._parts.broker.replica_manager.repairs.counts
 
     def isr(self) -> set[int]:
         topic = self.nodes[1].image.topics.named("orders")

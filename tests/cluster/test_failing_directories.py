@@ -178,7 +178,7 @@ def test_one_directory_fails_then_the_other(tmp_path: Path, kind: Kind, error: i
         else:
             # Nobody asks for a sync but the checkpoints: any of them finds out.
             directory = world.partition(bad[0]).directory
-            host = world.second._parts.hosting.host  # type: ignore[union-attr]
+            host = world.second._parts.broker.replica_manager.host  # type: ignore[union-attr]
             with suppress(Exception):
                 await host.commit(directory, directory.checkpoint_writes())
                 log = world.partition(bad[0]).log

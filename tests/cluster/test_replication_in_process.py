@@ -85,7 +85,7 @@ class Cluster:
         await self.nodes.pop(node_id).shutdown()
 
     def partition(self, node_id: int, topic: str = "orders", index: int = 0) -> Partition:
-        found = self.nodes[node_id]._parts.hosting.partitions.get(topic, index)
+        found = self.nodes[node_id]._parts.broker.replica_manager.partitions.get(topic, index)
         assert found is not None
         return found
 
@@ -196,7 +196,10 @@ def test_a_deleted_topic_leaves_every_broker(tmp_path: Path) -> None:
             await ask(cluster.nodes[1], request)
             await eventually(
                 lambda: (
-                    not any(len(node._parts.hosting.partitions) for node in cluster.nodes.values())
+                    not any(
+                        len(node._parts.broker.replica_manager.partitions)
+                        for node in cluster.nodes.values()
+                    )
                 )
             )
             names = [p.name for n in (1, 2, 3) for p in (tmp_path / str(n)).iterdir()]

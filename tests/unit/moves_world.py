@@ -28,6 +28,9 @@ class Direct:
         self._directory = directory
         self._cause: OSError | None = None
 
+    async def close(self) -> None:
+        pass
+
     async def commit(self, files: Sequence[Syncable]) -> None:
         try:
             if self._cause is not None:

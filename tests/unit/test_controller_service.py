@@ -76,9 +76,7 @@ class World:
                 settings=ControllerSettings(**{"idle_ms": 0, **settings}),
             )
         )
-        self.loader.follow_with(
-            Followers((), [self.controller.on_role], [self.controller.on_applied])
-        )
+        self.loader.install(Followers((), [self.controller.on_role], [self.controller.on_applied]))
         self.applied = 0
         self.service = asyncio.create_task(self.controller.run(lambda: None))
 

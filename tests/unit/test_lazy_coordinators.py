@@ -74,27 +74,28 @@ class World:
         self.broker = Broker().start()
         self.journal: list[str] = []
         self.all_run = asyncio.Event()
-        monkeypatch.setattr(coordinators, "coordination", self)
-        monkeypatch.setattr(coordinators, "sharing", self)
-        hosting: Any = SimpleNamespace(partitions=self.broker.partitions)
+        for module in ("group_services", "transaction_services", "share_services"):
+            monkeypatch.setattr(coordinators, module, self)
+        replica_manager: Any = SimpleNamespace(partitions=self.broker.partitions)
         watch: Any = SimpleNamespace(image=EMPTY)
-        channel: Any = None
-        context: Any = None
-        ways = CoordinatorDependencies(watch, channel, hosting, create=lambda topic: None)
-        self.coordinators = Coordinators(context, ways)
+        none: Any = None
+        dependencies = CoordinatorDependencies(
+            none, watch, none, replica_manager, create_topic=lambda topic: None
+        )
+        self.coordinators = Coordinators(dependencies)
 
-    ShareDependencies = staticmethod(lambda *parts: parts)
-
-    def build_coordination(self, *parts: object) -> object:
+    def build_group_services(self, *parts: object) -> object:
         self.journal.append("made")
         return SimpleNamespace(
-            groups=None,
-            transacting=SimpleNamespace(links=None),
+            coordinator=None,
             services=(FakeService("groups", self.journal, lambda: None),),
             publishers=(SimpleNamespace(on_image=self._on_image),),
         )
 
-    def build_sharing(self, *parts: object) -> object:
+    def build_transaction_services(self, *parts: object) -> object:
+        return SimpleNamespace(links=None, services=())
+
+    def build_share_services(self, *parts: object) -> object:
         return SimpleNamespace(
             services=(FakeService("shares", self.journal, self.all_run.set),), publishers=()
         )

@@ -57,7 +57,7 @@ class Seeing:
 def test_a_batch_is_one_publication_and_who_waits_for_it_comes_last() -> None:
     seen: list[Any] = []
     loader = ImageLoader()
-    loader.follow_with(
+    loader.install(
         Followers(
             [Seeing("watch", seen), Seeing("acls", seen)],
             on_applied=[lambda offset: seen.append(("applied", offset))],
@@ -73,7 +73,7 @@ def test_a_batch_is_one_publication_and_who_waits_for_it_comes_last() -> None:
 def test_a_snapshot_may_end_only_where_a_whole_step_is_applied() -> None:
     loader = ImageLoader()
     at_first: list[int] = []
-    loader.follow_with(
+    loader.install(
         Followers(on_applied=[lambda offset: at_first.append(loader.settled.provenance.offset)])
     )
     asyncio.run(loader.on_committed([batch(0, FIRST), batch(1, config("a"))]))
@@ -84,7 +84,7 @@ def test_a_snapshot_may_end_only_where_a_whole_step_is_applied() -> None:
 def test_an_open_transaction_is_read_and_not_seen() -> None:
     applied: list[int] = []
     loader = ImageLoader()
-    loader.follow_with(Followers(on_applied=[applied.append]))
+    loader.install(Followers(on_applied=[applied.append]))
     asyncio.run(
         loader.on_committed([batch(0, FIRST), batch(1, BeginTransactionRecord("x"), config("a"))])
     )
@@ -110,7 +110,7 @@ class Reader:
 def test_a_snapshot_takes_the_place_of_everything_at_once() -> None:
     seen: list[Any] = []
     loader = ImageLoader()
-    loader.follow_with(Followers([Seeing("watch", seen)]))
+    loader.install(Followers([Seeing("watch", seen)]))
     asyncio.run(loader.on_committed([batch(0, FIRST, config("old"))]))
     seen.clear()
     asyncio.run(loader.on_snapshot(Reader()))  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ async def snapshots(limits: SnapshotLimits, script: Any) -> list[tuple[int, int]
     store, watch, loader = Store(), ImageWatch(), ImageLoader()
     clock = SimClock(asyncio.get_running_loop())
     writer = Snapshotter(store, lambda: loader.settled, limits, clock)
-    loader.follow_with(Followers([watch], events=writer))
+    loader.install(Followers([watch], events=writer))
     task = asyncio.create_task(writer.run(lambda: None))
     await script(loader, writer)
     await asyncio.sleep(0.01)

@@ -17,6 +17,9 @@ class Gate:
     def __init__(self) -> None:
         self.rounds: list[asyncio.Future[None]] = []
 
+    async def close(self) -> None:
+        pass
+
     async def commit(self, files: Sequence[Syncable]) -> None:
         self.rounds.append(asyncio.get_running_loop().create_future())
         await self.rounds[-1]

@@ -57,6 +57,9 @@ class FixedClock:
 class SyncNow:
     """A committer without a thread."""
 
+    async def close(self) -> None:
+        pass
+
     async def commit(self, files: Sequence[Syncable]) -> None:
         for file in files:
             file.sync()
@@ -500,6 +503,9 @@ def test_the_bootstrap_checkpoint_gives_its_records() -> None:
 
 class FailsAsReal:
     """A committer that says what failed, as the real one does."""
+
+    async def close(self) -> None:
+        pass
 
     async def commit(self, files: Sequence[Syncable]) -> None:
         try:

@@ -48,26 +48,25 @@ def of_log(field: str) -> Observe:
 
 
 def of_cleaner(key: str) -> Observe:
-    return lambda node: node._parts.hosting.cleaning.describe()[key]  # type: ignore[union-attr]
+    return lambda node: node._parts.broker.replica_manager.cleaning.describe()[key]  # type: ignore[union-attr]
 
 
 def of_limits(field: str) -> Observe:
-    server = "client_listener"
-    return lambda node: getattr(getattr(node._parts, server)._shared.admission.limits, field)
+    return lambda node: getattr(node._parts.broker.listener._shared.admission.limits, field)  # type: ignore[union-attr]
 
 
 def of_throttle(which: str) -> Observe:
-    return lambda node: getattr(node._parts.hosting.host.throttles, which).rate  # type: ignore[union-attr]
+    return lambda node: getattr(node._parts.broker.replica_manager.host.throttles, which).rate  # type: ignore[union-attr]
 
 
 def _is_verified(node: Node) -> bool:
-    assert node.coordination is not None
-    return node.coordination.transacting.verification.settings.is_enabled()
+    assert node.coordinators is not None
+    return node.coordinators.transactions.verification.settings.is_enabled()
 
 
 def _fetchers(node: Node) -> int:
-    assert node._parts.hosting is not None
-    return node._parts.hosting.fetchers.fetchers_per_leader
+    assert node._parts.broker.replica_manager is not None
+    return node._parts.broker.replica_manager.fetchers.fetchers_per_leader
 
 
 @dataclass(frozen=True)

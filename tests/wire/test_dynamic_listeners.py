@@ -33,9 +33,9 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
 
 
 def open_listeners(wire: Wire) -> dict[str, Address]:
-    server = wire.node._parts.client_listener
-    assert server is not None
-    return dict(server.addresses)
+    broker = wire.node._parts.broker
+    assert broker is not None
+    return dict(broker.listener.addresses)
 
 
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))

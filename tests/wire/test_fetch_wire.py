@@ -82,9 +82,9 @@ class World:
         self.ids[name] = reply.topics[0].topic_id
 
     def partition(self, topic: str, index: int = 0) -> Partition:
-        hosting = self.node._parts.hosting
-        assert hosting is not None
-        return hosting.partitions.find(topic, index)
+        replica_manager = self.node._parts.broker.replica_manager
+        assert replica_manager is not None
+        return replica_manager.partitions.find(topic, index)
 
     async def send(self, request: Any, version: int | None = None) -> Any:
         return await self.connection.send(request, version=version, timeout_ms=SOON_MS)

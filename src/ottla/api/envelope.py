@@ -20,7 +20,7 @@ new one. What the request itself came to is in the response inside.
 import ipaddress
 import logging
 from collections.abc import Awaitable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -30,6 +30,7 @@ from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Body, Result, finis
 from ottla.api.routes import Caller, Route, Routes
 from ottla.api.surface import SURFACE
 from ottla.api.surface_row import Forwarding
+from ottla.client.controller_client import ResendingControllerClient
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, decode_prefix, decode_steps, encode
@@ -177,26 +178,10 @@ class ForwardingRefused(Fault):
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-class ActiveController(Protocol):
-    """The way to whoever is the active controller."""
-
-    async def ask(
-        self, request: Message, timeout_ms: int, resend: Message | None = None
-    ) -> Message:
-        """Send a request, to the next one where leadership moved; return the response.
-
-        ``resend`` is sent instead once an earlier attempt may have reached a controller.
-
-        Raises:
-            RequestTimedOut: none was found, or none answered, in time.
-        """
-        ...
-
-
 class Forwarder(msgspec.Struct, frozen=True):
     """Hands requests to the active controller as they are."""
 
-    controller: ActiveController
+    controller: ResendingControllerClient
     request_timeout_ms: int
     random: Random
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from ottla.api.routes import Caller
+from ottla.client.controller_client import ControllerClient
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorLoading, RequestTimedOut
 from ottla.protocol.messages.allocate_producer_ids import (
@@ -20,7 +21,6 @@ from ottla.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.protocol.schema import Message
 from ottla.protocol.types import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -38,14 +38,6 @@ FENCED_VERSION_FIRST: Final = 4
 """Before it, a client knows a fenced producer by INVALID_PRODUCER_EPOCH."""
 
 
-class Controller(Protocol):
-    """The way to the active controller."""
-
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
-        """Return its response; raises RequestTimedOut."""
-        ...
-
-
 class TransactionalProducers(Protocol):
     """The coordinator of transactions, as far as it gives ids to producers."""
 
@@ -61,7 +53,7 @@ class ProducerIds:
     """
 
     def __init__(
-        self, controller: Controller, broker_id: NodeId, broker_epoch: Callable[[], int]
+        self, controller: ControllerClient, broker_id: NodeId, broker_epoch: Callable[[], int]
     ) -> None:
         self._controller = controller
         self._broker_id = broker_id

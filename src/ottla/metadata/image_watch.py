@@ -34,6 +34,10 @@ class ImageWatch:
         """The newest published image; the empty image before the first."""
         return self._image
 
+    def current(self) -> Image:
+        """Return `image`, for parts that take a function."""
+        return self._image
+
     def on_image(self, delta: Delta, image: Image) -> None:
         """Store the newest image and wake the waiters whose condition it fulfils."""
         self._image = image

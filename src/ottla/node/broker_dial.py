@@ -1,18 +1,15 @@
 """The way from this node to a broker: by its registration, on the inter-broker listener."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from ottla.client.connection import Connection
 from ottla.metadata.image import Image
+from ottla.node.context import NodeContext
 from ottla.runtime.ports import Address
-
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
 
 
 def broker_dial(
-    context: "NodeContext", image: Callable[[], Image], client_id: str
+    context: NodeContext, image: Callable[[], Image], client_id: str
 ) -> Callable[[int], Awaitable[Connection]]:
     """Return what opens a connection to a broker of the image at hand.
 

@@ -8,7 +8,7 @@ Produce, Fetch and forwarding. The classes of coordinators have the coordinators
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -24,28 +24,26 @@ from ottla.api.read_replica import RACK_AWARE
 from ottla.config.generated import BrokerConfig
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
+from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
-from ottla.node.coordinators import Built, Coordinators
+from ottla.node.coordinators import Coordinators, CoordinatorServices
 from ottla.node.directories import log_directories
-from ottla.node.dynamic_listeners import DynamicListeners
-from ottla.node.hosting import Hosting
+from ottla.node.dynamic_listeners import ListenerChecks
+from ottla.node.replica_manager import ReplicaManager
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.worker import ThreadWorker
-
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
 
 
 class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the handlers of the client listeners are constructed from."""
 
-    context: "NodeContext"
+    context: NodeContext
     watch: ImageWatch
     channel: ControllerChannel
-    hosting: Hosting
+    replica_manager: ReplicaManager
     coordinators: Coordinators
     topic_creation: TopicCreation
-    listeners: DynamicListeners
+    listeners: ListenerChecks
 
     @property
     def config(self) -> BrokerConfig:
@@ -55,10 +53,10 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def partitions(self) -> Partitions:
         """The partitions hosted here."""
-        return self.hosting.partitions
+        return self.replica_manager.partitions
 
     @property
-    def built(self) -> Built:
+    def coordinator(self) -> CoordinatorServices:
         """The coordinators; constructs them on first use."""
         return self.coordinators.get()
 
@@ -113,7 +111,7 @@ def _fetch(broker: BrokerDependencies) -> object:
         broker.partitions,
         broker.image,
         config.replica_selector_class == RACK_AWARE,
-        throttles=broker.hosting.host.throttles,
+        throttles=broker.replica_manager.host.throttles,
     )
     sessions = Sessions(
         config.max_incremental_fetch_session_cache_slots,
@@ -163,7 +161,7 @@ def _log_dirs(broker: BrokerDependencies) -> object:
 def _alter_log_dirs(broker: BrokerDependencies) -> object:
     from ottla.api.log_dirs import AlterLogDirsHandler
 
-    return AlterLogDirsHandler(broker.hosting.moves)
+    return AlterLogDirsHandler(broker.replica_manager.moves)
 
 
 # -- the cluster -------------------------------------------------------------------
@@ -225,66 +223,68 @@ def _find_coordinator(broker: BrokerDependencies) -> object:
 def _groups(broker: BrokerDependencies) -> object:
     from ottla.api.groups import GroupHandlers
 
-    return GroupHandlers(broker.built.coordination.groups)
+    return GroupHandlers(broker.coordinator.groups.coordinator)
 
 
 def _offsets(broker: BrokerDependencies) -> object:
     from ottla.api.offsets import OffsetHandlers
 
-    return OffsetHandlers(broker.built.coordination.groups, broker.image)
+    return OffsetHandlers(broker.coordinator.groups.coordinator, broker.image)
 
 
 def _consumer_groups(broker: BrokerDependencies) -> object:
     from ottla.api.consumer_groups import ConsumerGroupHandlers
 
-    made = broker.built.coordination
-    return ConsumerGroupHandlers(made.groups, made.consumer_settings, broker.image)
+    groups = broker.coordinator.groups
+    return ConsumerGroupHandlers(groups.coordinator, groups.consumer_settings, broker.image)
 
 
 def _streams_groups(broker: BrokerDependencies) -> object:
     from ottla.api.streams_groups import StreamsGroupHandlers
 
-    made = broker.built.coordination
+    groups = broker.coordinator.groups
     return StreamsGroupHandlers(
-        made.groups, made.streams_settings, broker.image, made.streams_topics
+        groups.coordinator, groups.streams_settings, broker.image, groups.streams_topics
     )
 
 
 def _init_producer_id(broker: BrokerDependencies) -> object:
     from ottla.api.producer_ids import InitProducerIdHandler
 
-    made = broker.built.coordination.transacting
-    return InitProducerIdHandler(made.ids, made.coordinator)
+    transactions = broker.coordinator.transactions
+    return InitProducerIdHandler(transactions.ids, transactions.coordinator)
 
 
 def _transactions(broker: BrokerDependencies) -> object:
     from ottla.api.transactions import TransactionHandlers
 
-    made = broker.built.coordination
-    return TransactionHandlers(
-        made.transacting.coordinator, broker.image, made.groups.runtime.index_of
-    )
+    services = broker.coordinator
+    index_of = services.groups.coordinator.runtime.index_of
+    return TransactionHandlers(services.transactions.coordinator, broker.image, index_of)
 
 
 def _describe_transactions(broker: BrokerDependencies) -> object:
     from ottla.api.describe_transactions import DescribeTransactionsHandlers
 
-    made = broker.built.coordination.transacting
-    return DescribeTransactionsHandlers(made.coordinator, broker.context.ports.clock)
+    coordinator = broker.coordinator.transactions.coordinator
+    return DescribeTransactionsHandlers(coordinator, broker.context.ports.clock)
 
 
 def _txn_markers(broker: BrokerDependencies) -> object:
     from ottla.api.txn_markers import TxnMarkersHandler
 
-    return TxnMarkersHandler(broker.built.coordination.transacting.writer)
+    return TxnMarkersHandler(broker.coordinator.transactions.writer)
 
 
 def _txn_offsets(broker: BrokerDependencies) -> object:
     from ottla.api.txn_offsets import TxnOffsetHandler
 
-    made = broker.built.coordination
+    services = broker.coordinator
     return TxnOffsetHandler(
-        made.groups, made.transacting.verification, broker.partitions, broker.image
+        services.groups.coordinator,
+        services.transactions.verification,
+        broker.partitions,
+        broker.image,
     )
 
 
@@ -316,15 +316,15 @@ CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
         "ottla.api.describe_transactions:DescribeTransactionsHandlers": _describe_transactions,
         "ottla.api.txn_markers:TxnMarkersHandler": _txn_markers,
         "ottla.api.txn_offsets:TxnOffsetHandler": _txn_offsets,
-        "ottla.api.share:ShareHandlers": lambda broker: broker.built.sharing.handlers,
+        "ottla.api.share:ShareHandlers": lambda broker: broker.coordinator.shares.handlers,
         "ottla.api.share_groups:ShareGroupHandlers": lambda broker: (
-            broker.built.sharing.group_handlers
+            broker.coordinator.shares.group_handlers
         ),
         "ottla.api.share_state:ShareStateHandlers": lambda broker: (
-            broker.built.sharing.state_handlers
+            broker.coordinator.shares.state_handlers
         ),
         "ottla.api.share_offsets:ShareOffsetHandlers": lambda broker: (
-            broker.built.sharing.offset_handlers
+            broker.coordinator.shares.offset_handlers
         ),
     }
 )

@@ -10,11 +10,12 @@ another incarnation, makes it register again.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from ottla.client.controller_client import ControllerClient
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.broker_heartbeat import (
@@ -33,14 +34,6 @@ log = logging.getLogger(__name__)
 NOT_REGISTERED: Final = -1
 # A controller that refuses is asked again; how soon, milliseconds.
 RETRY_MS: Final = 200
-
-
-class Controller(Protocol):
-    """The way to the active controller."""
-
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
-        """Return its response; raises RequestTimedOut."""
-        ...
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -73,7 +66,7 @@ class BrokerLifecycle:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: ControllerClient,
         registration: BrokerRegistrationRequest,
         metadata_offset: Callable[[], Offset],
         offline_dirs: Callable[[], list[Uuid]],

@@ -33,6 +33,11 @@ CONNECT_MS_MAX: Final = 2_000
 _MOVED: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
+def client_id(node_id: int) -> str:
+    """Return the client id of a node's requests to the active controller."""
+    return f"ottla-node-{node_id}"
+
+
 class LeaderView(Protocol):
     """Who leads the quorum, and where it is."""
 

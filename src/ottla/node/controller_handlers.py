@@ -9,7 +9,7 @@ describes its own settings and loggers (``--bootstrap-controller``) and sets its
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -22,17 +22,15 @@ from ottla.controller.active_controller import Controller
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
+from ottla.node.context import NodeContext
 from ottla.node.quorum import NodeQuorum
 from ottla.protocol.api_keys import ApiKey
-
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
 
 
 class ControllerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the handlers of the controller listener are constructed from."""
 
-    context: "NodeContext"
+    context: NodeContext
     watch: ImageWatch
     quorum: NodeQuorum
     controller: Controller

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ottla.client.controller_client import ControllerClient
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import Condition
 from ottla.protocol.errors import ErrorCode
@@ -17,20 +18,11 @@ from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from ottla.protocol.schema import Message
 
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500
 REQUEST_TIMEOUT_MS: Final = 5_000
-
-
-class Controller(Protocol):
-    """The way to the active controller."""
-
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
-        """Return its response; raises RequestTimedOut."""
-        ...
 
 
 class Images(Protocol):
@@ -47,7 +39,10 @@ class ControllerRegistering:
     name = "controller-registration"
 
     def __init__(
-        self, controller: Controller, images: Images, registration: ControllerRegistrationRequest
+        self,
+        controller: ControllerClient,
+        images: Images,
+        registration: ControllerRegistrationRequest,
     ) -> None:
         self._controller = controller
         self._images = images

@@ -1,8 +1,7 @@
-"""The coordinators of a broker: groups, transactions, share groups; made when one is needed.
+"""The coordinators of a broker: groups, transactions, share groups; constructed on first use.
 
 They are a third of the broker's code, and a broker that leads no partition of their topics does
-without. So they come to be when it first leads one, or when a client first speaks to one; what
-they would have done before is nothing.
+without them. So they are constructed when it first leads one, or with the first request for one.
 """
 
 import asyncio
@@ -16,39 +15,54 @@ from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANS
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
+from ottla.metadata.publishing import Publisher
+from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
-from ottla.node.hosting import Hosting
+from ottla.node.replica_manager import ReplicaManager
 from ottla.observability.http import Page
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, TopicPartition
 from ottla.runtime.lazy import Lazy, LazyModule
-from ottla.runtime.supervisor import supervise
+from ottla.runtime.supervisor import Service, supervise
 
 if TYPE_CHECKING:
-    from ottla.node import coordination, group_pages, sharing
-    from ottla.node.build import NodeContext
+    from ottla.node import group_pages, group_services, share_services, transaction_services
 else:
-    coordination = LazyModule("ottla.node.coordination")
     group_pages = LazyModule("ottla.node.group_pages")
-    sharing = LazyModule("ottla.node.sharing")
+    group_services = LazyModule("ottla.node.group_services")
+    share_services = LazyModule("ottla.node.share_services")
+    transaction_services = LazyModule("ottla.node.transaction_services")
 
 TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 
 
-class Built(msgspec.Struct, frozen=True):
-    """The coordinators, once they are there."""
+class CoordinatorServices(msgspec.Struct, frozen=True):
+    """The coordinators, once they are constructed."""
 
-    coordination: "coordination.Coordination"
-    sharing: "sharing.Sharing"
+    groups: "group_services.GroupServices"
+    transactions: "transaction_services.TransactionServices"
+    shares: "share_services.ShareServices"
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """All of their services, in the order they start."""
+        return (*self.groups.services, *self.transactions.services, *self.shares.services)
+
+    @property
+    def publishers(self) -> tuple[Publisher, ...]:
+        """Those that follow the image."""
+        return (*self.groups.publishers, *self.shares.publishers)
 
 
 class CoordinatorDependencies(msgspec.Struct, frozen=True):
-    """What coordinators reach of the rest of the node; ``create`` has an internal topic made."""
+    """What coordinators need of the rest of the node."""
 
+    context: NodeContext
     watch: ImageWatch
     channel: ControllerChannel
-    hosting: Hosting
-    create: Callable[[str], None]
+    replica_manager: ReplicaManager
+    create_topic: Callable[[str], None]
+    """Has an internal topic created."""
 
     def image(self) -> Image:
         """Return the newest image."""
@@ -56,61 +70,63 @@ class CoordinatorDependencies(msgspec.Struct, frozen=True):
 
 
 class Coordinators:
-    """Service, publisher and verifier in their place. What is led is known from the start on."""
+    """Stands for the coordinators as a service, a publisher and a verifier of transactions."""
 
     name = "group-coordinator"
 
-    def __init__(self, context: "NodeContext", ways: CoordinatorDependencies) -> None:
-        self._context = context
-        self._ways = ways
+    def __init__(self, dependencies: CoordinatorDependencies) -> None:
+        self._dependencies = dependencies
         self._built = Lazy(self._build)
-        self._wanted = asyncio.Event()
-        ways.hosting.partitions.on_led(self._on_led)
+        self._is_built = asyncio.Event()
+        dependencies.replica_manager.partitions.on_led(self._on_led)
 
-    def get(self) -> Built:
-        """Return them; they work from now on."""
+    def get(self) -> CoordinatorServices:
+        """Return the coordinators; the first call constructs them, and their services start."""
         return self._built.get()
 
-    def _build(self) -> Built:
-        context, ways = self._context, self._ways
-        made = coordination.build_coordination(context, ways.watch, ways.channel, ways.hosting)
-        share_ways = sharing.ShareDependencies(made.groups, made.transacting.links, ways.create)
-        shared = sharing.build_sharing(context, ways.watch, ways.hosting, share_ways)
-        self._wanted.set()
-        return Built(made, shared)
+    def _build(self) -> CoordinatorServices:
+        dependencies = self._dependencies
+        groups = group_services.build_group_services(dependencies)
+        transactions = transaction_services.build_transaction_services(
+            dependencies, groups.coordinator
+        )
+        shares = share_services.build_share_services(
+            dependencies, groups.coordinator, transactions.links
+        )
+        self._is_built.set()
+        return CoordinatorServices(groups, transactions, shares)
 
     def _on_led(self, topic: str, index: int, epoch: LeaderEpoch) -> None:
-        """Come to be: whoever is made now finds by itself what is led."""
+        """Construct the coordinators; each one looks up which partitions this broker leads."""
         if topic in TOPICS:
             self.get()
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Pass it on to those who keep something."""
+        """Publish the image to the coordinators; before they exist, nothing keeps one."""
         if self._built.is_made:
-            built = self.get()
-            for publisher in (*built.coordination.publishers, *built.sharing.publishers):
+            for publisher in self.get().publishers:
                 publisher.on_image(delta, image)
 
     def verify(
-        self, wanted: InTransaction
+        self, write: InTransaction
     ) -> Coroutine[Any, Any, Mapping[TopicPartition, ErrorCode]]:
-        """Ask the coordinator of a transaction about a write, see `Verification`."""
-        return self.get().coordination.transacting.verification.verify(wanted)
+        """Verify a transactional write with the coordinator of its transaction."""
+        return self.get().transactions.verification.verify(write)
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Run their services for as long as this one runs."""
+        """Run the services of the coordinators once they are constructed."""
         ready()
-        await self._wanted.wait()
-        built = self.get()
-        services = (*built.coordination.services, *built.sharing.services)
+        await self._is_built.wait()
         # Ended by being cancelled, as this service is.
-        await supervise(services, asyncio.Event())
+        await supervise(self.get().services, asyncio.Event())
 
     def create_topic(self, name: str) -> None:
         """Have an internal topic created."""
-        self._ways.create(name)
+        self._dependencies.create_topic(name)
 
     def group_page(self, rest: str) -> Page:
         """Return a page below /groups/."""
-        now = self._context.ports.clock.now()
-        return group_pages.group_page(self.get().coordination.groups, self._ways.image, now, rest)
+        dependencies = self._dependencies
+        now = dependencies.context.ports.clock.now()
+        groups = self.get().groups.coordinator
+        return group_pages.group_page(groups, dependencies.image, now, rest)

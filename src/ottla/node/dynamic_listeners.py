@@ -13,7 +13,7 @@ from ottla.config.layers import Layers
 from ottla.config.listeners import Listener, Listeners
 from ottla.config.loading import Loaded
 from ottla.config.problems import ConfigError, Problem
-from ottla.node.listening import SpecOf
+from ottla.node.listeners import SpecOf
 from ottla.node.ports import NodePorts
 from ottla.node.security import listener_security_problems
 from ottla.runtime.ports import Address
@@ -22,24 +22,28 @@ from ottla.server.listener import Server
 log = logging.getLogger(__name__)
 
 
+class OpenListeners:
+    """The listeners that are open now; shared by those who change and those who check them."""
+
+    def __init__(self, listeners: Listeners) -> None:
+        self.current = listeners
+
+
 class DynamicListeners:
-    """Keeps the client server's listeners as configured; also says what could be opened."""
+    """Opens and closes the listeners of the client server as they are configured."""
 
-    def __init__(self, loaded: Loaded, ports: NodePorts) -> None:
+    def __init__(
+        self, loaded: Loaded, open_listeners: OpenListeners, server: Server, spec_of: SpecOf
+    ) -> None:
         self._loaded = loaded
-        self._ports = ports
-        self._server: Server | None = None
-        self._spec_of: SpecOf | None = None
-        self._open = loaded.listeners
-
-    def attach(self, server: Server, spec_of: SpecOf) -> None:
-        """Name the server that has the listeners; given once, before anything is applied."""
-        self._server, self._spec_of = server, spec_of
+        self._open = open_listeners
+        self._server = server
+        self._spec_of = spec_of
 
     def apply(self, config: BrokerConfig, layers: Layers) -> None:
-        """Open and close listeners so that those asked for are open; follows `DynamicConfig`.
+        """Open and close listeners as configured; follows `DynamicConfig`.
 
-        What cannot be had is logged, and the listeners stay as they are.
+        An invalid configuration is logged, and the listeners stay as they are.
         """
         try:
             wanted = listeners_of(layers)
@@ -51,19 +55,26 @@ class DynamicListeners:
         if problems:
             log.warning("listeners not changed reason=%s", "; ".join(map(str, problems)))
             return
-        if wanted == self._open:
+        if wanted == self._open.current:
             return
-        self._open = wanted
-        assert self._server is not None, "attached before"
-        assert self._spec_of is not None
+        self._open.current = wanted
         self._server.serve(list(map(self._spec_of, _of_clients(wanted))))
+
+
+class ListenerChecks:
+    """Checks whether listeners could be opened, before a change of them is accepted."""
+
+    def __init__(self, loaded: Loaded, ports: NodePorts, open_listeners: OpenListeners) -> None:
+        self._loaded = loaded
+        self._ports = ports
+        self._open = open_listeners
 
     async def problems(self, wanted: Listeners) -> list[Problem]:
         """Return what keeps ``wanted`` from being opened: protocols, or addresses in use."""
         found = listener_security_problems(wanted, self._loaded.broker)
         if found or self._ports.bind is None:
             return found
-        names = {each.name for each in _of_clients(self._open)}
+        names = {each.name for each in _of_clients(self._open.current)}
         for listener in _of_clients(wanted):
             if listener.name in names:
                 continue

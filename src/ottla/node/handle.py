@@ -12,18 +12,19 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
-from ottla.node.build import NodeContext, NodeParts, build_node
+from ottla.node.build import NodeParts, build_node
 from ottla.node.connection_limits import check_limits, tcp_settings
+from ottla.node.context import NodeContext
+from ottla.node.coordinators import CoordinatorServices
 from ottla.node.directories import all_directories
 from ottla.node.dynamic_config import DynamicConfig
-from ottla.node.listening import SocketUnwanted, bind_listeners, handed_over
+from ottla.node.listeners import SocketUnwanted, bind_listeners, handed_over
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
 from ottla.node.services import services_of
@@ -37,10 +38,6 @@ from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log_dir import LogDirectory, LogDirPorts, open_directories
-
-if TYPE_CHECKING:
-    from ottla.node.coordination import Coordination
-    from ottla.node.sharing import Sharing
 
 log = logging.getLogger(__name__)
 
@@ -133,24 +130,21 @@ class Node:
 
     def local_log_end_offset(self, topic: str, partition: int) -> Offset | None:
         """Return the end of this node's log of a partition; None if it is not hosted here."""
-        hosting = self._parts.hosting
-        found = None if hosting is None else hosting.partitions.get(topic, partition)
+        partitions = self.partitions
+        found = None if partitions is None else partitions.get(topic, partition)
         return None if found is None else found.log.log_end_offset
 
     @property
     def partitions(self) -> Partitions | None:
-        """The partitions hosted here, to be looked at; None if it is no broker."""
-        return None if self._parts.hosting is None else self._parts.hosting.partitions
+        """The partitions hosted here, for inspection; None if it is no broker."""
+        broker = self._parts.broker
+        return None if broker is None else broker.replica_manager.partitions
 
     @property
-    def coordination(self) -> "Coordination | None":
-        """The coordinators of this node, to be looked at; None if it is no broker."""
-        return self._parts.coordination
-
-    @property
-    def sharing(self) -> "Sharing | None":
-        """What share groups have on this node, to be looked at; None if it is no broker."""
-        return self._parts.sharing
+    def coordinators(self) -> CoordinatorServices | None:
+        """The coordinators of this node, for inspection; None if it is no broker."""
+        broker = self._parts.broker
+        return None if broker is None else broker.coordinators.get()
 
     def describe_quorum(self) -> QuorumView:
         """Return the quorum as this node sees it."""
@@ -159,7 +153,7 @@ class Node:
     @property
     def is_active_controller(self) -> bool:
         """Whether this node decides at the moment."""
-        return self._parts.controller is not None and self._parts.controller.is_active
+        return self._parts.controller is not None and self._parts.controller.is_active()
 
     def request_snapshot(self) -> None:
         """Ask for a snapshot of the metadata; it is written later."""
@@ -179,7 +173,8 @@ class Node:
     @property
     def should_shut_down(self) -> bool:
         """Whether the controller has given this broker leave to stop."""
-        return self._parts.lifecycle is not None and self._parts.lifecycle.should_shut_down.is_set()
+        broker = self._parts.broker
+        return broker is not None and broker.lifecycle.should_shut_down.is_set()
 
     async def wait_should_shut_down(self) -> None:
         """Return once the node wants to stop by itself: it was granted leave, or lost its disks.
@@ -187,10 +182,10 @@ class Node:
         Whoever started the node then calls `shutdown`. Returns at once if it is so already, and
         never on a node that is no broker.
         """
-        if self._parts.lifecycle is None:
+        if self._parts.broker is None:
             await asyncio.get_running_loop().create_future()
         else:
-            await self._parts.lifecycle.should_shut_down.wait()
+            await self._parts.broker.lifecycle.should_shut_down.wait()
 
     async def controlled_shutdown(self, timeout_s: float) -> None:
         """Have all leaderships moved away, then stop. Asking twice is fine.
@@ -198,8 +193,9 @@ class Node:
         Raises:
             ShutdownTimeout: no leave was given in time. The node runs on, and still wants to go.
         """
-        lifecycle = self._parts.lifecycle
-        if lifecycle is not None:
+        broker = self._parts.broker
+        if broker is not None:
+            lifecycle = broker.lifecycle
             lifecycle.want_shutdown()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -217,7 +213,8 @@ class Node:
             try:
                 await self._running.stop()
             finally:
-                epoch = -1 if self._parts.lifecycle is None else self._parts.lifecycle.epoch
+                broker = self._parts.broker
+                epoch = -1 if broker is None else broker.lifecycle.epoch
                 await _close(self._context, self._parts, epoch)
 
     async def wait_stopped(self) -> None:
@@ -303,12 +300,10 @@ async def _close(context: NodeContext, parts: NodeParts | None, broker_epoch: in
     if parts is not None:
         await parts.channel.close()
         _close_quorum(context, parts)
-        if parts.hosting is not None:
-            await parts.hosting.host.close()
+        if parts.broker is not None:
+            await parts.broker.replica_manager.host.close()
     context.bound.close()
-    close_committer = getattr(context.committer, "close", None)
-    if close_committer is not None:
-        await close_committer()
+    await context.committer.close()
     _close_directories(context.directories, broker_epoch)
 
 

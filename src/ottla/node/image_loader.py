@@ -51,7 +51,7 @@ class Followers(msgspec.Struct, frozen=True):
 class ImageLoader:
     """`MetadataListener` of a node, and the committed state its controller begins from.
 
-    Followers are given once, by `follow_with`, before the log is read.
+    Followers are given once, by `install`, before the log is read.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class ImageLoader:
         self._publication: Publication | None = None
         self._followers = Followers()
 
-    def follow_with(self, followers: Followers) -> None:
+    def install(self, followers: Followers) -> None:
         """Name everybody who follows; each publisher hears of the empty image first."""
         assert self._publication is None, "given once"
         self._publication = Publication(followers.publishers)

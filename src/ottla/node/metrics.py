@@ -7,13 +7,13 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ottla.config.addresses import parse_host_port
-from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
+from ottla.node.context import NodeContext
 from ottla.node.gauges import (
     Hosted,
     HostedLog,
@@ -29,46 +29,18 @@ from ottla.node.gauges import (
     recovery_families,
     scrub_families,
 )
+from ottla.node.meters import Meters
 from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, gauge
 from ottla.observability.http import Page, plain
 from ottla.observability.http_service import HttpService
-from ottla.observability.loop_watch import LoopWatch
 from ottla.observability.process_metrics import ProcessMetrics
-from ottla.observability.request_meter import RequestMeter
-from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.types import NodeId, TopicPartition
-from ottla.raft.core.effects import RoleChanged
 from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
-
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
 
 # Kafka's BrokerState, as far as it is told apart here.
 _STARTING: Final = 1
 _RUNNING: Final = 3
-
-
-class Meters(msgspec.Struct):
-    """What is counted as it happens. Made before everything that counts."""
-
-    requests: RequestMeter = msgspec.field(default_factory=RequestMeter)
-    topics: TopicMeter = msgspec.field(default_factory=TopicMeter)
-    loop: LoopWatch = msgspec.field(default_factory=LoopWatch)
-    name: str = "metrics"
-    leader_changes: int = 0
-    _leader: NodeId | None = None
-
-    def on_image(self, delta: Delta, image: Image) -> None:
-        """Forget topics that are gone."""
-        if delta.old.topics.ids is not image.topics.ids:
-            self.topics.keep_only(image.topics.ids)
-
-    def on_role(self, changed: RoleChanged) -> None:
-        """Count a new leader of the quorum: one that is known, and is another than before."""
-        if changed.leader_id is not None and changed.leader_id != self._leader:
-            self.leader_changes += self._leader is not None
-            self._leader = changed.leader_id
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +49,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     image: Callable[[], Image]
     quorum: Callable[[], QuorumView]
-    is_active_controller: Callable[[], bool] | None
-    hosted: Callable[[], Iterable[tuple[Hosted, HostedLog]]] | None
-    is_unfenced: Callable[[], bool] | None
     has_failed_disk: Callable[[], bool]
+    is_active_controller: Callable[[], bool] | None = None
+    hosted: Callable[[], Iterable[tuple[Hosted, HostedLog]]] | None = None
+    is_unfenced: Callable[[], bool] | None = None
     isr_changes: Callable[[], tuple[int, int]] = lambda: (0, 0)
     disk_sizes: Callable[[], Mapping[TopicPartition, int]] = dict
     scrubbed: Callable[[], ScrubCounts] = ScrubCounts
@@ -174,19 +146,16 @@ class NodeMetrics(msgspec.Struct, frozen=True):
 
 
 def build_metrics(
-    context: "NodeContext",
-    meters: Meters,
-    view: NodeView,
-    group_page: Callable[[str], Page] | None,
+    context: NodeContext, view: NodeView, group_page: Callable[[str], Page] | None
 ) -> HttpService | None:
-    """Return what serves the pages; None where ``ottla.metrics.listener`` is not set.
+    """Return the service of the pages; None where ``ottla.metrics.listener`` is not set.
 
-    ``group_page`` is what is below /groups/, None of a node that is no broker.
+    ``group_page`` serves the pages below /groups/; None on a node that is no broker.
     """
     text = context.loaded.broker.ottla_metrics_listener
     if text is None:
         return None
     at = parse_host_port(text)
-    pages = NodeMetrics(meters, view).pages()
+    pages = NodeMetrics(context.meters, view).pages()
     trees = {} if group_page is None else {"/groups/": group_page}
     return HttpService(context.ports.network, Address(at.host, at.port), pages, trees=trees)

@@ -7,7 +7,8 @@ import msgspec
 
 from ottla.config.addresses import parse_host_port, parse_voter
 from ottla.config.loading import Loaded
-from ottla.node.listening import endpoints_of
+from ottla.node.context import NodeContext
+from ottla.node.listeners import advertised_endpoints
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.types import NO_LEADER, LeaderEpoch, NodeId, Offset
 from ottla.raft.applier import MetadataListener
@@ -24,7 +25,6 @@ from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address
 
 if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
     from ottla.raft import auto_join
 else:
     auto_join = LazyModule("ottla.raft.auto_join")
@@ -74,7 +74,7 @@ class NodeQuorum(msgspec.Struct, frozen=True):
         return self.driver.describe().voters.ids
 
 
-def build_quorum(context: "NodeContext", listener: MetadataListener) -> NodeQuorum:
+def build_quorum(context: NodeContext, listener: MetadataListener) -> NodeQuorum:
     """Open the log and make the replica. Raises as `build_node`."""
     config, ports = context.loaded.broker, context.ports
     directory = context.metadata_directory
@@ -94,7 +94,7 @@ def build_quorum(context: "NodeContext", listener: MetadataListener) -> NodeQuor
         directory.directory_id,
         tuple(
             Endpoint(at.name, at.host, at.port)
-            for at in endpoints_of(context.loaded, context.bound, is_controller=True)
+            for at in advertised_endpoints(context.loaded, context.bound, is_controller=True)
         ),
     )
     settings = msgspec.structs.replace(settings, is_rejoining=mark.is_set)
@@ -120,7 +120,7 @@ def build_quorum(context: "NodeContext", listener: MetadataListener) -> NodeQuor
     return NodeQuorum(driver, log, settings)
 
 
-def build_auto_join(context: "NodeContext", quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
+def build_auto_join(context: NodeContext, quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
     """Return who adds this controller to the voters; None where it is not to add itself."""
     config = context.loaded.broker
     if not config.controller_quorum_auto_join_enable or not context.has_role("controller"):
@@ -135,7 +135,7 @@ def build_auto_join(context: "NodeContext", quorum: NodeQuorum) -> "auto_join.Au
     )
 
 
-def _log_path(context: "NodeContext") -> str:
+def _log_path(context: NodeContext) -> str:
     return f"{context.metadata_directory.path}/{DIRECTORY_NAME}"
 
 

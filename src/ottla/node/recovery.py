@@ -1,6 +1,6 @@
 """Unclean recovery put together: the active controller's way to the brokers' logs."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.controller.active_controller import Controller
 from ottla.controller.config_rules import ConfigContext
@@ -9,15 +9,13 @@ from ottla.controller.log_polls import LogPolls
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image_watch import ImageWatch
 from ottla.node.broker_dial import broker_dial
-
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
+from ottla.node.context import NodeContext
 
 CLIENT_ID: Final = "controller-{}-recovery"
 
 
 def build_recovery(
-    context: "NodeContext", watch: ImageWatch, controller: Controller, configs: ConfigContext
+    context: NodeContext, watch: ImageWatch, controller: Controller, configs: ConfigContext
 ) -> UncleanRecovery:
     """Return what finds leaders for partitions that lost all complete replicas."""
     dial = broker_dial(context, lambda: watch.image, CLIENT_ID.format(context.node_id))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ottla.config.loading import Loaded
 from ottla.metadata.features import supported_features
-from ottla.node.listening import Bound, endpoints_of
+from ottla.node.listeners import Bound, advertised_endpoints
 from ottla.protocol.messages import broker_registration as broker
 from ottla.protocol.messages import controller_registration as controller
 from ottla.protocol.types import Uuid
@@ -29,7 +29,7 @@ def broker_registration(
         incarnation_id=incarnation,
         listeners=[
             broker.Listener(told.name, told.host, told.port, told.protocol)
-            for told in endpoints_of(loaded, bound, is_controller=False)
+            for told in advertised_endpoints(loaded, bound, is_controller=False)
         ],
         features=[
             broker.Feature(name, levels.min, levels.max)
@@ -50,7 +50,7 @@ def controller_registration(
         incarnation_id=incarnation,
         listeners=[
             controller.Listener(told.name, told.host, told.port, told.protocol)
-            for told in endpoints_of(loaded, bound, is_controller=True)
+            for told in advertised_endpoints(loaded, bound, is_controller=True)
         ],
         features=[
             controller.Feature(name, levels.min, levels.max)

@@ -1,10 +1,9 @@
 """The services of a node, in the order they start; they stop in reverse.
 
-The log is recovered before anybody may ask; a controller answers its peers before there can be
-a leader, and there is a leader before a broker can register; a broker has caught up and opened
-its logs before its clients come, and only then asks to be unfenced. Backwards: no client is
-served by a node that no longer hears its controller, and a node that is stopping votes until
-the very end.
+The metadata log is recovered before anything reads it. A controller answers its peers before there
+can be a leader, and there is a leader before a broker can register. A broker has caught up and
+opened its logs before clients connect, and only then asks to be unfenced. In reverse: no client is
+served by a node that has left its controller, and a node that is stopping votes until the end.
 """
 
 from ottla.node.broker_lifecycle import Unfencing
@@ -13,22 +12,15 @@ from ottla.runtime.supervisor import Service
 
 
 def services_of(parts: NodeParts) -> list[Service]:
-    """Return the list; what a node's roles do not have is left out."""
-    listed: list[Service | None] = [
-        parts.meters.loop,
-        parts.metrics,
-        parts.quorum.driver,
-        parts.controller,
-        parts.recovery,
-        parts.snapshotter,
-        parts.controller_listener,
-        parts.auto_join,
-        parts.controller_registration,
-        parts.lifecycle,
-        *(() if parts.hosting is None else parts.hosting.services),
-        parts.coordinators,
-        parts.topic_creation,
-        parts.client_listener,
-        None if parts.lifecycle is None else Unfencing(parts.lifecycle),
-    ]
-    return [service for service in listed if service is not None]
+    """Return the services; those of a role that the node does not have are left out."""
+    controller, broker = parts.controller, parts.broker
+    services: list[Service | None] = [parts.meters.loop, parts.metrics, parts.quorum.driver]
+    if controller is not None:
+        services += [controller.controller, controller.recovery]
+    services.append(parts.snapshotter)
+    if controller is not None:
+        services += [controller.listener, controller.auto_join, controller.registration]
+    if broker is not None:
+        services += [broker.lifecycle, *broker.replica_manager.services, broker.coordinators]
+        services += [broker.topic_creation, broker.listener, Unfencing(broker.lifecycle)]
+    return [service for service in services if service is not None]

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from ottla.node.handle import StartFailed
-from ottla.node.hosting import AllDirectoriesFailed
+from ottla.node.replica_manager import AllDirectoriesFailed
 from ottla.protocol.faults import Fault, StorageFailed
 from ottla.raft.metadata_log import UnusableMetadataLog
 from ottla.raft.quorum_state_file import UnreadableQuorumState

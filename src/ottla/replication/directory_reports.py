@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ottla.client.controller_client import ControllerClient
 from ottla.metadata.topics import DIRECTORY_LOST
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -17,7 +18,6 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
 )
 from ottla.protocol.types import Uuid
 from ottla.replication.host import Host
-from ottla.replication.isr_loop import Controller
 from ottla.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class DirectoryReports:
 
     name = "directory-reports"
 
-    def __init__(self, host: Host, controller: Controller) -> None:
+    def __init__(self, host: Host, controller: ControllerClient) -> None:
         self._host = host
         self._controller = controller
         self._pending: dict[Key, Partition] = {}

@@ -305,9 +305,7 @@ class Host:
     async def close(self) -> None:
         """Finish what the committers have begun, before the directories are closed."""
         for committer in self._committers.values():
-            close = getattr(committer, "close", None)
-            if close is not None:
-                await close()
+            await committer.close()
 
     def failures(self) -> str:
         """Return which directories have failed, and why."""

@@ -7,8 +7,9 @@ that cannot be reached, or does not know yet what we know, is asked again.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from ottla.client.controller_client import ControllerClient
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.alter_partition import (
@@ -18,7 +19,6 @@ from ottla.protocol.messages.alter_partition import (
     RequestPartitionData,
     RequestTopicData,
 )
-from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
 from ottla.replication.host import Host
 from ottla.replication.isr_state import Proposal
@@ -32,20 +32,12 @@ TIMEOUT_MS: Final = 30_000
 PARTITIONS_MAX: Final = 5_000
 
 
-class Controller(Protocol):
-    """The way to the active controller."""
-
-    async def ask(self, request: Message, timeout_ms: int) -> Message:
-        """Return its response; raises RequestTimedOut."""
-        ...
-
-
 class IsrChanges:
     """Service and `IsrProposals`. A partition has at most one proposal here at a time."""
 
     name = "isr-changes"
 
-    def __init__(self, host: Host, controller: Controller) -> None:
+    def __init__(self, host: Host, controller: ControllerClient) -> None:
         self._host = host
         self._controller = controller
         self._pending: dict[Partition, Proposal] = {}

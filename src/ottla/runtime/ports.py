@@ -220,6 +220,10 @@ class Committer(Protocol):
         """
         ...
 
+    async def close(self) -> None:
+        """Finish the commits that wait, then release the thread, if there is one."""
+        ...
+
 
 Result = TypeVar("Result")
 

@@ -71,7 +71,7 @@ class Superseded(Exception):
 
 
 class Markers:
-    """The service. `wake` it whenever a transaction was prepared and that is committed."""
+    """The service. `wake` it, or set ``due``, when a prepared end of a transaction is committed."""
 
     name = "transaction-markers"
 
@@ -80,13 +80,14 @@ class Markers:
         runtime: CoordinatorRuntime[TransactionMachine],
         leader_of: LeaderOf,
         send: SendMarkers,
+        due: asyncio.Event | None = None,
         retry_ms: int = RETRY_MS,
     ) -> None:
         self._runtime = runtime
         self._leader_of = leader_of
         self._send = send
         self._retry_ms = retry_ms
-        self._due = asyncio.Event()
+        self._due = due or asyncio.Event()
         # Under way, or given up for as long as the reign lasts: in which epoch.
         self._taken: dict[_Work, int] = {}
 

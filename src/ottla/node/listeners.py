@@ -12,10 +12,11 @@ from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded
 from ottla.metadata.features import KRAFT_VERSION, supported_features
 from ottla.metadata.image_watch import ImageWatch
+from ottla.node.connection_limits import server_settings
 from ottla.node.ports import NodePorts
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import Features
-from ottla.server.listener import ListenerSpec
+from ottla.server.listener import ListenerSpec, Server, Shared
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -104,8 +105,8 @@ async def bind_listeners(loaded: Loaded, ports: NodePorts) -> Bound:
     return Bound(sockets)
 
 
-class Told(msgspec.Struct, frozen=True):
-    """Where others are told that a listener is. ``protocol`` is Kafka's number."""
+class AdvertisedEndpoint(msgspec.Struct, frozen=True):
+    """Where other nodes and clients reach a listener. ``protocol`` is Kafka's number."""
 
     name: str
     host: str
@@ -113,7 +114,9 @@ class Told(msgspec.Struct, frozen=True):
     protocol: int
 
 
-def endpoints_of(loaded: Loaded, bound: Bound, *, is_controller: bool) -> Iterator[Told]:
+def advertised_endpoints(
+    loaded: Loaded, bound: Bound, *, is_controller: bool
+) -> Iterator[AdvertisedEndpoint]:
     """Yield the listeners of one kind as others are told of them, with really bound ports."""
     for listener in loaded.listeners.all:
         told = listener.advertised
@@ -121,7 +124,9 @@ def endpoints_of(loaded: Loaded, bound: Bound, *, is_controller: bool) -> Iterat
             continue
         at = told or listener.bind
         host = at.host or socket.getfqdn()
-        yield Told(listener.name, host, at.port or bound.port(listener), listener.protocol.value)
+        yield AdvertisedEndpoint(
+            listener.name, host, at.port or bound.port(listener), listener.protocol.value
+        )
 
 
 SpecOf = Callable[[Listener], ListenerSpec]
@@ -142,6 +147,13 @@ def spec_maker(bound: Bound, routes: Routes, features: Callable[[], Features]) -
 def listener_specs(loaded: Loaded, spec_of: SpecOf, *, is_controller: bool) -> list[ListenerSpec]:
     """Return what a server needs for all listeners of one kind."""
     return [spec_of(each) for each in loaded.listeners.all if each.is_controller is is_controller]
+
+
+def build_server(
+    loaded: Loaded, ports: NodePorts, specs: list[ListenerSpec], shared: Shared
+) -> Server:
+    """Return the server of all listeners of one kind."""
+    return Server(ports.network, ports.clock, specs, shared, server_settings(loaded))
 
 
 class KRaftLevel(Protocol):

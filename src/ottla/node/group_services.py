@@ -1,6 +1,4 @@
-"""The coordinators of a broker, put together: their runtimes follow the partitions led here."""
-
-from typing import TYPE_CHECKING
+"""The group coordinator of a broker: constructs its runtime, rules and settings."""
 
 import msgspec
 
@@ -30,37 +28,31 @@ from ottla.coordinators.shard import ShardSettings
 from ottla.coordinators.topics import CONSUMER_OFFSETS
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
-from ottla.node.controller_channel import ControllerChannel
-from ottla.node.hosting import Hosting
+from ottla.node.coordinators import CoordinatorDependencies
 from ottla.node.leaderships import follow_leaderships
-from ottla.node.sharing import share_settings
-from ottla.node.transacting import Transacting, build_transacting
+from ottla.node.share_services import share_settings
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.batch import Compression
 from ottla.runtime.ports import Clock
 from ottla.runtime.supervisor import Service
 
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
 
+class GroupServices(msgspec.Struct, frozen=True):
+    """The group coordinator and what belongs to it; ``services`` are in the order they start."""
 
-class Coordination(msgspec.Struct, frozen=True):
-    """What `build_coordination` made. ``services`` start when the partitions are there."""
-
-    groups: GroupCoordinator
+    coordinator: GroupCoordinator
     consumer_settings: ConsumerSettings
     streams_settings: StreamsSettings
     streams_topics: StreamsTopicCreation
-    transacting: Transacting
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
 
 
-def build_coordination(
-    context: "NodeContext", watch: ImageWatch, channel: ControllerChannel, hosting: Hosting
-) -> Coordination:
-    """Put it together; nothing is loaded before a partition is led here."""
-    config, ports, partitions = context.loaded.broker, context.ports, hosting.partitions
+def build_group_services(dependencies: CoordinatorDependencies) -> GroupServices:
+    """Construct the group coordinator; it loads each partition of its topic once it is led."""
+    context, watch = dependencies.context, dependencies.watch
+    config, ports = context.loaded.broker, context.ports
+    partitions = dependencies.replica_manager.partitions
     settings = group_settings(config)
 
     def partition_count() -> int:
@@ -79,18 +71,16 @@ def build_coordination(
     )
     follow_leaderships(partitions, runtime)
 
-    groups = GroupCoordinator(runtime, settings, ports.random)
-    transacting = build_transacting(context, watch, channel, hosting, groups)
-    forwarder = Forwarder(channel, config.request_timeout_ms, ports.random)
+    coordinator = GroupCoordinator(runtime, settings, ports.random)
+    forwarder = Forwarder(dependencies.channel, config.request_timeout_ms, ports.random)
     topics = StreamsTopicCreation(forwarder, ports.clock, config.request_timeout_ms)
-    return Coordination(
-        groups,
+    return GroupServices(
+        coordinator,
         consumer_settings(config),
         streams_settings(config),
         topics,
-        transacting,
-        (runtime, topics, *transacting.services),
-        (groups,),
+        (runtime, topics),
+        (coordinator,),
     )
 
 

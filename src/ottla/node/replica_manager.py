@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from os.path import realpath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -10,6 +10,7 @@ from ottla.config.generated import BrokerConfig
 from ottla.config.layers import Layers
 from ottla.node.broker_dial import broker_dial
 from ottla.node.broker_lifecycle import BrokerLifecycle
+from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.directories import log_directories
 from ottla.node.gauges import ScrubCounts
@@ -28,14 +29,11 @@ from ottla.replication.scrub_loop import LogScrubber, ScrubSettings
 from ottla.runtime.ports import Committer
 from ottla.runtime.supervisor import Service
 
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
-
 FETCHER_ID: Final = "broker-{}-fetcher"
 
 
-class Hosting(msgspec.Struct, frozen=True):
-    """What `build_hosting` made. ``services`` are in the order they start."""
+class ReplicaManager(msgspec.Struct, frozen=True):
+    """What `build_replica_manager` made. ``services`` are in the order they start."""
 
     host: Host
     replicas: Replicas
@@ -61,9 +59,9 @@ class Hosting(msgspec.Struct, frozen=True):
         return self.host.partitions
 
 
-def build_hosting(
-    context: "NodeContext", lifecycle: BrokerLifecycle, channel: ControllerChannel
-) -> Hosting:
+def build_replica_manager(
+    context: NodeContext, lifecycle: BrokerLifecycle, channel: ControllerChannel
+) -> ReplicaManager:
     """Put it together; nothing is opened yet."""
     config = context.loaded.broker
     settings = HostSettings(
@@ -102,7 +100,7 @@ def build_hosting(
     scan_ms = config.ottla_partition_disk_scan_interval_seconds * 1000
     if scan_ms:
         services.append(PeriodicTask("disk-scan", scan_ms, disk_scan.scan))
-    return Hosting(
+    return ReplicaManager(
         host=host,
         replicas=replicas,
         moves=moves,
@@ -116,11 +114,11 @@ def build_hosting(
     )
 
 
-def scrub_counts(hosting: Hosting | None) -> ScrubCounts:
+def scrub_counts(replica_manager: ReplicaManager | None) -> ScrubCounts:
     """Return what scrubbing and repair have done so far."""
-    if hosting is None:
+    if replica_manager is None:
         return ScrubCounts()
-    scrubbing, repairs = hosting.scrubbing, hosting.repairs
+    scrubbing, repairs = replica_manager.scrubbing, replica_manager.repairs
     return ScrubCounts(
         bytes_read=0 if scrubbing is None else scrubbing.bytes_read,
         passes=0 if scrubbing is None else scrubbing.passes,
@@ -128,7 +126,7 @@ def scrub_counts(hosting: Hosting | None) -> ScrubCounts:
         repairs_started=repairs.counts.started,
         repairs_finished=repairs.counts.finished,
         damaged_partitions=len(repairs.damaged),
-        damaged_fetches=hosting.host.damaged_fetches,
+        damaged_fetches=replica_manager.host.damaged_fetches,
     )
 
 
@@ -157,7 +155,7 @@ def _fetch_settings(config: BrokerConfig) -> FetchSettings:
     )
 
 
-def _ports(context: "NodeContext") -> HostPorts:
+def _ports(context: NodeContext) -> HostPorts:
     ports = context.ports
 
     def committer(path: str) -> Committer:

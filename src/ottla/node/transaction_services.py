@@ -1,8 +1,8 @@
-"""The transaction coordinator of a broker and what goes with it, put together."""
+"""The transaction coordinator of a broker, and the sender and writer of its markers."""
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -25,22 +25,19 @@ from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.node.broker_dial import broker_dial
-from ottla.node.controller_channel import ControllerChannel
-from ottla.node.hosting import Hosting
+from ottla.node.context import NodeContext
+from ottla.node.coordinators import CoordinatorDependencies
 from ottla.node.leaderships import follow_leaderships
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.transaction_records import decode_transaction_record
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.supervisor import Service
 
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
-
 CLIENT_ID: Final = "broker-{}-txn"
 
 
-class Transacting(msgspec.Struct, frozen=True):
-    """What `build_transacting` made. ``services`` start when the partitions are there."""
+class TransactionServices(msgspec.Struct, frozen=True):
+    """The transaction coordinator and what belongs to it; ``services`` in the order they start."""
 
     ids: ProducerIds
     coordinator: TransactionCoordinator
@@ -50,36 +47,33 @@ class Transacting(msgspec.Struct, frozen=True):
     services: tuple[Service, ...]
 
 
-class Waker:
-    """A future that wakes a service. A shard that is given up has nothing to wake it for."""
+class MarkersWaker(msgspec.Struct, frozen=True):
+    """A future that wakes the sender of markers once an end of a transaction is committed."""
 
-    def __init__(self) -> None:
-        self.wake: Callable[[], None] = lambda: None
+    wake: asyncio.Event
 
     def answer(self, reply: object) -> None:
-        """Wake."""
-        self.wake()
+        """Wake the sender."""
+        self.wake.set()
 
     def fail(self, fault: Fault) -> None:
-        """Do nothing: what is not committed yet is looked for again in a while."""
+        """Do nothing: the shard was given up, and the sender looks for its work by itself."""
 
 
-def build_transacting(
-    context: "NodeContext",
-    watch: ImageWatch,
-    channel: ControllerChannel,
-    hosting: Hosting,
-    groups: GroupCoordinator,
-) -> Transacting:
-    """Put it together; nothing is loaded before a partition is led here."""
-    config, partitions = context.loaded.broker, hosting.partitions
-    ids = ProducerIds(channel, context.node_id, lambda: hosting.host.broker_epoch)
-    waker = Waker()
-    runtime = _runtime(context, watch, hosting, waker)
+def build_transaction_services(
+    dependencies: CoordinatorDependencies, groups: GroupCoordinator
+) -> TransactionServices:
+    """Construct the transaction coordinator; it loads a partition of its topic once it is led."""
+    context, watch = dependencies.context, dependencies.watch
+    config, host = context.loaded.broker, dependencies.replica_manager.host
+    partitions = dependencies.replica_manager.partitions
+    ids = ProducerIds(dependencies.channel, context.node_id, lambda: host.broker_epoch)
+    wake_markers = asyncio.Event()
+    runtime = _runtime(dependencies, MarkersWaker(wake_markers))
     follow_leaderships(partitions, runtime)
 
     coordinator = TransactionCoordinator(runtime, ids)
-    dial = broker_dial(context, lambda: watch.image, CLIENT_ID.format(context.node_id))
+    dial = broker_dial(context, dependencies.image, CLIENT_ID.format(context.node_id))
     links = BrokerLinks(dial, config.request_timeout_ms)
 
     def end_group_transaction(index: int, ending: Ending) -> Written:
@@ -89,18 +83,21 @@ def build_transacting(
     writer = MarkerWriter(
         partitions, context.ports.clock, end_group_transaction, config.request_timeout_ms
     )
-    markers = Markers(runtime, _leader_of(watch), MarkerSender(int(context.node_id), writer, links))
-    waker.wake = markers.wake
+    sender = MarkerSender(int(context.node_id), writer, links)
+    markers = Markers(runtime, _leader_of(watch), sender, wake_markers)
     verification = Verification(
-        _verification_settings(context), coordinator, links, partitions, lambda: watch.image
+        _verification_settings(context), coordinator, links, partitions, dependencies.image
     )
-    return Transacting(ids, coordinator, verification, writer, links, (links, markers, runtime))
+    return TransactionServices(
+        ids, coordinator, verification, writer, links, (links, markers, runtime)
+    )
 
 
 def _runtime(
-    context: "NodeContext", watch: ImageWatch, hosting: Hosting, waker: Waker
+    dependencies: CoordinatorDependencies, waker: MarkersWaker
 ) -> CoordinatorRuntime[TransactionMachine]:
-    config = context.loaded.broker
+    context, watch = dependencies.context, dependencies.watch
+    config, partitions = context.loaded.broker, dependencies.replica_manager.partitions
 
     def partition_count() -> int:
         topic = watch.image.topics.named(TRANSACTION_STATE)
@@ -123,7 +120,7 @@ def _runtime(
         RuntimeParts(
             "transaction-coordinator",
             TRANSACTION_STATE,
-            log_opener(hosting.partitions, TRANSACTION_STATE),
+            log_opener(partitions, TRANSACTION_STATE),
             lambda index: TransactionMachine(settings, waker, stale_end_txn),
             ShardSettings(
                 context.ports.clock,
@@ -140,7 +137,7 @@ def finalized_version(image: Image) -> int:
     return image.features.level(TRANSACTION_VERSION)
 
 
-def _verification_settings(context: "NodeContext") -> VerificationSettings:
+def _verification_settings(context: NodeContext) -> VerificationSettings:
     config, dynamic = context.loaded.broker, context.dynamic
     return VerificationSettings(
         config.node_id,

@@ -1,7 +1,6 @@
-"""Share groups of a broker, put together: their coordinator, state and the partitions led here."""
+"""The share groups of a broker: their coordinator, its state, and the share partitions led here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,8 +28,8 @@ from ottla.coordinators.topics import SHARE_GROUP_STATE
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
+from ottla.node.coordinators import CoordinatorDependencies
 from ottla.node.dead_letters import DeadLetterTopics
-from ottla.node.hosting import Hosting
 from ottla.node.leaderships import follow_leaderships
 from ottla.node.partition_ends import LeadersEnds
 from ottla.protocol.errors import ErrorCode
@@ -43,14 +42,11 @@ from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
 from ottla.sharing.service import SharePartitions, ShareParts
 from ottla.sharing.sessions import Sessions
 
-if TYPE_CHECKING:
-    from ottla.node.build import NodeContext
-
-NOBODY = -1
+NO_LEADER = -1
 
 
-class Sharing(msgspec.Struct, frozen=True):
-    """What `build_sharing` made. ``services`` start when the partitions are there."""
+class ShareServices(msgspec.Struct, frozen=True):
+    """Share groups and their coordinator; ``services`` are in the order they start."""
 
     handlers: ShareHandlers
     group_handlers: ShareGroupHandlers
@@ -60,22 +56,16 @@ class Sharing(msgspec.Struct, frozen=True):
     publishers: tuple[Publisher, ...]
 
 
-class ShareDependencies(msgspec.Struct, frozen=True):
-    """What share groups need of the other coordinators."""
-
-    groups: GroupCoordinator
-    links: BrokerLinks
-    create: Callable[[str], None]
-
-
-def build_sharing(
-    context: "NodeContext", watch: ImageWatch, hosting: Hosting, ways: ShareDependencies
-) -> Sharing:
-    """Put it together; nothing is loaded before a partition is led here."""
-    config, partitions, clock = context.loaded.broker, hosting.partitions, context.ports.clock
-    coordinator = _coordinator(context, watch, hosting)
+def build_share_services(
+    dependencies: CoordinatorDependencies, groups: GroupCoordinator, links: BrokerLinks
+) -> ShareServices:
+    """Construct the share coordinator and its handlers; partitions are loaded once they are led."""
+    context, watch = dependencies.context, dependencies.watch
+    config, clock = context.loaded.broker, context.ports.clock
+    partitions = dependencies.replica_manager.partitions
+    coordinator = _coordinator(dependencies)
     persister = SharePersister(
-        int(context.node_id), coordinator, ways.links, _leader_of(watch), ways.create
+        int(context.node_id), coordinator, links, _leader_of(watch), dependencies.create_topic
     )
     led = SharePartitions(
         ShareParts(
@@ -88,8 +78,8 @@ def build_sharing(
                 config.group_share_partition_max_record_locks,
             ),
             DeadLetterTopics(
-                lambda: watch.image,
-                ways.links,
+                dependencies.image,
+                links,
                 config.ottla_errors_deadletterqueue_topic_name_prefix,
                 config.request_timeout_ms,
             ),
@@ -99,22 +89,22 @@ def build_sharing(
     sessions = Sessions(
         config.group_share_max_share_sessions, config.group_share_max_session_timeout_ms
     )
-    shares = ShareGroups(ways.groups, persister, lambda: watch.image)
+    shares = ShareGroups(groups, persister, dependencies.image)
     handlers = ShareHandlers(
-        ShareSources(led, sessions, clock, lambda: watch.image, config.fetch_max_bytes)
+        ShareSources(led, sessions, clock, dependencies.image, config.fetch_max_bytes)
     )
     context.close_hooks.add(handlers.on_connection_closed)
-    ways.groups.before_delete.append(shares.delete_state)
-    return Sharing(
+    groups.before_delete.append(shares.delete_state)
+    return ShareServices(
         handlers,
         ShareGroupHandlers(shares),
         ShareStateHandlers(coordinator),
         ShareOffsetHandlers(
             shares,
-            LeadersEnds(int(context.node_id), partitions, ways.links),
-            lambda: watch.image,
+            LeadersEnds(int(context.node_id), partitions, links),
+            dependencies.image,
         ),
-        (coordinator.runtime, led, _pruning(config, hosting, coordinator)),
+        (coordinator.runtime, led, _pruning(dependencies, coordinator)),
         (coordinator,),
     )
 
@@ -140,8 +130,9 @@ def share_settings(config: BrokerConfig) -> ShareSettings:
     )
 
 
-def _coordinator(context: "NodeContext", watch: ImageWatch, hosting: Hosting) -> ShareCoordinator:
-    config, partitions = context.loaded.broker, hosting.partitions
+def _coordinator(dependencies: CoordinatorDependencies) -> ShareCoordinator:
+    context, watch = dependencies.context, dependencies.watch
+    config, partitions = context.loaded.broker, dependencies.replica_manager.partitions
 
     def is_known(topic_id: Uuid, index: int) -> bool:
         topic = watch.image.topics.by_id.get(topic_id)
@@ -180,15 +171,17 @@ def _coordinator(context: "NodeContext", watch: ImageWatch, hosting: Hosting) ->
 
 
 def _pruning(
-    config: BrokerConfig, hosting: Hosting, coordinator: ShareCoordinator
+    dependencies: CoordinatorDependencies, coordinator: ShareCoordinator
 ) -> ShareStatePruning:
+    partitions = dependencies.replica_manager.partitions
+
     def delete_below(index: int, offset: Offset) -> bool:
-        partition = hosting.partitions.find(SHARE_GROUP_STATE, index)
+        partition = partitions.find(SHARE_GROUP_STATE, index)
         before = partition.log.log_start_offset
         partition.delete_records(offset)
         return partition.log.log_start_offset > before
 
-    interval_ms = config.share_coordinator_state_topic_prune_interval_ms
+    interval_ms = dependencies.context.loaded.broker.share_coordinator_state_topic_prune_interval_ms
     return ShareStatePruning(coordinator.runtime, delete_below, interval_ms)
 
 
@@ -196,7 +189,7 @@ def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
     def leader_of(place: TopicPartition) -> int:
         topic = watch.image.topics.named(place.topic)
         found = None if topic is None else topic.partitions.get(place.partition)
-        return NOBODY if found is None else found.leader
+        return NO_LEADER if found is None else found.leader
 
     return leader_of
 
@@ -224,7 +217,7 @@ def _dead_letters_of(image: Image, group_id: str) -> DeadLetterTerms | None:
 
 
 class KeptByCoordinator(msgspec.Struct, frozen=True):
-    """The share coordinator, as the leaders of partitions know it."""
+    """The share coordinator as the store of share-partition state."""
 
     persister: SharePersister
 
@@ -241,7 +234,7 @@ class KeptByCoordinator(msgspec.Struct, frozen=True):
     async def write(
         self, key: ShareKey, state_epoch: int, leader_epoch: int, write: Write
     ) -> ErrorCode:
-        """Keep what changed."""
+        """Write what changed."""
         runs = tuple(Run(*batch) for batch in write.batches)
         wanted = StateWrite(state_epoch, leader_epoch, write.start, write.finished_count, runs)
         return await self.persister.write(StateKey(key.group_id, *key.place), wanted)

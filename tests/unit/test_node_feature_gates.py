@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ottla.api.routes import Route, Routes
 from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import EMPTY, Features, Image
-from ottla.node.gated import NEEDS, hidden_at
+from ottla.node.feature_gates import NEEDS, hidden_at
 from ottla.protocol.api_keys import ApiKey, Listener
 
 

@@ -1,0 +1,159 @@
+"""Constructs what a node has as a broker: its partitions, its coordinators and its listeners."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ottla.api.auto_create import TopicCreation, creatable_topic
+from ottla.api.binding import bind_routes
+from ottla.api.envelope import Forwarder
+from ottla.api.routes import ANONYMOUS, Caller, Routes
+from ottla.api.start_gate import StartGate
+from ottla.metadata.image_watch import ImageWatch
+from ottla.metadata.publishing import Publisher
+from ottla.node.broker_handlers import BrokerDependencies, broker_handlers
+from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
+from ottla.node.context import NodeContext
+from ottla.node.controller_channel import ControllerChannel, client_id
+from ottla.node.coordinators import CoordinatorDependencies, Coordinators
+from ottla.node.dynamic_listeners import DynamicListeners, ListenerChecks, OpenListeners
+from ottla.node.feature_gates import hidden_at
+from ottla.node.gauges import ScrubCounts
+from ottla.node.incarnation import load_incarnation
+from ottla.node.listeners import build_server, listener_specs, node_features, spec_maker
+from ottla.node.quorum import NodeQuorum
+from ottla.node.registrations import broker_registration
+from ottla.node.replica_manager import ReplicaManager, build_replica_manager, scrub_counts
+from ottla.protocol.api_keys import Listener
+from ottla.protocol.types import TopicPartition, Uuid
+from ottla.replication.partition import Partition
+from ottla.runtime.ports import Address
+from ottla.server.listener import Server, Shared
+from ottla.storage.log import Log
+
+
+class BrokerParts(msgspec.Struct, frozen=True):
+    """What a node has as a broker."""
+
+    lifecycle: BrokerLifecycle
+    replica_manager: ReplicaManager
+    coordinators: Coordinators
+    topic_creation: TopicCreation
+    listener: Server
+
+    @property
+    def publishers(self) -> tuple[Publisher, ...]:
+        """The parts that follow the image."""
+        manager = self.replica_manager
+        return (manager.host.throttles, manager.replicas, self.coordinators)
+
+    # What the gauges of a broker show.
+
+    def hosted(self) -> list[tuple[Partition, Log]]:
+        """Return the partitions hosted here with their logs."""
+        return [(partition, partition.log) for partition in self.replica_manager.partitions]
+
+    def is_unfenced(self) -> bool:
+        """Say whether the controller has unfenced this broker."""
+        return not self.lifecycle.is_fenced
+
+    def isr_changes(self) -> tuple[int, int]:
+        """Return how often an ISR led here shrank and grew."""
+        return self.replica_manager.isr.changes
+
+    def disk_sizes(self) -> Mapping[TopicPartition, int]:
+        """Return the bytes on disk of each partition, as of the last scan."""
+        return self.replica_manager.disk_scan.sizes
+
+    def scrubbed(self) -> ScrubCounts:
+        """Return what scrubbing and repair have done so far."""
+        return scrub_counts(self.replica_manager)
+
+    def recovery_cuts(self) -> tuple[int, int, int]:
+        """Return what recovery cut off logs at this start."""
+        return self.replica_manager.host.recovery.counts
+
+
+class BrokerInputs(msgspec.Struct, frozen=True):
+    """The parts of a node that its broker is constructed from."""
+
+    context: NodeContext
+    quorum: NodeQuorum
+    watch: ImageWatch
+    channel: ControllerChannel
+    shared: Shared
+
+
+def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
+    """Construct the broker of a node and its listeners; no log is opened yet."""
+    context, watch, channel = inputs.context, inputs.watch, inputs.channel
+    loaded, ports = context.loaded, context.ports
+    lifecycle = _lifecycle(context, channel, watch)
+    replica_manager = build_replica_manager(context, lifecycle, channel)
+    topic_creation = _topic_creation(context, channel)
+    coordinators = _coordinators(inputs, replica_manager, topic_creation)
+    open_listeners = OpenListeners(loaded.listeners)
+    handlers = broker_handlers(
+        BrokerDependencies(
+            context=context,
+            watch=watch,
+            channel=channel,
+            replica_manager=replica_manager,
+            coordinators=coordinators,
+            topic_creation=topic_creation,
+            listeners=ListenerChecks(loaded, ports, open_listeners),
+        )
+    )
+    gate = StartGate(watch.current, int(context.node_id))
+    routes = Routes(
+        Listener.BROKER, bind_routes(Listener.BROKER, handlers, gate), hidden_at(watch.current)
+    )
+    spec_of = spec_maker(context.bound, routes, node_features(watch, inputs.quorum))
+    specs = listener_specs(loaded, spec_of, is_controller=False)
+    server = build_server(loaded, ports, specs, inputs.shared)
+    dynamic_listeners = DynamicListeners(loaded, open_listeners, server, spec_of)
+    context.dynamic.follow(dynamic_listeners.apply)
+    context.dynamic.follow(replica_manager.configure)
+    return BrokerParts(lifecycle, replica_manager, coordinators, topic_creation, server)
+
+
+def _lifecycle(
+    context: NodeContext, channel: ControllerChannel, watch: ImageWatch
+) -> BrokerLifecycle:
+    config, ports = context.loaded.broker, context.ports
+    incarnation = load_incarnation(ports.disk, context.metadata_directory.path, ports.random)
+    registration = broker_registration(
+        context.loaded, context.bound, context.cluster_id, incarnation, context.log_directories
+    )
+    timing = Timing(config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms // 2)
+
+    def failed_directories() -> list[Uuid]:
+        return [each.directory_id for each in context.log_directories if each.is_failed]
+
+    return BrokerLifecycle(
+        channel, registration, lambda: watch.image.provenance.offset, failed_directories, timing
+    )
+
+
+def _topic_creation(context: NodeContext, channel: ControllerChannel) -> TopicCreation:
+    config = context.loaded.broker
+    forwarder = Forwarder(channel, config.request_timeout_ms, context.ports.random)
+    return TopicCreation(
+        forwarder, lambda name: creatable_topic(name, config), config.request_timeout_ms
+    )
+
+
+def _coordinators(
+    inputs: BrokerInputs, replica_manager: ReplicaManager, topic_creation: TopicCreation
+) -> Coordinators:
+    # Internal topics are created in the name of the broker, whichever client needs them first.
+    broker = Caller(ANONYMOUS, client_id(inputs.context.node_id), Address("localhost", 0), "")
+    return Coordinators(
+        CoordinatorDependencies(
+            inputs.context,
+            inputs.watch,
+            inputs.channel,
+            replica_manager,
+            create_topic=lambda topic: topic_creation.want(broker, [topic]),
+        )
+    )

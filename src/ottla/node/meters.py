@@ -1,0 +1,33 @@
+"""The counters of a node, constructed before everything that counts."""
+
+import msgspec
+
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
+from ottla.observability.loop_watch import LoopWatch
+from ottla.observability.request_meter import RequestMeter
+from ottla.observability.topic_events import TopicMeter
+from ottla.protocol.types import NodeId
+from ottla.raft.core.effects import RoleChanged
+
+
+class Meters(msgspec.Struct):
+    """What is counted as it happens. Made before everything that counts."""
+
+    requests: RequestMeter = msgspec.field(default_factory=RequestMeter)
+    topics: TopicMeter = msgspec.field(default_factory=TopicMeter)
+    loop: LoopWatch = msgspec.field(default_factory=LoopWatch)
+    name: str = "metrics"
+    leader_changes: int = 0
+    _leader: NodeId | None = None
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Forget topics that are gone."""
+        if delta.old.topics.ids is not image.topics.ids:
+            self.topics.keep_only(image.topics.ids)
+
+    def on_role(self, changed: RoleChanged) -> None:
+        """Count a new leader of the quorum: one that is known, and is another than before."""
+        if changed.leader_id is not None and changed.leader_id != self._leader:
+            self.leader_changes += self._leader is not None
+            self._leader = changed.leader_id
