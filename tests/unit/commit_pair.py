@@ -6,7 +6,7 @@ from typing import Any
 
 from controller_images import image_of
 from msgspec.structs import replace
-from produce_pair import Transport, hear
+from produce_pair import Transport, frozen_scheduler, hear
 from replication_world import TOPIC_ID, Machine, registration
 
 from ottla.api.binding import bind_routes, handlers_of
@@ -108,6 +108,7 @@ class Broker:
             self.machine.clock,
             self.requests,
             asyncio.get_running_loop(),
+            scheduler=frozen_scheduler(),
         )
         self.transport = Transport()
         self.connection = Connection(self.context, Address("127.0.0.1", 1), lambda *_: None)

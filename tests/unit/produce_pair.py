@@ -10,6 +10,7 @@ from replication_world import NOW, TOPIC_ID, Machine, registration
 
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.produce import ProduceHandler
+from ottla.api.produce_access import ALLOW_ALL, ProduceAccess
 from ottla.api.routes import Caller, Routes
 from ottla.config.generated import TopicConfig
 from ottla.observability.request_meter import RequestMeter
@@ -32,6 +33,7 @@ from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
+from ottla.server.fair_scheduler import FairScheduler
 from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
 from ottla.storage.log_config import LogConfig
@@ -82,6 +84,11 @@ class Transport:
         self.is_reading = True
 
 
+def frozen_scheduler() -> FairScheduler:
+    """A scheduler whose time stands still: no request is queued because the machine is slow."""
+    return FairScheduler(lambda: 0.0, asyncio.get_running_loop().call_soon)
+
+
 def hear(connection: Connection, transport: Transport, data: bytes, step: int) -> None:
     while data and not transport.is_closed:
         room = connection.get_buffer(-1)
@@ -111,6 +118,7 @@ class Broker:
     config: TopicConfig
     log_config: LogConfig
     replicas: tuple[int, ...] = (0,)
+    access: ProduceAccess = ALLOW_ALL
     transport: Transport = field(default_factory=Transport)
     taken: int = 0
 
@@ -127,7 +135,9 @@ class Broker:
             self.hosted.append(partition)
         self.topics, self.requests = TopicMeter(), RequestMeter()
         clock = self.machine.clock
-        handler = ProduceHandler(partitions, lambda: IMAGE, clock, events=self.topics)
+        handler = ProduceHandler(
+            partitions, lambda: IMAGE, clock, events=self.topics, access=self.access
+        )
         (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
         self.fast_path = route.fast_path
         routes = Routes(
@@ -142,6 +152,7 @@ class Broker:
             clock,
             self.requests,
             asyncio.get_running_loop(),
+            scheduler=frozen_scheduler(),
         )
         self.connection = Connection(self.context, Address("127.0.0.1", 1), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def told_both(
     log_config: LogConfig | None = None,
     replicas: tuple[int, ...] = (0,),
 ) -> Broker:
-    """Tell two brokers the same; return the one with the short way. They must agree."""
+    """Send two brokers the same requests; return the one with the fast path. They must agree."""
 
     async def both() -> Broker:
         quick, slow = (

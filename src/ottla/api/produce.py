@@ -1,18 +1,21 @@
-"""Produce: append the batches of a request to the partitions led here, and say where they are.
+"""Produce: append the batches of a request to the partitions led here and return their offsets.
 
-Most requests are appended while the handler is called, so in the order in which a connection
-sends: no task, no future, no copy for acks=0 and acks=1. With acks=all a future is handed out
-unless the high watermark has already passed the records; the request's bytes are not needed
-for it.
+There is one general path, `ProduceHandler.handle`, and one fast path for small plain requests,
+`produce_fast_path.py`. Both use the same record rules (`record_validation.py`) and the same
+authorization decisions (`access_decisions.py`); what the fast path declines arrives here.
 
-Two kinds of request wait before they are appended, and become a task of their own:
+Most requests are appended while the handler is called, and therefore in the order in which a
+connection sends them: no task, no future, no copy for acks=0 and acks=1. With acks=all the handler
+returns a future unless the high watermark has already passed the records; the future does not
+need the request's bytes.
+
+Two kinds of request wait before they are appended, each in a task of its own:
 
     a transaction that is new to a partition    verified with its coordinator first (KIP-890)
-    batches that are much work to validate      validated by a worker thread (`produce_work.py`)
+    batches that are expensive to validate      validated by a worker thread (`produce_work.py`)
 
-`append_order.py` keeps later requests of the same producer and partition behind them. One
-partition's refusal is its own: the others are appended and answered beside it. A body that is
-no request appends nothing.
+`append_order.py` keeps later requests of the same producer and partition behind them. Partitions
+fail independently: the others are appended and answered. A malformed body appends nothing.
 """
 
 import asyncio
@@ -23,10 +26,12 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ottla.api.access_decisions import AccessDecisions
 from ottla.api.append_order import AppendOrder, Ticket, wait_first
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.partition_wait import PartitionWait, Subscribe
+from ottla.api.produce_access import ALLOW_ALL, ProduceAccess
 from ottla.api.produce_fast_path import ProduceFastPath
 from ottla.api.produce_reply import (
     CURRENT_LEADER_VERSION_FIRST,
@@ -41,21 +46,21 @@ from ottla.api.produce_transaction import (
     Busy,
     InTransaction,
     TransactionVerifier,
-    told_to_producer,
+    producer_error,
+    rejected_result,
     transactional_batches,
-    unverified_result,
 )
 from ottla.api.produce_work import (
     BYTES_AT_ONCE_MAX,
     HELD_BYTES_MIN,
     PACKED_AT_ONCE_MAX,
     SLICE_BYTES,
+    Contents,
     Job,
     Prepared,
+    inspect_batches,
     is_apart,
-    is_one_plain_batch,
     is_packed,
-    measure,
     share_of,
 )
 from ottla.api.record_validation import (
@@ -103,47 +108,48 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 _INT64: Final = Struct(">q")
 
 RULES_MAX: Final = 10_000
-"""Topic configurations whose rules are kept worked out; then all are forgotten."""
+"""Topic configurations whose record rules are cached; a full cache is dropped whole."""
 
-# Refusals that say nothing of the log, not even where it starts.
+# Errors whose result does not even name the log start offset.
 _WITHOUT_LOG_START: Final = (
     *(UnknownTopicOrPartition, NotLeader, RecordTooLarge, BatchTooLargeForSegment),
     *(CorruptBatch, StorageFailed),
 )
-_NONE_PREPARED: Final[Mapping[int, Prepared]] = MappingProxyType({})
-_NONE_REFUSED: Final[Mapping[TopicPartition, ErrorCode]] = MappingProxyType({})
-_Waits = dict[int, Subscribe]
-"""What a reply waits for, by the place of the result in it."""
+_NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = MappingProxyType({})
 
 
-class _Terms(NamedTuple):
-    """What all partitions of a request have in common."""
+class _Call(NamedTuple):
+    """A request, its caller, and the partitions that the caller may not write to."""
 
     caller: Caller
     version: int
-    acks: int
     now: Millis
+    produce: ProduceBody
+    contents: Contents
+    denied: Mapping[TopicPartition, ErrorCode]
 
 
 class _Reply:
-    """What becomes of a request, in its order; refers to none of its bytes."""
+    """The results of a request in its order, and what they wait for; holds no request bytes."""
 
-    __slots__ = ("names", "results", "terms", "topics")
+    __slots__ = ("acks", "caller", "results", "topics", "version", "waits")
 
-    def __init__(self, terms: _Terms) -> None:
-        self.terms = terms
-        self.topics: list[tuple[str | Uuid, int]] = []  # and how many partitions of it
-        self.names: list[str] = []  # of the topic, for each result
+    def __init__(self, call: _Call) -> None:
+        self.caller = call.caller
+        self.version = call.version
+        self.acks = call.produce.acks
+        self.topics: list[tuple[str | Uuid, int]] = []  # with the number of its partitions
         self.results: list[PartitionResult] = []
+        self.waits: dict[int, Subscribe] = {}  # by index of the result
 
     def ended(self, slot: int, code: ErrorCode) -> None:
-        """Note how the wait for an append ended; it keeps its offsets also where it failed."""
+        """Store the outcome of waiting for replication; a failed result keeps its offsets."""
         if code is not ErrorCode.NONE:
             self.results[slot] = self.results[slot]._replace(error_code=code)
 
 
 class ProduceHandler:
-    """Serves Produce. Without a verifier no transaction is taken."""
+    """Serves Produce. Without a verifier transactional batches are rejected."""
 
     def __init__(
         self,
@@ -151,8 +157,10 @@ class ProduceHandler:
         image: Callable[[], Image],
         clock: Clock,
         verifier: TransactionVerifier | None = None,
+        *,
         events: TopicEvents | None = None,
         worker: Worker | None = None,
+        access: ProduceAccess = ALLOW_ALL,
     ) -> None:
         self._partitions = partitions
         self._image = image
@@ -160,243 +168,223 @@ class ProduceHandler:
         self._verifier = verifier
         self._events: TopicEvents = events or NoTopicEvents()
         self._worker: Worker = worker or InlineWorker()
+        self._topic_writes = AccessDecisions(access.write_topic, access.version)
+        self._may_write_transactional_id = access.write_transactional_id
         self._order = AppendOrder()
         # By identity: a changed configuration is another object, and this one keeps it alive.
         self._rules: dict[int, tuple[TopicConfig, RecordRules]] = {}
 
     def fast_path(self) -> FastPath:
         """Return the fast path of small requests."""
-        return ProduceFastPath(self._partitions, self._clock, self._events, self._rules_of).serve
+        return ProduceFastPath(
+            self._partitions, self._clock, self._events, self._rules_of, self._topic_writes
+        ).serve
 
     def handle(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Serve one request.
 
         Raises:
-            ProtocolFault: the body is none.
+            ProtocolFault: the body is malformed.
         """
-        produce = parse_produce(body, request.version)
-        terms = _Terms(caller, request.version, produce.acks, self._clock.now())
-        if not self._order.queues and is_one_plain_batch(produce.topics):
-            return self._append_all(terms, produce, _NONE_PREPARED, _NONE_REFUSED)
-        produce = each_once(produce)
-        transaction = self._transaction_of(terms, produce)
+        produce = each_once(parse_produce(body, request.version))
+        contents = inspect_batches(produce.topics)
+        denied = self._denied(caller, produce)
+        call = _Call(caller, request.version, self._clock.now(), produce, contents, denied)
+        transaction = self._transaction_of(call) if contents.is_transactional else None
         if isinstance(transaction, ErrorCode):
-            return self._fail(terms, produce, transaction)
-        if self._order and self._order.holds(self._keys(terms, produce)):
-            return self._queue(terms, produce, transaction, len(body))
-        unverified = () if transaction is None else self._unverified(transaction)
-        if unverified and self._verifier is not None:
-            return self._queue(terms, produce, transaction, len(body))
-        prepared = self._prepare_at_once(terms, produce)
+            return self._fail(call, transaction)
+        if self._order.queues and self._order.holds(self._keys(call)):
+            return self._queue(call, transaction, len(body))
+        rejected = denied
+        if transaction is not None:
+            unverified = self._unverified(transaction)
+            if unverified and self._verifier is not None:
+                return self._queue(call, transaction, len(body))
+            unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            rejected = {**denied, **dict.fromkeys(unverified, unavailable)}
+        prepared = self._prepare_at_once(call)
         if prepared is None:
-            return self._queue(terms, produce, transaction, len(body))
-        unknown = dict.fromkeys(unverified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self._append_all(terms, produce, prepared, unknown)
+            return self._queue(call, transaction, len(body))
+        return self._append_all(call, prepared, rejected)
+
+    def _denied(self, caller: Caller, produce: ProduceBody) -> Mapping[TopicPartition, ErrorCode]:
+        """Return the partitions of topics that the caller may not write to, each with its error."""
+        if self._topic_writes.is_open:
+            return _NO_ERRORS
+        denied: dict[TopicPartition, ErrorCode] = {}
+        for topic, partitions in produce.topics:
+            name = topic if isinstance(topic, str) else self._name_of(topic)
+            # An unknown topic id has no name: UNKNOWN_TOPIC_ID, as in Kafka.
+            if self._topic_writes.ask(caller, name) or (not name and not isinstance(topic, str)):
+                continue
+            for index, _ in partitions:
+                denied[TopicPartition(name, index)] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return denied
 
     # -- order -----------------------------------------------------------------
 
-    def _keys(self, terms: _Terms, produce: ProduceBody) -> list[Hashable]:
-        """Return what other requests may have in common with this one, and then keep in order."""
-        connection = (terms.caller.listener, terms.caller.peer)
+    def _keys(self, call: _Call) -> list[Hashable]:
+        """Return the keys whose requests must be appended in arrival order."""
+        connection = (call.caller.listener, call.caller.peer)
         keys: list[Hashable] = []
-        for topic, partitions in produce.topics:
+        for topic, partitions in call.produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
             keys += [(name, index, _producer_id(data, connection)) for index, data in partitions]
         return keys
 
     def _queue(
-        self, terms: _Terms, produce: ProduceBody, transaction: InTransaction | None, size: int
+        self, call: _Call, transaction: InTransaction | None, size: int
     ) -> Awaitable[Result]:
-        """Take the request's place now; append it when it is first and nothing is waited for."""
-        ticket = self._order.enter(self._keys(terms, produce))
+        """Queue the request now; append it when it is first and nothing delays it."""
+        ticket = self._order.enter(self._keys(call))
         if size >= HELD_BYTES_MIN:
-            return Holding(self._append_in_turn(ticket, terms, produce, transaction))
-        return self._append_in_turn(ticket, terms, _owned(produce), transaction)
+            return Holding(self._append_in_turn(ticket, call, transaction))
+        owned = call._replace(produce=_owned(call.produce))
+        return self._append_in_turn(ticket, owned, transaction)
 
     async def _append_in_turn(
-        self,
-        ticket: Ticket,
-        terms: _Terms,
-        produce: ProduceBody,
-        transaction: InTransaction | None,
+        self, ticket: Ticket, call: _Call, transaction: InTransaction | None
     ) -> Result:
         try:
             if not ticket.is_first:
                 await wait_first(ticket)
-            prepared = self._prepare_at_once(terms, produce)
+            prepared = self._prepare_at_once(call)
             if prepared is None:
-                prepared = await self._prepare_apart(terms, produce)
+                prepared = await self._prepare_apart(call)
             if transaction is None:
-                reply = await self._append_in_slices(terms, produce, prepared)
+                reply = await self._append_in_slices(call, prepared)
             else:
-                refused = await self._verified(ticket, terms, transaction)
-                # What was verified is appended before the event loop goes on.
-                reply = self._append_all(terms, produce, prepared, refused)
+                unverified = await self._verified(ticket, call.version, transaction)
+                # No await between the verification and the append.
+                reply = self._append_all(call, prepared, {**call.denied, **unverified})
         finally:
             self._order.leave(ticket)
         return await reply if isinstance(reply, Awaitable) else reply
 
     # -- validation ------------------------------------------------------------
 
-    def _prepare_at_once(self, terms: _Terms, produce: ProduceBody) -> dict[int, Prepared] | None:
-        """Validate what is compressed, by place in the request; None where it is too much work."""
-        packed, size = measure(produce.topics)
-        if packed > PACKED_AT_ONCE_MAX or size > BYTES_AT_ONCE_MAX:
+    def _prepare_at_once(self, call: _Call) -> dict[int, Prepared] | None:
+        """Validate compressed batches, by index in the request; None if that is too much work."""
+        compressed, size, _ = call.contents
+        if compressed > PACKED_AT_ONCE_MAX or size > BYTES_AT_ONCE_MAX:
             return None
         prepared: dict[int, Prepared] = {}
-        if not packed:
+        if not compressed:
             return prepared
-        for slot, job in self._jobs(terms, produce, is_packed):
-            found = job.at_once(share_of(packed))
-            if found is None:
+        for slot, job in self._jobs(call, is_packed):
+            result = job.at_once(share_of(compressed))
+            if result is None:
                 return None
-            prepared[slot] = found
+            prepared[slot] = result
         return prepared
 
-    async def _prepare_apart(self, terms: _Terms, produce: ProduceBody) -> dict[int, Prepared]:
-        """Validate in a worker thread what may be much work: one batch after the other."""
-        jobs = list(self._jobs(terms, produce, is_apart))
+    async def _prepare_apart(self, call: _Call) -> dict[int, Prepared]:
+        """Validate expensive batches in a worker thread, one after the other."""
+        jobs = list(self._jobs(call, is_apart))
         return {slot: await self._worker.run(job.in_pieces) for slot, job in jobs}
 
     def _jobs(
-        self, terms: _Terms, produce: ProduceBody, is_wanted: Callable[[memoryview | None], bool]
+        self, call: _Call, is_selected: Callable[[memoryview | None], bool]
     ) -> Iterator[tuple[int, Job]]:
-        """Yield the validations of batches; those that are refused unseen are left out."""
+        """Yield the validations of the selected batches, except those rejected without one."""
         slot = -1
-        for topic, partitions in produce.topics:
+        for topic, partitions in call.produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
             for index, records in partitions:
                 slot += 1
-                if not is_wanted(records):
+                if not is_selected(records) or TopicPartition(name, index) in call.denied:
                     continue
                 try:
-                    found = self._find(topic, name, index)
-                    found.check_leader()
-                    batch = take_batch(records, terms.version)
+                    partition = self._find(topic, name, index)
+                    partition.check_leader()
+                    batch = take_batch(records, call.version)
                 except Fault:
-                    continue  # `_append` says why, in its order of checks
-                yield slot, Job(batch, self._rules_of(found.config), terms.now)
+                    continue  # `_append` returns the error, in its order of checks
+                yield slot, Job(batch, self._rules_of(partition.config), call.now)
 
     # -- append ----------------------------------------------------------------
 
     def _append_all(
         self,
-        terms: _Terms,
-        produce: ProduceBody,
+        call: _Call,
         prepared: Mapping[int, Prepared],
-        refused: Mapping[TopicPartition, ErrorCode],
+        rejected: Mapping[TopicPartition, ErrorCode],
     ) -> Reply:
-        """Append everything but what is ``refused`` beforehand, and answer or wait."""
-        if terms.acks == 1 and not refused and len(produce.topics) == 1:
-            topic, partitions = produce.topics[0]
-            if len(partitions) == 1:
-                return self._append_single(terms, topic, *partitions[0], prepared.get(0))
-        reply, waits = _Reply(terms), _Waits()
-        for _ in self._append_each(reply, waits, produce, prepared, refused):
+        """Append every batch but those of ``rejected`` partitions, then reply or wait."""
+        reply = _Reply(call)
+        for _ in self._append_each(reply, call, prepared, rejected):
             pass
-        return self._finish(reply, waits, produce.timeout_ms)
+        return self._finish(reply, call.produce.timeout_ms)
 
-    async def _append_in_slices(
-        self, terms: _Terms, produce: ProduceBody, prepared: Mapping[int, Prepared]
-    ) -> Reply:
-        """Append everything; other clients get their turn in between."""
-        reply, waits = _Reply(terms), _Waits()
+    async def _append_in_slices(self, call: _Call, prepared: Mapping[int, Prepared]) -> Reply:
+        """Append every batch; other requests are served in between."""
+        reply = _Reply(call)
         size = 0
-        for appended in self._append_each(reply, waits, produce, prepared, {}):
+        for appended in self._append_each(reply, call, prepared, call.denied):
             size += appended
             if size >= SLICE_BYTES:
                 size = 0
                 await asyncio.sleep(0)
-        return self._finish(reply, waits, produce.timeout_ms)
+        return self._finish(reply, call.produce.timeout_ms)
 
     def _append_each(
         self,
         reply: _Reply,
-        waits: _Waits,
-        produce: ProduceBody,
+        call: _Call,
         prepared: Mapping[int, Prepared],
-        refused: Mapping[TopicPartition, ErrorCode],
+        rejected: Mapping[TopicPartition, ErrorCode],
     ) -> Iterator[int]:
         """Append one partition after the other; yield the bytes of each."""
-        terms, results = reply.terms, reply.results
-        for topic, partitions in produce.topics:
+        results = reply.results
+        for topic, partitions in call.produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
             reply.topics.append((topic, len(partitions)))
             for index, records in partitions:
-                reply.names.append(name)
-                error = refused.get(TopicPartition(name, index)) if refused else None
+                error = rejected.get(TopicPartition(name, index)) if rejected else None
                 if error is not None:
-                    results.append(unverified_result(index, error, terms.version))
+                    results.append(rejected_result(index, error, call.version))
                     continue
                 at = (topic, name, index)
-                found = self._append(terms, at, records, prepared.get(len(results)))
-                if isinstance(found, PartitionResult):
-                    results.append(found)
-                    continue
-                partition, result, end = found
-                if terms.acks == ALL:
-                    waits[len(results)] = partial(partition.when_replicated, end)
-                results.append(result)
+                results.append(self._append(reply, call, at, records, prepared.get(len(results))))
                 yield 0 if records is None else len(records)
-
-    def _finish(self, reply: _Reply, waits: _Waits, timeout_ms: int) -> Reply:
-        """Answer, or wait for the followers first."""
-        if not waits:
-            return self._answer(reply)
-        return PartitionWait(reply.ended, partial(self._answer, reply)).begin(waits, timeout_ms)
-
-    def _append_single(
-        self,
-        terms: _Terms,
-        topic: str | Uuid,
-        index: int,
-        records: memoryview | None,
-        prepared: Prepared | None,
-    ) -> Result:
-        """Append the one batch of a request that does not wait: what small requests are."""
-        name = topic if isinstance(topic, str) else self._name_of(topic)
-        found = self._append(terms, (topic, name, index), records, prepared)
-        if not isinstance(found, PartitionResult):
-            return [pack_produce(terms.version, ((topic, (found[1],)),))]
-        reply = _Reply(terms)
-        reply.topics.append((topic, 1))
-        reply.names.append(name)
-        reply.results.append(found)
-        return self._answer(reply)
 
     def _append(
         self,
-        terms: _Terms,
+        reply: _Reply,
+        call: _Call,
         at: tuple[str | Uuid, str, int],
         records: memoryview | None,
         prepared: Prepared | None,
-    ) -> tuple[Partition, PartitionResult, Offset] | PartitionResult:
-        """Append one batch, validated before or now; return where it ends, or why it is not."""
+    ) -> PartitionResult:
+        """Append one batch, validating it unless it is ``prepared``; return its result."""
         topic, name, index = at
+        acks, now = reply.acks, call.now
         partition: Partition | None = None
         try:
             found = self._find(topic, name, index)
-            batch = take_batch(records, terms.version)
-            if not -1 <= terms.acks <= 1:
-                raise InvalidRequiredAcks(f"acks={terms.acks}")
-            if name in INTERNAL_TOPICS and terms.caller.client_id != ADMIN_CLIENT_ID:
-                raise InvalidTopic(f"{name} is written by brokers alone")
+            batch = take_batch(records, call.version)
+            if not -1 <= acks <= 1:
+                raise InvalidRequiredAcks(f"acks={acks}")
+            if name in INTERNAL_TOPICS and call.caller.client_id != ADMIN_CLIENT_ID:
+                raise InvalidTopic(f"only brokers write to {name}")
             found.check_leader()
             partition = found
             if isinstance(prepared, Fault):
                 raise prepared
             valid = prepared
             if valid is None:
-                valid = validate_batch(batch, self._rules_of(partition.config), terms.now)
-            appended = partition.append(valid, now=terms.now, required_acks=terms.acks)
+                valid = validate_batch(batch, self._rules_of(partition.config), now)
+            appended = partition.append(valid, now=now, required_acks=acks)
         except Fault as fault:
             self._events.produce_failed(name)
-            return _refusal(terms.caller, (name, index), partition, fault)
+            return _failed_result(call.caller, (name, index), partition, fault)
         first, last, _, append_time, _ = appended
         self._events.produced(name, last - first + 1, len(valid))
+        if acks == ALL:
+            end = Offset(last + 1)
+            reply.waits[len(reply.results)] = partial(partition.when_replicated, end)
         start = partition.log.log_start_offset
-        result = PartitionResult(index, ErrorCode.NONE, first, append_time, start)
-        return partition, result, Offset(last + 1)
+        return PartitionResult(index, ErrorCode.NONE, first, append_time, start)
 
     def _find(self, topic: str | Uuid, name: str, index: int) -> Partition:
         """Return a partition hosted here.
@@ -415,7 +403,7 @@ class ProduceHandler:
         return self._partitions.find(name, index)
 
     def _name_of(self, topic_id: Uuid) -> str:
-        """Return the name of a topic, empty if there is none with this id."""
+        """Return the name of the topic with this id, empty if there is none."""
         topic = self._image().topics.by_id.get(topic_id)
         return "" if topic is None else topic.name
 
@@ -429,57 +417,85 @@ class ProduceHandler:
         self._rules[id(config)] = config, rules
         return rules
 
-    # -- answer ----------------------------------------------------------------
+    # -- reply -----------------------------------------------------------------
+
+    def _finish(self, reply: _Reply, timeout_ms: int) -> Reply:
+        """Reply, or wait for the followers first."""
+        if not reply.waits:
+            return self._answer(reply)
+        wait = PartitionWait(reply.ended, partial(self._answer, reply))
+        return wait.begin(reply.waits, timeout_ms)
 
     def _answer(self, reply: _Reply) -> Result:
-        terms, results = reply.terms, reply.results
-        if terms.acks == 0:
+        results = reply.results
+        if reply.acks == 0:
             failed = any(each.error_code for each in results)
             return Answer(NO_REPLY, close=True) if failed else NO_REPLY
         endpoints: dict[int, NodeEndpoint] = {}
-        if terms.version >= CURRENT_LEADER_VERSION_FIRST:
-            for slot, each in enumerate(results):
-                if each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    results[slot] = self._with_leader(reply, slot, endpoints)
         topics: list[TopicResult] = []
         start = 0
         for topic, count in reply.topics:
-            if count:  # as in Kafka: a topic without partitions has no row
-                topics.append((topic, results[start : start + count]))
+            found = results[start : start + count]
             start += count
-        return [pack_produce(terms.version, topics, 0, tuple(endpoints.values()))]
+            if reply.version >= CURRENT_LEADER_VERSION_FIRST:
+                for at, each in enumerate(found):
+                    if each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                        found[at] = self._with_leader(reply.caller, topic, each, endpoints)
+            if count:  # as in Kafka: a topic without partitions is left out
+                topics.append((topic, found))
+        return [pack_produce(reply.version, topics, 0, tuple(endpoints.values()))]
 
     def _with_leader(
-        self, reply: _Reply, slot: int, endpoints: dict[int, NodeEndpoint]
+        self,
+        caller: Caller,
+        topic: str | Uuid,
+        result: PartitionResult,
+        endpoints: dict[int, NodeEndpoint],
     ) -> PartitionResult:
-        image, result = self._image(), reply.results[slot]
-        leader = current_leader(image, reply.names[slot], result.partition)
-        at = endpoint_of(image, leader.leader_id, reply.terms.caller.listener)
+        """Return a result that names the current leader; add its endpoint (KIP-951)."""
+        image = self._image()
+        name = topic if isinstance(topic, str) else self._name_of(topic)
+        leader = current_leader(image, name, result.partition)
+        at = endpoint_of(image, leader.leader_id, caller.listener)
         if at is not None:
             endpoints[at.node_id] = at
         return result._replace(current_leader=leader)
 
+    def _fail(self, call: _Call, code: ErrorCode) -> Result:
+        """Reject the whole request."""
+        reply = _Reply(call)
+        for topic, partitions in call.produce.topics:
+            reply.topics.append((topic, len(partitions)))
+            reply.results += [PartitionResult(index, code) for index, _ in partitions]
+        return self._answer(reply)
+
     # -- transactions ----------------------------------------------------------
 
-    def _transaction_of(
-        self, terms: _Terms, produce: ProduceBody
-    ) -> InTransaction | ErrorCode | None:
-        """Return the transaction of the request's batches, or what is wrong with it."""
-        batches = transactional_batches(produce)
+    def _transaction_of(self, call: _Call) -> InTransaction | ErrorCode | None:
+        """Return the transaction of the request's batches, or the error of the whole request."""
+        batches = transactional_batches(call.produce)
         if not batches:
             return None
-        if produce.transactional_id is None:
+        transactional_id = call.produce.transactional_id
+        if transactional_id is None or not self._may_write_transactional_id(
+            call.caller, transactional_id
+        ):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        producers = {(header.producer_id, header.producer_epoch) for _, _, header in batches}
+        partitions: list[TopicPartition] = []
+        producers: set[tuple[int, int]] = set()
+        for topic, index, header in batches:
+            name = topic if isinstance(topic, str) else self._name_of(topic)
+            at = TopicPartition(name, index)
+            if at not in call.denied:
+                partitions.append(at)
+                producers.add((header.producer_id, header.producer_epoch))
+        if not producers:
+            return None
         if len(producers) > 1:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         (producer,) = producers
-        named = tuple(
-            TopicPartition(topic if isinstance(topic, str) else self._name_of(topic), index)
-            for topic, index, _ in batches
-        )
-        may_add = terms.version >= ADDING_VERSION_FIRST
-        return InTransaction(produce.transactional_id, *producer, named, may_add)
+        may_add = call.version >= ADDING_VERSION_FIRST
+        return InTransaction(transactional_id, *producer, tuple(partitions), may_add)
 
     def _unverified(self, transaction: InTransaction) -> tuple[TopicPartition, ...]:
         """Return the partitions that are not known to be part of the transaction."""
@@ -487,50 +503,42 @@ class ProduceHandler:
         return tuple(each for each in transaction.partitions if not self._is_open(each, *producer))
 
     def _is_open(self, at: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
-        """Say whether the transaction is known here, and so was verified."""
+        """Return whether this log has the transaction open, which means that it was verified."""
         found = self._partitions.get(*at)
         return found is not None and found.log.producers.has_open_transaction(
             producer_id, producer_epoch
         )
 
     async def _verified(
-        self, ticket: Ticket, terms: _Terms, transaction: InTransaction
+        self, ticket: Ticket, version: int, transaction: InTransaction
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Verify what is not known here to be open; return what is refused.
+        """Verify the partitions that are not known to be open; return the rejected ones.
 
-        A request that waited behind one whose transaction was busy is refused like it: verified
-        on its own it might be appended, without the records that come before its own.
+        A request queued behind one whose transaction was busy gets the same error: verified on
+        its own it might be appended, without the records that precede its own.
         """
         unverified = self._unverified(transaction)
         if self._verifier is None:
             return dict.fromkeys(unverified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         whole = transaction._replace(partitions=())
-        refused = {
+        rejected = {
             at: code
             for note in ticket.notes
             if isinstance(note, Busy) and note.transaction == whole
-            for at, code in note.refused.items()
+            for at, code in note.rejected.items()
             if at in unverified
         }
-        left = tuple(each for each in unverified if each not in refused)
+        left = tuple(each for each in unverified if each not in rejected)
         if left:
-            refused |= await self._verifier.verify(transaction._replace(partitions=left))
-        busy = {at: code for at, code in refused.items() if code in TRY_AGAIN}
+            rejected |= await self._verifier.verify(transaction._replace(partitions=left))
+        busy = {at: code for at, code in rejected.items() if code in TRY_AGAIN}
         if busy:
             ticket.note = Busy(whole, busy)
-        return {at: told_to_producer(code, terms.version) for at, code in refused.items()}
-
-    def _fail(self, terms: _Terms, produce: ProduceBody, code: ErrorCode) -> Result:
-        """Refuse the whole request."""
-        reply = _Reply(terms)
-        for topic, partitions in produce.topics:
-            reply.topics.append((topic, len(partitions)))
-            reply.results += [PartitionResult(index, code) for index, _ in partitions]
-        return self._answer(reply)
+        return {at: producer_error(code, version) for at, code in rejected.items()}
 
 
 def _owned(produce: ProduceBody) -> ProduceBody:
-    """Return the request with records of its own, to outlive the buffer it came in."""
+    """Return the request with copies of its records, to outlive the receive buffer."""
     topics = [
         (topic, [(i, None if r is None else memoryview(bytearray(r))) for i, r in partitions])
         for topic, partitions in produce.topics
@@ -539,21 +547,21 @@ def _owned(produce: ProduceBody) -> ProduceBody:
 
 
 def _producer_id(records: memoryview | None, connection: Hashable) -> Hashable:
-    """Return whose order a batch belongs to: its producer's, else the connection's."""
+    """Return what a batch must stay in order with: its producer, else the connection."""
     if records is None or len(records) < HEADER_BYTES:
         return connection
     (producer_id,) = _INT64.unpack_from(records, PRODUCER_ID_AT)
     return producer_id if producer_id >= 0 else connection
 
 
-def _refusal(
+def _failed_result(
     caller: Caller, at: tuple[str, int], partition: Partition | None, fault: Fault
 ) -> PartitionResult:
-    """Say why a batch was not appended, to the client and, where it may be at fault, in the log."""
+    """Log why a batch was not appended, at INFO if the client may be at fault, and return it."""
     is_routine = isinstance(fault, NotLeader | UnknownTopicOrPartition | UnknownTopicId)
     log.log(
         logging.DEBUG if is_routine else logging.INFO,
-        "append refused partition=%r-%d peer=%s client_id=%r error=%s reason=%s",
+        "append rejected partition=%r-%d peer=%s client_id=%r error=%s reason=%s",
         *(*at, caller.peer, caller.client_id, fault.code.name, fault),
     )
     start = -1

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 
 from google_crc32c import value as crc32c
 
+from ottla.api.access_decisions import AccessDecisions
 from ottla.api.cluster import INTERNAL_TOPICS
-from ottla.api.record_validation import RecordRules
+from ottla.api.record_validation import RecordRules, allows_records
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import TopicEvents
 from ottla.protocol.faults import InvalidRecord, StorageFailed
@@ -144,10 +145,8 @@ class PartitionHandle:
     log: "Log"
     config: "TopicConfig"
     topic: str
-    size_max: cython.longlong  # of a batch; -1 where batches never stay as they are
-    is_compacted: cython.bint
-    before_ms_max: cython.longlong
-    after_ms_max: cython.longlong
+    rules: RecordRules
+    size_max: cython.longlong  # of a batch; -1 if the topic changes every batch
     reply: bytearray
     tail_at: cython.Py_ssize_t  # in the reply
 
@@ -186,6 +185,8 @@ def _read_body(
     plain.acks = data[position + 1] << 8 | data[position + 2]
     if plain.acks == 0xFFFF:
         plain.acks = -1
+    elif plain.acks > 1:
+        return False
     plain.topic_start = position = position + 8
     length = 16
     if plain.version < _VERSION_LAST:
@@ -235,13 +236,12 @@ def _read_batch(plain: _Plain, data: bytearray) -> cython.bint:
 
 
 @cython.cfunc
-@cython.locals(newest=cython.longlong, oldest=cython.longlong, time=cython.longlong)
-def _is_welcome(
+def _is_valid(
     plain: _Plain, data: bytearray, handle: PartitionHandle, now: "Millis"
 ) -> cython.bint:
-    """Say whether topic and log take the batch as it is: size, acks, CRC, records, timestamps."""
+    """Return whether the batch is appended unchanged: size, CRC, records, timestamps."""
     start, end = plain.start, plain.end
-    if end - start > handle.size_max or not -1 <= plain.acks <= 1:
+    if end - start > handle.size_max:
         return False
     if crc32c(bytes(data[start + 21 : end])) != _uint32(data, start + 17):
         return False
@@ -250,11 +250,10 @@ def _is_welcome(
         summary = check_records_at(data, start + 61, end, plain.offset_delta + 1, base)
     except InvalidRecord:
         return False
-    newest, oldest, time = base + summary[0], base + summary[3], now
-    if newest != plain.max_timestamp or oldest < 0 or (handle.is_compacted and summary[2]):
+    newest, oldest = base + summary[0], base + summary[3]
+    if newest != plain.max_timestamp or oldest < 0:
         return False
-    # Neither difference can leave 64 bits: no time is negative.
-    return newest - time <= handle.after_ms_max and time - oldest <= handle.before_ms_max
+    return allows_records(handle.rules, newest, oldest, summary[2], now)
 
 
 @cython.final
@@ -266,6 +265,7 @@ class ProduceFastPath:
     _now: "Callable[[], Millis]"
     _events: TopicEvents
     _rules_of: "Callable[[TopicConfig], RecordRules]"
+    _topic_writes: AccessDecisions
     _named: "dict[bytes, PartitionHandle]"
     _by_id: "dict[bytes, PartitionHandle]"
 
@@ -275,11 +275,13 @@ class ProduceFastPath:
         clock: "Clock",
         events: TopicEvents,
         rules_of: "Callable[[TopicConfig], RecordRules]",
+        topic_writes: AccessDecisions,
     ) -> None:
         self._partitions = partitions
         self._now = clock.now
         self._events = events
         self._rules_of = rules_of
+        self._topic_writes = topic_writes
         self._named = {}
         self._by_id = {}
 
@@ -303,9 +305,11 @@ class ProduceFastPath:
             return None
         handle = self._handle(plain, data)
         now = self._now()
-        if handle is None or not _is_welcome(plain, data, handle, now):
+        if handle is None or not _is_valid(plain, data, handle, now):
             return None
         if not handle.partition.is_answered_at_once(plain.acks):
+            return None
+        if not self._topic_writes.is_allowed(caller, handle.topic):
             return None
         return self._append(plain, data, handle, now, data[at + 4 : at + 8])
 
@@ -387,9 +391,7 @@ class ProduceFastPath:
     @cython.cfunc
     def _set_rules(self, handle: PartitionHandle) -> None:
         rules, config = self._rules_of(handle.config), handle.log.config
-        handle.is_compacted = rules.is_compacted
-        handle.before_ms_max = rules.before_ms_max
-        handle.after_ms_max = rules.after_ms_max
+        handle.rules = rules
         handle.size_max = min(rules.batch_bytes_max, config.max_message_bytes, config.segment_bytes)
         if rules.codec or rules.is_log_append_time or config.is_log_append_time:
             handle.size_max = -1

@@ -75,6 +75,8 @@ def each_once(produce: ProduceBody) -> ProduceBody:
     where it has appended another. Here the result is that of the last copy.
     """
     topics = produce.topics
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return produce  # by far the most frequent
     if len(topics) == len({topic for topic, _ in topics}) and all(
         len(partitions) == 1 or len(partitions) == len({index for index, _ in partitions})
         for _, partitions in topics

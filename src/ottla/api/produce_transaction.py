@@ -1,4 +1,4 @@
-"""What of a Produce request belongs to a transaction, and how its refusal is told. Pure."""
+"""The transactional part of a Produce request and the results of rejected batches. Pure."""
 
 from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple, Protocol
@@ -20,10 +20,10 @@ ADDING_VERSION_FIRST: Final = 12
 """From here on a transactional produce adds its partition to the transaction (KIP-890)."""
 
 ABORTABLE_VERSION_FIRST: Final = 11
-"""Before it, a client knows a transaction that it has to abort by INVALID_TXN_STATE."""
+"""Older clients know a transaction that must be aborted by INVALID_TXN_STATE."""
 
 
-# What an older client would not try again is told as something that it does.
+# Retriable errors; older clients get a code in their place that they do retry.
 TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -36,33 +36,33 @@ TRY_AGAIN: Final = frozenset(
 
 
 class InTransaction(NamedTuple):
-    """The part of a request that has to be known to a transaction before it is appended."""
+    """The partitions of a request that must be part of a transaction before it is appended."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: tuple[TopicPartition, ...]
     may_add: bool
-    """Whether the partitions are added to the transaction; else they are to be in it."""
+    """Whether missing partitions are added to the transaction; if not, they are an error."""
 
 
 class TransactionVerifier(Protocol):
-    """Asks the coordinator of a transaction (KIP-890)."""
+    """Verifies partitions with the coordinator of a transaction (KIP-890)."""
 
-    def verify(self, wanted: InTransaction) -> Awaitable[Mapping[TopicPartition, ErrorCode]]:
-        """Return what is wrong, by partition; nothing for those that may be appended to."""
+    def verify(self, transaction: InTransaction) -> Awaitable[Mapping[TopicPartition, ErrorCode]]:
+        """Return the errors by partition; partitions that may be appended to are left out."""
         ...
 
 
 class Busy(NamedTuple):
-    """What requests queued behind a refused one are refused, too: a transaction that is busy."""
+    """The retriable errors of a request, which requests queued behind it get as well."""
 
     transaction: InTransaction
-    refused: Mapping[TopicPartition, ErrorCode]
+    rejected: Mapping[TopicPartition, ErrorCode]
 
 
 def transactional_batches(produce: ProduceBody) -> list[tuple[str | Uuid, int, BatchHeader]]:
-    """Return the batches that say they belong to a transaction."""
+    """Return the batches that are marked as transactional."""
     return [
         (topic, index, header)
         for topic, partitions in produce.topics
@@ -75,22 +75,22 @@ def transactional_batches(produce: ProduceBody) -> list[tuple[str | Uuid, int, B
 
 
 def _header(records: memoryview) -> BatchHeader | None:
-    """Return the header of what may be a batch; whoever appends it says what is wrong with it."""
+    """Return the header; None for a malformed batch, whose error the append returns."""
     try:
         return read_header(records)
     except (CorruptBatch, UnsupportedMagic):
         return None
 
 
-def told_to_producer(code: ErrorCode, version: int) -> ErrorCode:
-    """Return a coordinator's error as a client of the version knows it."""
+def producer_error(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the error for a client of this version that stands for a coordinator's error."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION_FIRST:
         return ErrorCode.INVALID_TXN_STATE
     return code
 
 
-def unverified_result(index: int, error: ErrorCode, version: int) -> PartitionResult:
-    """Say that a batch was not appended for its transaction's sake."""
+def rejected_result(index: int, error: ErrorCode, version: int) -> PartitionResult:
+    """Return the result of a batch that was rejected before it reached its partition."""
     if error is ErrorCode.INVALID_TXN_STATE:
         reason = "The partition is not part of the transaction."
         return PartitionResult(index, error, error_message=reason)

@@ -7,7 +7,7 @@ anew by a worker thread. A request hands it one batch at a time, so that its que
 requests in flight, and their memory by `queued.max.request.bytes` and the connections' own limits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ottla.api.produce_request import Topic
@@ -39,10 +39,19 @@ HELD_BYTES_MIN: Final = 1 << 20
 """A request above this that waits keeps the buffer it came in; a smaller one is copied."""
 
 _CODEC_AT: Final = ATTRIBUTES_AT + 1
-_PACKED_OR_TRANSACTIONAL: Final = CODEC_MASK | TRANSACTIONAL
 
 Prepared = memoryview | bytearray | Fault
 """A validated batch, or why it is none."""
+
+
+class Contents(NamedTuple):
+    """What the batches of a request amount to."""
+
+    compressed: int
+    size: int
+    """Bytes of all batches."""
+    is_transactional: bool
+    """Whether any batch may be part of a transaction."""
 
 
 class Job(NamedTuple):
@@ -74,35 +83,22 @@ def is_packed(records: memoryview | None) -> bool:
     return records is not None and len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
 
 
-def is_one_plain_batch(topics: Sequence[Topic]) -> bool:
-    """Say whether a request is one small batch that waits for nothing: most small requests are.
-
-    It is uncompressed and not in a transaction, so it is neither measured nor verified.
-    """
-    if len(topics) != 1 or len(topics[0][1]) != 1:
-        return False
-    records = topics[0][1][0][1]
-    return (
-        records is not None
-        and _CODEC_AT < len(records) <= PLAIN_BYTES_MAX
-        and not records[_CODEC_AT] & _PACKED_OR_TRANSACTIONAL
-    )
-
-
 def is_apart(records: memoryview | None) -> bool:
     """Say whether a batch of a large request is for a worker."""
     return is_packed(records) or (records is not None and len(records) > PLAIN_BYTES_MAX)
 
 
-def measure(topics: Iterable[Topic]) -> tuple[int, int]:
-    """Return how many batches are compressed, and the bytes of all."""
-    packed = size = 0
+def inspect_batches(topics: Iterable[Topic]) -> Contents:
+    """Read the attributes of every batch once."""
+    compressed = size = attributes = 0
     for _, partitions in topics:
         for _, records in partitions:
             if records is not None:
                 size += len(records)
-                packed += is_packed(records)
-    return packed, size
+                if len(records) > _CODEC_AT:
+                    attributes |= records[_CODEC_AT]
+                    compressed += records[_CODEC_AT] & CODEC_MASK != 0
+    return Contents(compressed, size, attributes & TRANSACTIONAL != 0)
 
 
 def share_of(packed: int) -> int:

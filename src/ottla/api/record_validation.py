@@ -281,7 +281,7 @@ def _stays(header: BatchHeader, summary: RecordsSummary, rules: RecordRules, now
     return (
         (rules.codec is None or rules.codec == codec)
         and newest == header.max_timestamp >= NO_TIMESTAMP
-        and _is_welcome(header, summary, rules, now)
+        and _is_allowed(header, summary, rules, now)
     )
 
 
@@ -295,7 +295,7 @@ def _adapted(
     """Refuse a batch with records that a rule forbids, or bring it into the topic's form."""
     region, summary = found
     _check_whole(batch, header)
-    if not _is_welcome(header, summary, rules, now):
+    if not _is_allowed(header, summary, rules, now):
         _reject(header, region, rules, now)
     newest = header.max_timestamp
     if not header.is_log_append_time:
@@ -334,21 +334,30 @@ def _mend(batch: memoryview, header: BatchHeader, newest: Millis) -> None:
     patch_crc(batch, 0, header.size)
 
 
-def _is_welcome(
+def allows_records(
+    rules: RecordRules, newest: int, oldest: int, has_null_key: bool, now: Millis
+) -> bool:
+    """Return whether the topic allows all records of a batch; both paths of Produce ask this.
+
+    ``newest`` and ``oldest`` are the extreme timestamps of the batch's records. If it returns
+    False, each record has to be checked: one with timestamp -1 is allowed all the same.
+    """
+    if rules.is_compacted and has_null_key:
+        return False
+    return rules.is_log_append_time or (
+        newest <= now + rules.after_ms_max and oldest >= now - rules.before_ms_max
+    )
+
+
+def _is_allowed(
     header: BatchHeader, summary: RecordsSummary, rules: RecordRules, now: Millis
 ) -> bool:
-    """Say whether no rule can forbid any record; where not, each one has to be looked at."""
-    if rules.is_compacted and summary.has_null_key:
-        return False
+    """Return whether no rule can reject any record; if not, each one has to be checked."""
     if header.attributes & LOG_APPEND_TIME:
         return False
-    if rules.is_log_append_time:
-        return True
     base = header.base_timestamp
-    return (
-        base + summary.max_timestamp_delta <= now + rules.after_ms_max
-        and base + summary.min_timestamp_delta >= now - rules.before_ms_max
-    )
+    newest, oldest = base + summary.max_timestamp_delta, base + summary.min_timestamp_delta
+    return allows_records(rules, newest, oldest, summary.has_null_key, now)
 
 
 def _reject(header: BatchHeader, region: Buffer, rules: RecordRules, now: Millis) -> None:
