@@ -17,7 +17,6 @@ from time import process_time
 from typing import cast
 
 from msgspec.structs import replace
-from ottla.replication.partitions import Partitions
 
 from benchmarks.produce import CALLER, NOW, TOPIC_ID, two_logs
 from ottla.api.binding import bind_routes, handlers_of
@@ -53,6 +52,7 @@ from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandom
