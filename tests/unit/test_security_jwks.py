@@ -16,7 +16,7 @@ from joserfc.jwk import OctKey, RSAKey
 from ottla.protocol.types import Millis
 from ottla.security.http_fetch import BadUrl, FetchFailed, HttpRequest, check_url, fetch
 from ottla.security.jwks import BadKeySet, JwksKeys, JwksTiming, parse_key_set
-from ottla.security.jwt import JwtRules, UnknownKey
+from ottla.security.jwt_claims import JwtRules, UnknownKey
 
 OLD = RSAKey.generate_key(2048, {"kid": "old"}, auto_kid=False)
 NEW = RSAKey.generate_key(2048, {"kid": "new"}, auto_kid=False)

@@ -12,7 +12,8 @@ from joserfc import jwt as other_jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
 from ottla.protocol.types import Millis
-from ottla.security.jwt import BadToken, JwtClaims, JwtRules, UnknownKey, validate
+from ottla.security.jwt import validate
+from ottla.security.jwt_claims import BadToken, JwtClaims, JwtRules, UnknownKey
 from ottla.security.principal import Principal
 from ottla.security.sasl.exchange import Challenge, Login, Rejection
 from ottla.security.sasl.oauthbearer import INVALID_TOKEN, OAuthBearerExchange, client_first

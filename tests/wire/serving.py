@@ -94,6 +94,9 @@ class Scripted:
                 Route(ApiKey.HEARTBEAT, self.no_reply),
                 Route(ApiKey.LEAVE_GROUP, self.hang_up),
                 Route(ApiKey.VOTE, self.no_reply),
+                # Advertised; on a listener with an authenticator it serves them.
+                Route(ApiKey.SASL_HANDSHAKE, self.no_reply),
+                Route(ApiKey.SASL_AUTHENTICATE, self.no_reply),
             ),
         )
 

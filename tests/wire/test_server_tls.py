@@ -83,7 +83,7 @@ def play(loop: str, certificate: Path, scenario: Scenario, *, shared: Shared | N
 def test_our_client_over_tls(loop: str, certificate: Path) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         trust = ssl.create_default_context(cafile=str(certificate))
-        options = Options(tls=trust)
+        options = Options(tls=lambda: trust)
         connection = await Connection.open(TcpNetwork(), server.address, options=options)
         requests = [FindCoordinatorRequest(key=str(n) * 300) for n in range(1, 300)]
         replies = await asyncio.gather(*(connection.send(r, version=0) for r in requests))

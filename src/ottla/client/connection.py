@@ -18,7 +18,7 @@ so none would come behind it either. A caller that is cancelled does not: its re
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -32,11 +32,21 @@ from ottla.protocol.frames import FrameSplitter, parse_response_header, request_
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.schema import Message, Versions, covers
 from ottla.runtime.ports import Address, Network
+from ottla.security.sasl.credentials import Credentials, LoginFailed
+from ottla.security.sasl.scram import ScramFailed
 
 TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``."""
+
+REAUTHENTICATION_FACTOR: Final = 0.85
+"""At this fraction of its session a client logs in again, as Kafka's clients do."""
 
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 # What of a reply is not looked at before it is whole: more than any header has.
@@ -71,7 +81,9 @@ class Options(msgspec.Struct, frozen=True):
     frame_bytes_max: int = 100 * 1024 * 1024
     software_name: str = "ottla"
     software_version: str = "0"
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Returns the context of a handshake that begins now; None connects without TLS."""
+    login: Credentials | None = None
 
 
 class _Sent(msgspec.Struct, eq=False):
@@ -136,6 +148,8 @@ class Connection:
         self._sent: deque[_Sent] = deque()
         self._next_id = 0
         self._lost: str | None = None
+        self._login_ends: float | None = None  # in the loop's time, a little early
+        self._is_logging_in = False
         self._ended = asyncio.Event()
 
     @classmethod
@@ -153,12 +167,15 @@ class Connection:
             OSError: refused, unreachable, or lost at once.
             RequestTimedOut: not connected in time.
             UnsupportedVersion: the peer speaks no ApiVersions that we do.
+            LoginFailed: the peer refused the credentials, or did not prove itself.
         """
         connection = cls(address, client_id, options or Options())
         try:
             async with asyncio.timeout(connection._options.connect_timeout_ms / 1000):
                 await connection._connect(network)
                 await connection._negotiate()
+                if connection._options.login is not None:
+                    await connection._log_in(connection._options.login)
         except TimeoutError as error:
             connection._lose("not connected in time")
             raise RequestTimedOut(f"{address}: not connected in time") from error
@@ -209,6 +226,8 @@ class Connection:
         deadline = asyncio.timeout(timeout_ms / 1000)
         try:
             async with deadline:
+                if self._login_ends is not None:
+                    await self._keep_logged_in()
                 return await (await self._begin(request, key, version, reader)).reply
         except TimeoutError as error:
             self._lose(f"no reply to {key.title} in {timeout_ms} ms")
@@ -238,7 +257,7 @@ class Connection:
         if self._options.tls is not None:
             loop = asyncio.get_running_loop()
             secured = await loop.start_tls(
-                transport, self._stream, self._options.tls, server_hostname=self.address.host
+                transport, self._stream, self._options.tls(), server_hostname=self.address.host
             )
             assert secured is not None
             self._transport = secured
@@ -256,6 +275,50 @@ class Connection:
         self.versions = {
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
+
+    async def _log_in(self, credentials: Credentials) -> None:
+        """Log in, at first or again before the session ends (KIP-368)."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        handshake = SaslHandshakeRequest(credentials.mechanism)
+        chosen = await (await self._begin(handshake, ApiKey.SASL_HANDSHAKE, 1)).reply
+        assert isinstance(chosen, SaslHandshakeResponse)
+        if chosen.error_code:
+            offered = ", ".join(chosen.mechanisms) or "none"
+            raise LoginFailed(
+                f"{self.address}: {credentials.mechanism} is not enabled there; offered: {offered}"
+            )
+        version = self.version_for(ApiKey.SASL_AUTHENTICATE)
+        exchange = credentials.start()
+        challenge: bytes | None = None
+        lifetime_ms = 0
+        try:
+            while (token := exchange.step(challenge)) is not None:
+                request = SaslAuthenticateRequest(token)
+                sent = await self._begin(request, ApiKey.SASL_AUTHENTICATE, version)
+                reply = await sent.reply
+                assert isinstance(reply, SaslAuthenticateResponse)
+                if reply.error_code:
+                    raise LoginFailed(f"{self.address}: {reply.error_message or 'login failed'}")
+                challenge, lifetime_ms = bytes(reply.auth_bytes), reply.session_lifetime_ms
+        except ScramFailed as error:
+            raise LoginFailed(f"{self.address}: {error}") from error
+        self._login_ends = (
+            began + lifetime_ms / 1000 * REAUTHENTICATION_FACTOR if lifetime_ms else None
+        )
+
+    async def _keep_logged_in(self) -> None:
+        """Log in again if the session ends soon; requests meanwhile go on in the old one."""
+        credentials = self._options.login
+        if credentials is None or self._login_ends is None or self._is_logging_in:
+            return
+        if asyncio.get_running_loop().time() < self._login_ends:
+            return
+        self._is_logging_in = True
+        try:
+            await self._log_in(credentials)
+        finally:
+            self._is_logging_in = False
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):

@@ -18,7 +18,8 @@ from joserfc.jwk import KeySet
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Clock
 from ottla.security.http_fetch import FetchFailed
-from ottla.security.jwt import JwtClaims, JwtRules, UnknownKey, validate
+from ottla.security.jwt import validate
+from ottla.security.jwt_claims import JwtClaims, JwtRules, UnknownKey
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
-from ottla.security.jwt import BadToken, JwtClaims
+from ottla.security.jwt_claims import BadToken, JwtClaims
 from ottla.security.principal import USER, Principal
 from ottla.security.sasl.exchange import Challenge, Login, Rejection, Step
 
