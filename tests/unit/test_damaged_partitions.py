@@ -152,7 +152,7 @@ def test_a_damaged_replica_is_not_placed_by_a_new_image() -> None:
     broker.reported.clear()
     segment = partition.log.segments[0]
     repairs.found(partition, segment, DamagedRange(0, 10, Offset(0), Offset(1), "flipped"))
-    repairs._cases[partition].is_out = True
+    repairs._repairs[partition].is_out = True
     broker.host.placed(partition)
     assert broker.reported == []
     assert repairs.damaged == [partition]
@@ -205,7 +205,7 @@ def test_damage_that_was_truncated_ends_as_a_repair() -> None:
     damage = DamagedRange(10, 20, Offset(2), Offset(3), "flipped")
     repairs.found(partition, partition.log.segments[0], damage)
     partition.log.truncate_to(Offset(1))
-    run_until(repairs, lambda: not repairs._cases)
+    run_until(repairs, lambda: not repairs._repairs)
     assert repaired == [partition]
 
 

@@ -60,9 +60,9 @@ def test_start_without_losses_forgets_those_of_the_start_before() -> None:
     broker = Broker(("/d1",))
     path = f"{broker.host.directories[0].path}/{FILE_NAME}"
     note = ReportedLoss("t-0", "/data/t-0", KNOWN, is_only_replica=True)
-    broker.host.recovery.tell(broker.host.ports.disk, broker.host.directories[0].path, [note])
+    broker.host.recovery.report(broker.host.ports.disk, broker.host.directories[0].path, [note])
     assert broker.host.ports.disk.exists(path)
-    broker.host.recovery.tell(broker.host.ports.disk, broker.host.directories[0].path, [])
+    broker.host.recovery.report(broker.host.ports.disk, broker.host.directories[0].path, [])
     assert not broker.host.ports.disk.exists(path)
 
 

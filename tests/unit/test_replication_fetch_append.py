@@ -246,7 +246,7 @@ def test_a_disk_that_fails_within_an_answer_stops_that_partition() -> None:
     assert 0 < world.mine.log.log_end_offset < 8
 
 
-def intake_of(world: World) -> FetchAppender:
+def appender_of(world: World) -> FetchAppender:
     follower = Follower(world.broker.host, world.mine)
     return FetchAppender(world.broker.host, {KEY: follower}, {KEY: FetchPartition(0)}, {})
 
@@ -263,26 +263,26 @@ def test_a_part_that_was_left_out_leaves_out_all_behind_it() -> None:
     world = followed()
     answer = answer_of(world)
     body = memoryview(encode(answer, VERSION))
-    intake = intake_of(world)
+    appender = appender_of(world)
     # Out of step for a moment: at 1 instead of 0.
     world.mine.log.append_at(batch_of(b"other"), now=0)
-    intake.arriving(VERSION, body[: len(body) // 2])
+    appender.arriving(VERSION, body[: len(body) // 2])
     world.mine.log.truncate_to(0)
-    intake.arriving(VERSION, body[: len(body) - 1])
+    appender.arriving(VERSION, body[: len(body) - 1])
     assert world.mine.log.log_end_offset == 0, "else it would have a gap"
-    intake.arrived(answer)
+    appender.arrived(answer)
     assert first_bytes(world) == list(range(8))
-    assert intake.refused == {}
+    assert appender.rejected == {}
 
 
 def test_an_answer_is_taken_once() -> None:
     world = followed()
     answer = answer_of(world)
-    intake = intake_of(world)
-    intake.arriving(VERSION, memoryview(encode(answer, VERSION)))
-    intake.arrived(answer)
+    appender = appender_of(world)
+    appender.arriving(VERSION, memoryview(encode(answer, VERSION)))
+    appender.arrived(answer)
     assert first_bytes(world) == list(range(8))
-    assert intake.refused == {}
+    assert appender.rejected == {}
     assert answer.responses[0].partitions[0].records is None
 
 
@@ -290,7 +290,7 @@ def test_records_beside_a_diverging_epoch_are_not_taken() -> None:
     world = followed()
     answer = answer_of(world)
     answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(0, 0)
-    intake_of(world).arrived(answer)
+    appender_of(world).arrived(answer)
     assert world.mine.log.log_end_offset == 0
 
 
@@ -344,6 +344,6 @@ def test_a_batch_with_a_negative_span_is_no_batch() -> None:
     batch[23:27] = b"\xff\xff\xff\xff"
     patch_crc(batch, 0, len(batch))
     row = PartitionData(0, records=bytes(batch))
-    intake = intake_of(world)
-    intake.arrived(FetchResponse(responses=[FetchableTopicResponse("", topic_id(1), [row])]))
-    assert list(intake.refused) == [KEY]
+    appender = appender_of(world)
+    appender.arrived(FetchResponse(responses=[FetchableTopicResponse("", topic_id(1), [row])]))
+    assert list(appender.rejected) == [KEY]

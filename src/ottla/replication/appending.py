@@ -1,7 +1,7 @@
-"""The leader's append: a checked batch goes into the log, and whoever waited is told.
+"""The leader's append: write a checked batch to the log and notify the waiters.
 
-Every produced batch comes through here, so this is compiled where that is possible. Who may
-append, and all else of a partition, is in `partition.py`.
+Every produced batch passes through here, so this module is compiled where possible. The checks,
+and everything else of a partition, are in `partition.py`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,7 @@ ALL: Final = -1
 
 @cython.cclass
 class AppendingPartition:
-    """What an append needs of a partition. `Partition` gives all of it a value."""
+    """The fields of a partition that an append needs. `Partition` initializes every one."""
 
     directory = cython.declare(object, visibility="public")
     log = cython.declare(object, visibility="public")
@@ -39,13 +39,13 @@ class AppendingPartition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether acks=all is refused for now."""
+        """Whether acks=all is rejected for now."""
         return bool(
             self.is_leader and self._leading.is_under_min_isr(self.config.min_insync_replicas)
         )
 
     def is_answered_at_once(self, required_acks: int) -> bool:
-        """Say whether an append that succeeds now needs no waiting before it is acknowledged."""
+        """Whether a successful append can be acknowledged without waiting."""
         if not self.is_leader or required_acks != ALL:
             return bool(self.is_leader)
         return not self._leading.followers and not self.is_under_min_isr
@@ -53,10 +53,10 @@ class AppendingPartition:
     def append_checked(
         self, batch: memoryview, offset_delta: int, timestamp: int, now: Millis
     ) -> Offset:
-        """Append as the leader a batch that `Partition.append` would take; return its offset.
+        """Append, as the leader, a batch that `Partition.append` would accept; return its offset.
 
-        The caller has made sure of that, and that the batch has no producer and keeps its
-        timestamps. ``offset_delta`` and ``timestamp`` are its last and its largest.
+        The caller has checked that, and that the batch has no producer and keeps its timestamps.
+        ``offset_delta`` is that of its last record, ``timestamp`` its largest.
 
         Raises:
             StorageFailed: the directory is offline now.
@@ -72,7 +72,7 @@ class AppendingPartition:
         return first
 
     def _appended(self) -> None:
-        """Sync if that is due, then tell whoever waits for what was appended."""
+        """Sync if that is due, then notify the waiters of what was appended."""
         log = self.log
         if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
             self.flush_if_due()
@@ -80,9 +80,9 @@ class AppendingPartition:
         self._wakers.wake()
 
     def flush_if_due(self) -> None:
-        """Sync what was appended before anybody is told, as ``flush.messages`` asks.
+        """Sync what was appended before it is acknowledged, as ``flush.messages`` requires.
 
-        Followers too: their next fetch says that they have it. Blocks. Raises StorageFailed.
+        Followers do so too: their next fetch acknowledges it. Blocks. Raises StorageFailed.
         """
         log = self.log
         if log.log_end_offset - log.recovery_point < self.config.flush_messages:
@@ -94,10 +94,10 @@ class AppendingPartition:
             raise
 
     def _advance(self) -> bool:
-        """Move the high watermark as far as it may go; True when it moved."""
+        """Advance the high watermark as far as possible; True when it advanced."""
         log, leading = self.log, self._leading
         new = log.log_end_offset
-        if leading.followers:  # alone, no rule can hold it back
+        if leading.followers:  # without followers, no rule can hold it back
             if leading.is_under_min_isr(self.config.min_insync_replicas):
                 return False
             new = leading.high_watermark(new, self._lag(), self._is_eligible)

@@ -1,8 +1,8 @@
-"""Compaction of the logs hosted here: always on, leaders and followers alike.
+"""Compact the logs hosted here, of leaders and followers alike.
 
-The dirtiest log of a directory is cleaned, in steps of about a megabyte with turns for others
-between them, no faster than ``log.cleaner.io.max.bytes.per.second``. When no log is dirty enough
-there is a pause of ``log.cleaner.backoff.ms``.
+Cleans the dirtiest log of a directory, in steps of about a megabyte between which the event loop
+runs, no faster than ``log.cleaner.io.max.bytes.per.second``. When no log is dirty enough, it pauses
+for ``log.cleaner.backoff.ms``.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from ottla.config.generated import BrokerConfig
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.types import Millis
 from ottla.replication.directory_work import DirectoryWork
+from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.storage.cleaner import CleaningAborted, OffsetMapTooSmall
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LogCleanerService:
-    """Service: cleans until cancelled. ``now`` is the time by which tombstones are old."""
+    """Service: cleans until cancelled. ``now`` is the time that decides which tombstones expire."""
 
     name = "log-cleaner"
 
@@ -39,9 +40,9 @@ class LogCleanerService:
         host.on_repaired(self._repaired)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Go by other settings: the rate at once, memory from the next log on.
+        """Apply new settings: the rate at once, memory from the next log on.
 
-        A pause that is under way ends. A rate that is not above 0 bounds nothing, as in Kafka.
+        Ends a pause that is in progress. A rate that is not above 0 is unlimited, as in Kafka.
         """
         self._backoff_ms = config.ottla_cleaner_interval_ms or config.log_cleaner_backoff_ms
         self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
@@ -53,7 +54,7 @@ class LogCleanerService:
         self._configured.set()
 
     def describe(self) -> dict[str, float]:
-        """Return the settings in force, by key."""
+        """Return the current settings, by key."""
         return {
             "log.cleaner.backoff.ms": self._backoff_ms,
             "log.cleaner.io.max.bytes.per.second": self._bytes_per_second,
@@ -62,7 +63,7 @@ class LogCleanerService:
         }
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Clean what is dirty, then rest, for ever."""
+        """Clean what is dirty, then pause, until cancelled."""
         for directory in self._host.online:
             with DirectoryWork(self._host, directory):
                 self._load(directory)
@@ -76,17 +77,13 @@ class LogCleanerService:
 
     async def _pause(self, pause_ms: int) -> None:
         self._configured.clear()
-        try:
-            async with asyncio.timeout(pause_ms / 1000):
-                await self._configured.wait()
-        except TimeoutError:
-            return
+        await wait_or_timeout(self._configured, pause_ms)
 
     def _load(self, directory: LogDirectory) -> None:
         ports = self._host.ports
         cleaner = LogCleaner(ports.disk, directory.path, ports.random, self._settings)
         if not cleaner.load():
-            log.warning("cleaner checkpoint unreadable, all logs count as dirty path=%s",
+            log.warning("cleaner checkpoint is corrupt, all logs count as dirty path=%s",
                         directory.path)  # fmt: skip
         self._cleaners[directory.path] = cleaner
 
@@ -120,10 +117,10 @@ class LogCleanerService:
         finally:
             steps.close()  # type: ignore[attr-defined]  # a generator
 
-    # -- what happens to logs meanwhile ----------------------------------------
+    # -- events of logs ----------------------------------------------------------
 
     def _cut(self, partition: Partition) -> None:
-        """What is written behind the cut is dirty; noted before anything is."""
+        """Mark what is written after the truncation as dirty, before anything is appended."""
         cleaner = self._cleaners.get(partition.directory.path)
         if cleaner is not None and not partition.directory.is_failed:
             with DirectoryWork(self._host, partition.directory):
@@ -141,7 +138,7 @@ class LogCleanerService:
                 cleaner.forget(partition.name)
 
     def _moved(self, partition: Partition, left: LogDirectory) -> None:
-        """What was clean is clean in the other directory too."""
+        """Carry the clean part over to the new directory."""
         old, new = self._cleaners.get(left.path), self._cleaners.get(partition.directory.path)
         cleaned = None if old is None else old.checkpoint.get(partition.name)
         if new is not None:

@@ -1,4 +1,4 @@
-"""Tells the controller in which directory of this broker a replica is (KIP-858)."""
+"""Reports to the controller in which directory of this broker a replica is (KIP-858)."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ Key = tuple[Uuid, int]
 
 
 class DirectoryReports:
-    """Service: what is to be reported is kept until the controller has it."""
+    """Service: keeps what is to be reported until the controller has accepted it."""
 
     name = "directory-reports"
 
@@ -39,11 +39,11 @@ class DirectoryReports:
         self._host = host
         self._controller = controller
         self._pending: dict[Key, Partition] = {}
-        self._lost: set[Key] = set()  # of those pending: reported as lost
+        self._lost: set[Key] = set()  # of the pending ones: reported as lost
         self._changed = asyncio.Event()
 
     def placed(self, partition: Partition) -> None:
-        """Report where a partition is, soon."""
+        """Report soon where a partition is."""
         self._lost.discard((partition.topic_id, partition.index))
         self._pending[partition.topic_id, partition.index] = partition
         self._changed.set()
@@ -67,7 +67,7 @@ class DirectoryReports:
                 await asyncio.sleep(RETRY_MS / 1000)
 
     async def _send(self) -> bool:
-        """Send one request; False when something is to be sent again after a pause."""
+        """Send one request; False when something must be sent again after a pause."""
         hosted = {key: each for key, each in self._pending.items() if self._is_due(key, each)}
         batch = dict(list(hosted.items())[:ASSIGNMENTS_MAX])
         self._pending = hosted
@@ -77,24 +77,24 @@ class DirectoryReports:
         try:
             response = await self._controller.ask(self._request(batch), TIMEOUT_MS)
         except (Fault, OSError) as error:
-            log.info("active controller not reached reason=%s", error)
+            log.info("active controller not reachable reason=%s", error)
             return False
         assert isinstance(response, AssignReplicasToDirsResponse)
         if response.error_code:
-            log.info("directories not taken error=%s", ErrorCode(response.error_code).name)
+            log.info("directory report rejected error=%s", ErrorCode(response.error_code).name)
             return False
         for directory_id, key in _accepted(response):
-            # One that has moved meanwhile is reported again.
+            # A partition that has moved meanwhile is reported again.
             if key in batch and self._directory_id(key, batch[key]) == directory_id:
                 self._pending.pop(key, None)
                 self._lost.discard(key)
         return not self._pending
 
     def _is_due(self, key: Key, partition: Partition) -> bool:
-        """One that left this node has nothing to report any more.
+        """Whether a partition is still to be reported: not one that left this node.
 
-        One that went offline has: while the controller believes it in a directory that works,
-        it lets it lead.
+        One that went offline is: while the controller believes it in a directory that works, it
+        may elect it.
         """
         return self._host.partitions.by_id(*key) is partition
 
@@ -115,7 +115,7 @@ class DirectoryReports:
         )
 
 
-# The controller knows better: nothing is gained by telling it again.
+# Errors after which repeating the report is useless: the controller knows better.
 _FINAL: Final = frozenset(
     {
         ErrorCode.NONE,

@@ -1,4 +1,4 @@
-"""Work on one directory that may fail with it: the failure is taken in and goes no further."""
+"""A guard for work on one directory: a disk failure takes the directory offline and ends there."""
 
 from types import TracebackType
 from typing import Protocol
@@ -8,7 +8,7 @@ from ottla.storage.log_dir import LogDirectory
 
 
 class FailureHandler(Protocol):
-    """Who takes directories offline."""
+    """Takes directories offline."""
 
     def storage_failed(self, directory: LogDirectory, reason: str) -> None:
         """Take a directory and every partition in it offline."""
@@ -16,7 +16,7 @@ class FailureHandler(Protocol):
 
 
 class DirectoryWork:
-    """``with DirectoryWork(host, directory):`` makes a `StorageFailed` an offline directory."""
+    """``with DirectoryWork(host, directory):`` takes it offline on `StorageFailed`."""
 
     def __init__(self, host: FailureHandler, directory: LogDirectory) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""How much disk each partition takes, all of its files together, measured now and then."""
+"""How much disk each partition uses, all of its files together, measured periodically."""
 
 import asyncio
 from typing import Final
@@ -7,19 +7,19 @@ from ottla.protocol.types import TopicPartition
 from ottla.replication.host import Host
 from ottla.storage.log_dir import LogDirectory
 
-# A look at one log is some system calls; others get a turn between.
+# Measuring a log takes several system calls; the event loop runs in between.
 LOGS_PER_TURN: Final = 20
 
 
 class DiskUsage:
-    """``sizes`` are bytes by partition, as of the last scan; one that moves counts twice."""
+    """``sizes`` are bytes by partition, as of the last scan; a moving partition counts twice."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.sizes: dict[TopicPartition, int] = {}
 
     async def scan(self) -> None:
-        """Measure every log in the directories that work."""
+        """Measure every log in the online directories."""
         found: dict[TopicPartition, int] = {}
         looked = 0
         for directory in self._host.online:
@@ -31,13 +31,13 @@ class DiskUsage:
         self.sizes = found
 
     def _size(self, path: str) -> int:
-        """Return the bytes of a log's files; one that goes meanwhile counts as none."""
+        """Return the bytes of a log's files; a log that is removed meanwhile counts partly."""
         disk, size = self._host.ports.disk, 0
         try:
             for name in disk.list(path):
                 size += disk.size(f"{path}/{name}")
         except OSError:
-            # Renamed or deleted since. A disk that fails is noticed by those who write to it.
+            # Renamed or deleted meanwhile. Writers detect a failing disk.
             return size
         return size
 

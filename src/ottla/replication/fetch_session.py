@@ -1,12 +1,12 @@
-"""The fetching side of an incremental fetch session (KIP-227).
+"""The follower's side of an incremental fetch session (KIP-227).
 
-Pure. The first request names every partition; the leader answers with a session id, and from
-then on a request names only what changed and what is no longer wanted. A leader that has lost
-or mistaken the session is told everything anew.
+Pure. The first request names every partition; the leader answers with a session id, and from then
+on a request names only the partitions that changed or are no longer fetched. If the leader has lost
+or rejected the session, the next request is a full one.
 
     (id 0, epoch 0) --full answer with id--> (id, 1) --answer--> (id, 2) ...
           ^------- FETCH_SESSION_ID_NOT_FOUND, id 0 --------------|
-    (id, 0)  <---- any other error or a lost connection ----------|   closes the old, begins anew
+    (id, 0)  <---- any other error or a lost connection ----------|   closes the old, starts anew
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ Wanted = Mapping[Key, FetchPartition]
 
 
 class NextFetch(NamedTuple):
-    """What to put into the next request, beside its limits."""
+    """The session part of the next request."""
 
     session_id: int
     session_epoch: int
@@ -34,45 +34,45 @@ class NextFetch(NamedTuple):
 
 
 class FetchSession:
-    """With one leader, over one connection."""
+    """A session with one leader, over one connection."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self._epoch = FULL_EPOCH
-        self._told: dict[Key, FetchPartition] = {}
+        self._sent: dict[Key, FetchPartition] = {}
 
     def next(self, wanted: Wanted, touched: Iterable[Key]) -> NextFetch:
-        """Return the next request; what it says counts as told once it is answered.
+        """Return the next request; its partitions count as sent once it is answered.
 
-        ``touched`` are the keys that may be wanted otherwise than at the last call, or no longer.
+        ``touched`` are the keys that may have changed since the last call, or are no longer wanted.
         """
         if self._epoch == FULL_EPOCH:
-            self._told = dict(wanted)
+            self._sent = dict(wanted)
             return NextFetch(self.session_id, FULL_EPOCH, dict(wanted), [])
         changed: dict[Key, FetchPartition] = {}
         forgotten: list[Key] = []
         for key in touched:
-            each, told = wanted.get(key), self._told.get(key)
+            each, sent = wanted.get(key), self._sent.get(key)
             if each is None:
-                if self._told.pop(key, None) is not None:
+                if self._sent.pop(key, None) is not None:
                     forgotten.append(key)
-            elif each != told:
-                changed[key] = self._told[key] = each
+            elif each != sent:
+                changed[key] = self._sent[key] = each
         return NextFetch(self.session_id, self._epoch, changed, forgotten)
 
     def answered(self, error: ErrorCode, session_id: int) -> None:
-        """Take in the head of the answer."""
+        """Process the header of the response."""
         if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self.session_id, self._epoch = NO_SESSION, FULL_EPOCH
         elif error is not ErrorCode.NONE:
             self._epoch = FULL_EPOCH
         elif session_id == NO_SESSION:
-            # The leader keeps no sessions, or has no room for ours.
+            # The leader keeps no sessions, or has no room for this one.
             self.session_id, self._epoch = NO_SESSION, FULL_EPOCH
         else:
             self.session_id = session_id
             self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
-        """Begin anew: whether the last request arrived is not known."""
+        """Start over: it is not known whether the last request arrived."""
         self._epoch = FULL_EPOCH

@@ -1,15 +1,16 @@
-"""Fetches for the partitions that other brokers lead: one connection and loop per leader.
+"""Fetch the partitions that other brokers lead: one connection and task per leader.
 
-    wanted = every followed partition of this leader: from its log's end, with its last epoch
-    Fetch (waits at the leader until there is something) -> append (`fetch_append.py`) or truncate
-    then the next one: its offsets tell the leader how far we are
+    request   every followed partition of this leader: from its log's end, with its last epoch
+    response  the leader waits until it has records; append them (`fetch_append.py`), truncate or
+              reset the log
+    repeat    the offsets of the next request tell the leader how far this broker is
 
-Of thousands of partitions most are quiet. Only those are looked at again that an answer named,
-or that changed here (`_stale`); all others are wanted as before, and no request names them.
+Of thousands of partitions most are idle. Only those that a response named or that changed here
+(`_stale`) are updated; the session keeps the others as they were, and no request names them.
 
-A connection that is lost, or a leader that cannot be reached, is tried again after
-``replica.fetch.backoff.ms``; so is a partition that the leader refuses. A task per leader, all
-within `Fetchers`, which ends with them.
+After a lost connection or an unreachable leader the fetcher retries after
+``replica.fetch.backoff.ms``; a partition that the leader rejects is retried after the same time.
+All tasks run within `Fetchers`, which ends with them.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, Uuid
+from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.fetch_append import FetchAppender
 from ottla.replication.fetch_session import FetchSession, Key, NextFetch
 from ottla.replication.follower import Follower
@@ -61,23 +63,23 @@ LATEST, EARLIEST = -1, -2
 
 
 class BrokerConnection(Protocol):
-    """A connection to a leader."""
+    """A connection to another broker."""
 
     async def send(
         self, request: Message, *, timeout_ms: int, reader: FetchAppender | None = None
     ) -> Message:
-        """Return the response, once ``reader`` has seen it; it may see it as it comes.
+        """Return the response after ``reader`` has processed it, possibly while it arrives.
 
-        Raises OSError or a `Fault` when there is none.
+        Raises OSError or a `Fault` when there is no response.
         """
         ...
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         ...
 
 
-# To a broker by its id. Raises OSError or a `Fault` when it cannot be reached.
+# Connects to a broker by its id. Raises OSError or a `Fault` when it cannot be reached.
 Connect = Callable[[int], Awaitable[BrokerConnection]]
 
 
@@ -94,23 +96,25 @@ class FetchSettings(msgspec.Struct, frozen=True):
 
 
 class Fetcher:
-    """Of one leader. `run` returns when it has nothing to follow any more."""
+    """The fetcher of one leader. `run` returns when there is nothing left to follow."""
 
-    def __init__(self, leader_id: int, host: Host, dial: Connect, settings: FetchSettings) -> None:
+    def __init__(
+        self, leader_id: int, host: Host, connect: Connect, settings: FetchSettings
+    ) -> None:
         self.leader_id = leader_id
         self.is_over = False
         self._host = host
-        self._dial = dial
+        self._connect = connect
         self._settings = settings
         self._followed: dict[Key, Follower] = {}
-        # What the leader was asked for last, and for whom.
-        self._wanted: dict[Key, FetchPartition] = {}
-        self._asked: dict[Key, Follower] = {}
-        # What has to be looked at before the next request; a dict, since order reaches the wire.
+        # What the last request asked for, and the followers it was for.
+        self._requested: dict[Key, FetchPartition] = {}
+        self._requesting: dict[Key, Follower] = {}
+        # What must be updated before the next request; a dict, since its order reaches the wire.
         self._stale: dict[Key, None] = {}
         self._unsubscribes: dict[Key, Unsubscribe] = {}
         self._session = FetchSession()
-        self._line: BrokerConnection | None = None
+        self._connection: BrokerConnection | None = None
         self._changed = asyncio.Event()
 
     def add(self, partition: Partition) -> None:
@@ -123,7 +127,7 @@ class Fetcher:
         self._changed.set()
 
     def remove(self, partition: Partition) -> None:
-        """Follow it no longer."""
+        """Stop following a partition."""
         key = (partition.topic_id, partition.index)
         self._stop_listening(key)
         self._followed.pop(key, None)
@@ -142,68 +146,64 @@ class Fetcher:
                 try:
                     await self._round()
                 except (OSError, Fault) as error:
-                    log.info("leader not reached broker=%d reason=%s", self.leader_id, error)
-                    await self._hang_up()
+                    log.info("leader not reachable broker=%d reason=%s", self.leader_id, error)
+                    await self._disconnect()
                     await asyncio.sleep(self._settings.backoff_ms / 1000)
         finally:
-            # From here on there is no way back: who follows anew makes another fetcher.
+            # A finished fetcher is never restarted: `Fetchers` creates another one.
             self.is_over = True
             for key in list(self._unsubscribes):
                 self._stop_listening(key)
-            await self._hang_up()
+            await self._disconnect()
 
-    async def _hang_up(self) -> None:
-        line, self._line = self._line, None
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
         self._session.lost()
-        if line is not None:
-            await line.close()
+        if connection is not None:
+            await connection.close()
 
     async def _round(self) -> None:
-        touched = self._look_at_stale()
-        if not self._wanted:
-            await self._rest()
+        touched = self._update_stale()
+        if not self._requested:
+            await self._wait()
             return
-        if self._line is None:
+        if self._connection is None:
             self._session = FetchSession()
-            self._line = await self._dial(self.leader_id)
-        request = self._request(self._session.next(self._wanted, touched))
-        intake = FetchAppender(self._host, self._asked, self._wanted, self._stale)
+            self._connection = await self._connect(self.leader_id)
+        request = self._request(self._session.next(self._requested, touched))
+        appender = FetchAppender(self._host, self._requesting, self._requested, self._stale)
         began = self._host.clock.monotonic()
-        response = await self._line.send(
-            request, timeout_ms=self._settings.timeout_ms, reader=intake
+        response = await self._connection.send(
+            request, timeout_ms=self._settings.timeout_ms, reader=appender
         )
         assert isinstance(response, FetchResponse)
         error = ErrorCode(response.error_code)
         self._session.answered(error, response.session_id)
         if error is not ErrorCode.NONE:
-            log.info("fetch refused broker=%d error=%s", self.leader_id, error.name)
+            log.info("fetch rejected broker=%d error=%s", self.leader_id, error.name)
             if error not in (
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             ):
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
             return
-        await self._take_in(response, intake, self._host.clock.monotonic() - began)
+        await self._process(response, appender, self._host.clock.monotonic() - began)
 
-    async def _rest(self) -> None:
-        """Wait until a refused partition may be asked for again, or others come."""
+    async def _wait(self) -> None:
+        """Wait until a rejected partition may be fetched again, or partitions are added."""
         self._changed.clear()
-        try:
-            async with asyncio.timeout(self._settings.backoff_ms / 1000):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await wait_or_timeout(self._changed, self._settings.backoff_ms)
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------
 
-    def _look_at_stale(self) -> list[Key]:
-        """Bring what is wanted up to date; return what may have changed.
+    def _update_stale(self) -> list[Key]:
+        """Update the requested partitions; return the keys that may have changed.
 
-        What may not be asked for now is looked at again each time.
+        A partition that may not be fetched now is checked again each time.
         """
         throttles = self._host.throttles
         if throttles.follower.is_limited:
-            # Who is held back, and for how long, is known only by asking.
+            # Whether a partition is throttled, and how long, is known only by checking it.
             self._stale.update(dict.fromkeys(self._followed))
         touched, now = list(self._stale), self._host.clock.monotonic()
         for key in touched:
@@ -216,14 +216,14 @@ class Fetcher:
                 and not throttles.holds_back(follower.partition)
             ):
                 del self._stale[key]
-                self._wanted[key] = self._ask_for(follower)
-                self._asked[key] = follower
+                self._requested[key] = self._fetch_partition(follower)
+                self._requesting[key] = follower
                 continue
-            self._wanted.pop(key, None)
-            self._asked.pop(key, None)
+            self._requested.pop(key, None)
+            self._requesting.pop(key, None)
         return touched
 
-    def _ask_for(self, follower: Follower) -> FetchPartition:
+    def _fetch_partition(self, follower: Follower) -> FetchPartition:
         local = follower.partition.log
         latest = local.epochs.latest_epoch
         return FetchPartition(
@@ -256,56 +256,58 @@ class Fetcher:
             ],
         )
 
-    # -- what came back --------------------------------------------------------
+    # -- responses ---------------------------------------------------------------
 
-    async def _take_in(self, response: FetchResponse, intake: FetchAppender, taken_ms: int) -> None:
+    async def _process(
+        self, response: FetchResponse, appender: FetchAppender, taken_ms: int
+    ) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                follower = self._asked.get(key)
+                follower = self._requesting.get(key)
                 if follower is None:
                     continue
                 self._stale[key] = None
                 if not follower.is_current:
                     continue
-                asked = self._wanted[key]
+                asked = self._requested[key]
                 follower.bytes_wanted = decide_bytes(
-                    FetchRound(asked.partition_max_bytes, intake.got.get(key, 0), taken_ms),
+                    FetchRound(asked.partition_max_bytes, appender.got.get(key, 0), taken_ms),
                     self._settings.bytes_max,
                     self._settings.response_bytes_max,
                 )
                 try:
-                    if key in intake.refused:
-                        raise intake.refused[key]
+                    if key in appender.rejected:
+                        raise appender.rejected[key]
                     if follower.partition.log.log_end_offset == asked.fetch_offset:
-                        await self._take_in_one(follower, data)
+                        await self._process_one(follower, data)
                 except StorageFailed:
-                    continue  # its directory is offline now, and others are not
+                    continue  # its directory is offline now, the others are not
                 except Fault as fault:
-                    log.warning("fetched records refused partition=%s reason=%s",
+                    log.warning("fetched records rejected partition=%s reason=%s",
                                 follower.partition, fault)  # fmt: skip
                     self._delay(follower)
 
-    async def _take_in_one(self, follower: Follower, data: PartitionData) -> None:
-        """Do what the leader says in place of records."""
+    async def _process_one(self, follower: Follower, data: PartitionData) -> None:
+        """Process the leader's answer for a partition that has no records."""
         error = ErrorCode(data.error_code)
         if error is not ErrorCode.NONE:
-            await self._refused(follower, error)
+            await self._rejected(follower, error)
             return
         diverging = data.diverging_epoch
         if diverging.end_offset >= 0:
             leader = DivergingEpoch(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset))
             if follower.cut(leader):
-                await self._note_cut(follower)
+                await self._checkpoint_truncation(follower)
 
-    async def _refused(self, follower: Follower, error: ErrorCode) -> None:
+    async def _rejected(self, follower: Follower, error: ErrorCode) -> None:
         after = decide_after_error(error)
         if after is AfterError.RESET:
             leader = await self._leader_range(follower)
             if follower.is_current and follower.reset(leader):
-                await self._note_cut(follower)
+                await self._checkpoint_truncation(follower)
             return
-        log.info("partition refused partition=%s leader=%d error=%s",
+        log.info("partition rejected partition=%s leader=%d error=%s",
                  follower.partition, self.leader_id, error.name)  # fmt: skip
         if after is AfterError.STOP:
             self.remove(follower.partition)
@@ -316,10 +318,10 @@ class Fetcher:
         due = self._host.clock.monotonic() + self._settings.backoff_ms
         follower.delayed_until = Millis(due)
 
-    async def _note_cut(self, follower: Follower) -> None:
-        """Write down that less is durable, before anything is appended to a log that was cut."""
+    async def _checkpoint_truncation(self, follower: Follower) -> None:
+        """Write the lower recovery point before anything is appended to a truncated log."""
         directory = follower.partition.directory
-        log.info("log cut partition=%s log_end=%d", follower.partition,
+        log.info("log truncated partition=%s log_end=%d", follower.partition,
                  follower.partition.log.log_end_offset)  # fmt: skip
         await self._host.commit(directory, directory.checkpoint_writes())
 
@@ -330,18 +332,18 @@ class Fetcher:
         )
 
     async def _leader_offset(self, follower: Follower, timestamp: int) -> Offset:
-        """Ask the leader where its log starts or ends.
+        """Ask the leader for the start or end of its log.
 
         Raises:
-            NotLeader, OSError and others: it did not say.
+            LeaderRangeUnknown, OSError and others: there is no answer.
         """
         partition = follower.partition
         asked = ListOffsetsPartition(partition.index, follower.epoch, timestamp)
         request = ListOffsetsRequest(
             replica_id=self._host.node_id, topics=[ListOffsetsTopic(partition.topic, [asked])]
         )
-        assert self._line is not None
-        response = await self._line.send(request, timeout_ms=self._settings.timeout_ms)
+        assert self._connection is not None
+        response = await self._connection.send(request, timeout_ms=self._settings.timeout_ms)
         assert isinstance(response, ListOffsetsResponse)
         answers = [answer for topic in response.topics for answer in topic.partitions]
         if len(answers) != 1 or answers[0].error_code or answers[0].offset < 0:
@@ -350,7 +352,7 @@ class Fetcher:
 
 
 class LeaderRangeUnknown(Fault):
-    """The leader did not say where its log starts or ends; to be asked again."""
+    """The leader did not return the start or end of its log; retried later."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -367,9 +369,9 @@ class Fetchers:
 
     name = "replica-fetchers"
 
-    def __init__(self, host: Host, dial: Connect, settings: FetchSettings | None = None) -> None:
+    def __init__(self, host: Host, connect: Connect, settings: FetchSettings | None = None) -> None:
         self._host = host
-        self._dial = dial
+        self._connect = connect
         self._settings = settings or FetchSettings()
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._of: dict[Partition, Fetcher] = {}
@@ -383,7 +385,7 @@ class Fetchers:
         key = (int(partition.leader_id), slot % self._settings.fetchers_per_leader)
         fetcher = self._fetchers.get(key)
         if fetcher is None or fetcher.is_over:
-            fetcher = Fetcher(key[0], self._host, self._dial, self._settings)
+            fetcher = Fetcher(key[0], self._host, self._connect, self._settings)
             self._fetchers[key] = fetcher
             self._to_start.append(fetcher)
             self._changed.set()
@@ -391,13 +393,13 @@ class Fetchers:
         self._of[partition] = fetcher
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop fetching; fine for a partition that is not followed."""
+        """Stop fetching; does nothing for a partition that is not followed."""
         fetcher = self._of.pop(partition, None)
         if fetcher is not None:
             fetcher.remove(partition)
 
     def resize(self, fetchers_per_leader: int) -> None:
-        """Spread what is followed over another number of fetchers per leader."""
+        """Distribute the followed partitions over another number of fetchers per leader."""
         if fetchers_per_leader == self._settings.fetchers_per_leader:
             return
         self._settings = replace(self._settings, fetchers_per_leader=fetchers_per_leader)
@@ -406,11 +408,11 @@ class Fetchers:
 
     @property
     def fetchers_per_leader(self) -> int:
-        """Over how many fetchers the partitions of one leader are spread."""
+        """The number of fetchers over which the partitions of one leader are spread."""
         return self._settings.fetchers_per_leader
 
     def describe(self) -> dict[int, int]:
-        """Return how many fetchers are in use, by leader."""
+        """Return the number of fetchers in use, by leader."""
         in_use = dict.fromkeys(self._of.values())
         return dict(Counter(fetcher.leader_id for fetcher in in_use))
 

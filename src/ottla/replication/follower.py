@@ -1,4 +1,4 @@
-"""What a follower does to its log on its leader's word."""
+"""Applies the leader's responses to a follower's log."""
 
 from ottla.protocol.faults import StorageFailed, UnexpectedAppendOffset
 from ottla.protocol.records.batch import read_header
@@ -9,9 +9,9 @@ from ottla.replication.partition import Partition
 
 
 class Follower:
-    """A partition while one leader epoch lasts. Faults of the disk take its directory offline.
+    """A partition during one leader epoch. Disk failures take its directory offline.
 
-    Everything here is refused by `is_current` once the image has moved on.
+    `is_current` is false once the image has moved on; then nothing here may be called.
     """
 
     __slots__ = ("_host", "bytes_wanted", "delayed_until", "epoch", "partition")
@@ -21,7 +21,7 @@ class Follower:
         self.partition = partition
         self.epoch: LeaderEpoch = partition.leader_epoch
         self.delayed_until = Millis(0)
-        self.bytes_wanted = 0  # with the next fetch; below what is usual it does not count
+        self.bytes_wanted = 0  # for the next fetch; ignored below the usual number
 
     @property
     def is_current(self) -> bool:
@@ -35,7 +35,7 @@ class Follower:
         )
 
     def append(self, data: Buffer, now: Millis) -> int:
-        """Append what the leader sent; returns the bytes taken in.
+        """Append the leader's batches; return the number of bytes.
 
         Raises:
             CorruptBatch, UnsupportedMagic, UnexpectedAppendOffset: nothing was written.
@@ -48,7 +48,7 @@ class Follower:
             except UnexpectedAppendOffset:
                 if not self._may_begin_earlier(data):
                     raise
-                # The leader's log starts inside this batch: so does ours, a little earlier.
+                # The leader's log starts inside this batch, so ours starts a little earlier.
                 self._begin_at(read_header(data).base_offset)
                 log.append_at(data, now=now)
         except StorageFailed as fault:
@@ -59,16 +59,16 @@ class Follower:
         return len(data)
 
     def _may_begin_earlier(self, data: Buffer) -> bool:
-        """Whether the log is empty and the first batch holds its start."""
+        """Whether the log is empty and its start lies inside the first batch."""
         log, first = self.partition.log, read_header(data)
         is_empty = log.log_start_offset == log.log_end_offset
         return is_empty and first.base_offset < log.log_end_offset <= first.last_offset
 
     def learn(self, high_watermark: Offset, log_start: Offset) -> None:
-        """Take over how far the leader is replicated, and where its log starts.
+        """Update the high watermark and log start from the leader's.
 
-        The high watermark never falls by a leader that does not know it yet: what was
-        replicated once is. Readers here are told.
+        A leader that does not know the high watermark yet never lowers it: what was replicated
+        once stays replicated. Wakes the readers of this replica.
         """
         partition, log = self.partition, self.partition.log
         before = log.high_watermark, log.log_start_offset
@@ -84,15 +84,15 @@ class Follower:
             partition.wake_readers()
 
     def cut(self, leader: DivergingEpoch) -> bool:
-        """Cut back to what is shared with the leader; True when something was cut.
+        """Truncate to what is shared with the leader; True when something was removed.
 
-        The new recovery point has to be written down before anything is appended.
+        The new recovery point must be written before anything is appended.
         """
         log = self.partition.log
         return self._cut_to(decide_cut(log.epochs, log.log_end_offset, leader))
 
     def reset(self, leader: Range) -> bool:
-        """Get back into the leader's range; True when something was cut."""
+        """Move the log back into the leader's range; True when something was removed."""
         decision = decide_reset(self.partition.log.log_end_offset, leader)
         if decision is None:
             return False

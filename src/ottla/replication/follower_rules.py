@@ -1,9 +1,9 @@
-"""Where a follower has to go when its log and its leader's differ.
+"""Rules of a follower: where to truncate when its log and its leader's differ, what to fetch next.
 
 Pure (KIP-101, KIP-279, KIP-595). Every fetch names the epoch of the follower's last record. A
-leader whose history differs answers with the largest epoch it knows at or below that one, and
-where it ends; the follower cuts back to there, or to where its own records of that epoch end,
-and asks again. Each round gets at least one epoch further back, so it ends.
+leader whose history differs answers with the largest epoch it knows at or below that one, and its
+end offset; the follower truncates to there, or to the end of its own records of that epoch, and
+fetches again. Each round goes back at least one epoch, so it terminates.
 """
 
 import enum
@@ -15,35 +15,35 @@ from ottla.storage.leader_epochs import LeaderEpochs
 
 
 class DivergingEpoch(NamedTuple):
-    """What the leader said: its epoch, and the offset behind the last record of it."""
+    """The leader's answer: its epoch, and the offset after that epoch's last record."""
 
     epoch: LeaderEpoch
     end_offset: Offset
 
 
 def decide_cut(epochs: LeaderEpochs, log_end: Offset, leader: DivergingEpoch) -> Offset:
-    """Return where to cut the log; at its end there is nothing to cut."""
+    """Return where to truncate the log; its end if there is nothing to remove."""
     if leader.epoch < 0:
         return min(leader.end_offset, log_end)
     epoch, end = epochs.end_offset_for(leader.epoch, log_end)
     if end < 0:
-        # All of ours is older than any epoch we have noted: only the leader's word is left.
+        # Our log is older than any epoch we have recorded: only the leader's offset is left.
         return min(leader.end_offset, log_end)
     if epoch != leader.epoch:
-        # We have nothing of that epoch: what we have of the one before it may be shared.
+        # We have no records of that epoch: those of the epoch before it may be shared.
         return min(end, log_end)
     return min(end, leader.end_offset, log_end)
 
 
 class Range(NamedTuple):
-    """What the leader has: its log start and its log end."""
+    """The range of the leader's log."""
 
     log_start: Offset
     log_end: Offset
 
 
 class Reset(NamedTuple):
-    """How to get back into the leader's range: cut to ``offset``, or begin anew there."""
+    """How to get back into the leader's range: truncate to ``offset``, or restart there."""
 
     offset: Offset
     is_anew: bool
@@ -52,8 +52,8 @@ class Reset(NamedTuple):
 def decide_reset(log_end: Offset, leader: Range) -> Reset | None:
     """Decide after OFFSET_OUT_OF_RANGE; None when our end is within the leader's log after all.
 
-    A leader that ends before us was elected uncleanly; one that starts behind us has deleted
-    what we miss, and there is nothing of ours that it could continue.
+    A leader that ends before us was elected uncleanly; one that starts after our end has deleted
+    the records that we miss, and cannot continue our log.
     """
     if leader.log_end < log_end:
         return Reset(leader.log_end, is_anew=leader.log_start > leader.log_end)
@@ -63,23 +63,23 @@ def decide_reset(log_end: Offset, leader: Range) -> Reset | None:
 
 
 class FetchRound(NamedTuple):
-    """What a fetch asked for of one partition, what it got, and how long that took."""
+    """What a fetch requested of one partition, what it received, and how long it took."""
 
     bytes_asked: int
     bytes_got: int
     taken_ms: int
 
 
-# How long a round may take that brings more of a partition than usual: all others wait for it.
+# How long a round with more than the usual bytes may take: all other partitions wait for it.
 _ROUND_MS_MAX: Final = 200
 
 
 def decide_bytes(last: FetchRound, bytes_usual: int, bytes_max: int) -> int:
-    """Decide how much of a partition to ask for next.
+    """Decide how much of a partition to request next.
 
-    ``bytes_usual`` (``replica.fetch.max.bytes``) of one that keeps up; twice as much each time of
-    one that gets what it asks for, up to all that a response may hold, so that the round trips of
-    a partition far behind cost little. On a slow line it stays with what comes in good time.
+    ``bytes_usual`` (``replica.fetch.max.bytes``) for one that keeps up; twice as much each time for
+    one that receives all it requests, up to the limit of a response, so that the round trips of a
+    partition far behind cost little. On a slow connection, what arrives in good time.
     """
     if last.bytes_got * 2 < last.bytes_asked:
         return bytes_usual
@@ -91,11 +91,11 @@ def decide_bytes(last: FetchRound, bytes_usual: int, bytes_max: int) -> int:
 
 
 class AfterError(enum.Enum):
-    """What becomes of a partition whose fetch was refused."""
+    """What to do with a partition whose fetch was rejected."""
 
-    DELAY = "ask again a little later"
+    DELAY = "fetch again a little later"
     RESET = "ask the leader for its range"
-    STOP = "the reign is over: wait for the image"
+    STOP = "the leader epoch is over: wait for the image"
 
 
 _AFTER: Final = {
@@ -105,5 +105,5 @@ _AFTER: Final = {
 
 
 def decide_after_error(error: ErrorCode) -> AfterError:
-    """Decide by the leader's answer for one partition."""
+    """Decide by the leader's error for one partition."""
     return _AFTER.get(error, AfterError.DELAY)

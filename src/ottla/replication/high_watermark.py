@@ -1,9 +1,9 @@
-"""How far a led partition is replicated.
+"""The high watermark of a led partition.
 
 Pure. The high watermark is the smallest log end of the leader, of every follower in the maximal
-ISR, and of every follower that is about to join it: without the last, a leader alone in its ISR
-would run ahead of a follower that is as fast as can be, and never let it in. It never falls, and
-it stands still while fewer than ``min.insync.replicas`` are in sync (KIP-966).
+ISR, and of every follower that is about to join it: otherwise a leader alone in its ISR would
+run ahead of a follower that is as fast as possible, and never let it join. It never falls, and does
+not advance while fewer than ``min.insync.replicas`` are in sync (KIP-966).
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from ottla.replication.isr_state import Eligible, Isr
 
 
 class Lag(NamedTuple):
-    """By which followers are judged: the time now and ``replica.lag.time.max.ms``."""
+    """The time now and ``replica.lag.time.max.ms``, by which followers count as lagging."""
 
     now: Millis
     ms_max: int
 
 
 def is_under_min_isr(isr: Isr, min_insync_replicas: int, replicas_count: int) -> bool:
-    """Say whether too few replicas are in sync; no more can be asked for than there are."""
+    """Whether too few replicas are in sync; limited to the number of replicas."""
     return len(isr.committed) < min(min_insync_replicas, replicas_count)
 
 
@@ -33,7 +33,7 @@ def decide_high_watermark(
     lag: Lag,
     is_eligible: Eligible,
 ) -> Offset:
-    """Return how far all that count have got. The caller never lets its own fall."""
+    """Return the smallest log end of the replicas that count. May be below the current value."""
     lowest = log_end
     maximal = isr.maximal
     for broker, follower in followers.items():

@@ -1,7 +1,7 @@
 """The log directories of a broker, and what its partitions share.
 
-A directory that fails takes its partitions with it, at once and for good; others go on. When the
-last one has failed there is nothing left to do here: `wait_all_failed` tells.
+A directory that fails takes its partitions offline, at once and until the restart; the others are
+not affected. After the last one has failed, `wait_all_failed` returns.
 """
 
 import asyncio
@@ -35,47 +35,47 @@ PREFERRED_MAX: Final = 10_000
 
 
 class IsrProposals(Protocol):
-    """Who takes ISR proposals to the controller."""
+    """Sends ISR proposals to the controller."""
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
-        """Ask soon, and tell the partition what the controller said."""
+        """Send a proposal soon, and pass the controller's answer to the partition."""
         ...
 
 
 class DirectoryReports(Protocol):
-    """Who tells the controller in which directory a replica is (KIP-858)."""
+    """Reports to the controller in which directory a replica is (KIP-858)."""
 
     def placed(self, partition: Partition) -> None:
-        """Tell where the partition is, soon."""
+        """Report soon where the partition is."""
         ...
 
     def lost(self, partition: Partition) -> None:
-        """Tell that the replica cannot be used, as if its directory had failed."""
+        """Report that the replica cannot be used, as if its directory had failed."""
         ...
 
 
 class Scrubber(Protocol):
-    """Who checks stored batches."""
+    """Checks stored batches."""
 
     def suspect(self, partition: Partition, offset: Offset) -> None:
         """Check the batches at ``offset`` soon."""
         ...
 
     def verify(self, partition: Partition, done: Callable[[], None]) -> None:
-        """Check a whole log soon, and call ``done`` after."""
+        """Check a whole log soon, and call ``done`` afterwards."""
         ...
 
 
 class Repairer(Protocol):
-    """Who repairs damaged replicas."""
+    """Repairs damaged replicas."""
 
     def holds_back(self, partition: Partition) -> bool:
-        """Say whether the controller must not be told yet where a replica is."""
+        """Whether the controller must not be notified yet of a replica's directory."""
         ...
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one broker. ``static`` are the texts of its configuration file."""
+    """Settings of one broker. ``static`` are the texts of its configuration file."""
 
     node_id: NodeId
     static: Mapping[str, str]
@@ -84,7 +84,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostPorts(msgspec.Struct, frozen=True):
-    """The outside world of a host. ``committer`` makes that of a directory, by its path."""
+    """The ports of a host. ``committer`` creates the committer of a directory, by its path."""
 
     clock: Clock
     disk: Disk
@@ -94,11 +94,11 @@ class HostPorts(msgspec.Struct, frozen=True):
 
 
 class Host:
-    """`PartitionHost` of every partition here.
+    """The `PartitionHost` of every partition here.
 
-    ``directories`` are those that were online at start, ``broker_epoch`` says by which
-    registration the broker runs. ``isr``, ``reports``, ``events``, ``scrubber`` and ``repairer``
-    may be given later, before the first partition.
+    ``directories`` are those that were online at start, ``broker_epoch`` returns the epoch of the
+    broker's registration. ``isr``, ``reports``, ``events``, ``scrubber`` and ``repairer`` may be
+    set later, before the first partition.
     """
 
     def __init__(
@@ -131,9 +131,9 @@ class Host:
         self._on_moved: list[Callable[[Partition, LogDirectory], None]] = []
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self.recovery = RecoveryLosses()
-        self.damaged_fetches = 0  # refused here as a follower, since a batch was damaged
+        self.damaged_fetches = 0  # batches rejected here as a follower because of damage
 
-    # -- what partitions ask ---------------------------------------------------
+    # -- the interface of partitions ---------------------------------------------
 
     @property
     def node_id(self) -> NodeId:
@@ -142,7 +142,7 @@ class Host:
 
     @property
     def broker_epoch(self) -> int:
-        """By which registration it runs."""
+        """The epoch of its registration."""
         return self._broker_epoch()
 
     @property
@@ -154,54 +154,54 @@ class Host:
         return self.image.cluster.brokers.get(broker)
 
     def is_alive(self, broker: int) -> bool:
-        """Say whether a broker is registered and not fenced."""
+        """Whether a broker is registered and not fenced."""
         found = self._broker(broker)
         return found is not None and not found.fenced
 
     def is_online(self, broker: int, directory: Uuid) -> bool:
-        """Say whether a broker's log directory works, as far as is known."""
+        """Whether a broker's log directory is online, as far as is known."""
         found = self._broker(broker)
         return found is not None and found.is_online(directory)
 
     def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
-        """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
+        """Whether a broker that fetches with this epoch may be in an ISR (KIP-903)."""
         found = self._broker(broker)
         if found is None or not found.is_active() or broker_epoch is None:
             return False
         return broker_epoch in (-1, found.epoch)
 
     def propose(self, partition: Partition, proposal: Proposal) -> None:
-        """Have the controller asked."""
+        """Send an ISR proposal to the controller."""
         if self.isr is not None:
             self.isr.submit(partition, proposal)
 
     def placed(self, partition: Partition) -> None:
-        """Have the controller told where a replica is, unless it is damaged."""
+        """Report a replica's directory to the controller, unless the replica is damaged."""
         if self.repairer is None or not self.repairer.holds_back(partition):
             self.report_placed(partition)
 
     def report_placed(self, partition: Partition) -> None:
-        """Have the controller told where a replica is, whatever its state."""
+        """Report a replica's directory to the controller, whatever its state."""
         if self.reports is not None:
             self.reports.placed(partition)
 
     def report_lost(self, partition: Partition) -> None:
-        """Have the controller take a replica out of the ISR and elect another leader."""
+        """Have the controller remove a replica from the ISR and elect another leader."""
         if self.reports is not None:
             self.reports.lost(partition)
 
     def suspect(self, partition: Partition, offset: Offset) -> None:
-        """Have the stored batches at ``offset`` checked soon; nothing without a scrubber."""
+        """Have the stored batches at ``offset`` checked soon; does nothing without a scrubber."""
         if self.scrubber is not None:
             self.scrubber.suspect(partition, offset)
 
     def suspect_log(self, name: TopicPartition) -> None:
-        """Have a whole log checked soon: a reader failed somewhere in it."""
+        """Have a whole log checked soon: reading it failed somewhere."""
         partition = self.partitions.get(*name)
         if self.scrubber is not None and partition is not None:
             self.scrubber.verify(partition, lambda: None)
 
-    # -- what happens to logs --------------------------------------------------
+    # -- events of logs ----------------------------------------------------------
 
     def on_truncated(self, callback: Callable[[Partition], None]) -> None:
         """Call back whenever a log was truncated, before anything is appended to it."""
@@ -212,30 +212,30 @@ class Host:
         self._on_gone.append(callback)
 
     def on_moved(self, callback: Callable[[Partition, LogDirectory], None]) -> None:
-        """Call back whenever a log is in another directory, with the one it has left."""
+        """Call back whenever a log has moved to another directory, with the old directory."""
         self._on_moved.append(callback)
 
     def moved(self, partition: Partition, left: LogDirectory) -> None:
-        """Tell that a log is in another directory, before it is deleted from the one it left."""
+        """Notify that a log has moved, before it is deleted from its old directory."""
         for callback in self._on_moved:
             callback(partition, left)
 
     def on_repaired(self, callback: Callable[[Partition], None]) -> None:
-        """Call back whenever no damage of a log is known any more."""
+        """Call back whenever a log has no known damage any more."""
         self._on_repaired.append(callback)
 
     def repaired(self, partition: Partition) -> None:
-        """Tell that no damage of a log is known any more."""
+        """Notify that a log has no known damage any more."""
         for callback in self._on_repaired:
             callback(partition)
 
     def notify_truncated(self, partition: Partition) -> None:
-        """Tell that a log was truncated."""
+        """Notify that a log was truncated."""
         for callback in self._on_cut:
             callback(partition)
 
     def notify_deleted(self, partition: Partition) -> None:
-        """Tell that a log was deleted."""
+        """Notify that a log was deleted."""
         for callback in self._on_gone:
             callback(partition)
 
@@ -243,29 +243,29 @@ class Host:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """The directories that still work, in the order of ``log.dirs``."""
+        """The directories that are online, in the order of ``log.dirs``."""
         return [each for each in self.directories if not each.is_failed]
 
     @property
     def has_offline(self) -> bool:
-        """Whether a log that is not found may be in a directory that is lost."""
+        """Whether a log that is not found may be in an offline directory."""
         return self.settings.has_offline_directories or len(self.online) < len(self.directories)
 
     def directory(self, directory_id: Uuid | None) -> LogDirectory | None:
-        """Return a directory that works, by its id."""
+        """Return an online directory by its id."""
         return next((each for each in self.online if each.directory_id == directory_id), None)
 
     def prefer_directory(self, name: TopicPartition, directory: LogDirectory) -> None:
-        """Have a replica made in a directory, if one comes for which the image names none."""
+        """Create a future replica in this directory, if the image names none for it."""
         self._preferred.pop(name, None)
         self._preferred[name] = directory
         if len(self._preferred) > PREFERRED_MAX:
             del self._preferred[next(iter(self._preferred))]
 
     def take_preferred_directory(self, name: TopicPartition) -> LogDirectory | None:
-        """Return the directory that was wished for, once."""
-        wished = self._preferred.pop(name, None)
-        return None if wished is None or wished.is_failed else wished
+        """Return and forget the preferred directory of a replica."""
+        preferred = self._preferred.pop(name, None)
+        return None if preferred is None or preferred.is_failed else preferred
 
     def on_failure(self, callback: Callable[[LogDirectory], None]) -> None:
         """Call back once for every directory that fails, after its partitions are offline."""
@@ -287,7 +287,7 @@ class Host:
             callback(directory)
 
     async def commit(self, directory: LogDirectory, files: Sequence[Syncable]) -> None:
-        """Have files of a directory synced, off the loop. A failure takes it offline.
+        """Sync files of a directory, off the event loop. A failure takes it offline.
 
         Raises:
             StorageFailed: it failed, now or before.
@@ -303,14 +303,14 @@ class Host:
             raise
 
     async def close(self) -> None:
-        """Finish what the committers have begun, before the directories are closed."""
+        """Wait for the committers to finish, before the directories are closed."""
         for committer in self._committers.values():
             await committer.close()
 
     def failures(self) -> str:
-        """Return which directories have failed, and why."""
+        """Return the failed directories and the reasons."""
         return "; ".join(f"{path}: {reason}" for path, reason in self._lost.items())
 
     async def wait_all_failed(self) -> None:
-        """Return when no directory is left."""
+        """Return when no directory is online."""
         await self._all_failed.wait()

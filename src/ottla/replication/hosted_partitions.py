@@ -13,9 +13,9 @@ Unled = Callable[[str, int, LeaderEpoch | None], None]
 
 
 class Partitions:
-    """The registry. Filled by `replicas.py`; everybody else only looks up.
+    """The registry. Filled by `replicas.py`; all other code only looks up partitions.
 
-    ``image`` gives the newest image that `replicas.py` has taken in.
+    ``image`` returns the newest image that `replicas.py` has applied.
     """
 
     def __init__(self, image: Callable[[], Image]) -> None:
@@ -44,7 +44,7 @@ class Partitions:
         """Return a partition hosted here and online.
 
         Raises:
-            UnknownTopicOrPartition: the image knows none. NotLeader: it is elsewhere.
+            UnknownTopicOrPartition: not in the image. NotLeader: it is hosted elsewhere.
             StorageFailed: its directory is offline.
         """
         found = self._by_name.get((topic, index))
@@ -68,44 +68,44 @@ class Partitions:
         return lambda: self._led.remove(callback)
 
     def on_unled(self, callback: Unled) -> Unsubscribe:
-        """Call back whenever it stops; with the epoch of the new leader, None if deleted."""
+        """Call back whenever it stops leading; with the new leader's epoch, None if deleted."""
         self._unled.append(callback)
         return lambda: self._unled.remove(callback)
 
     def notify_led(self, partition: Partition) -> None:
-        """Tell everybody that a partition is led here, after it is."""
+        """Notify the subscribers that a partition is led here, after it is."""
         for callback in tuple(self._led):
             callback(partition.topic, partition.index, partition.leader_epoch)
 
     def notify_unled(self, partition: Partition, epoch: LeaderEpoch | None) -> None:
-        """Tell everybody that a partition is no longer led here."""
+        """Notify the subscribers that a partition is no longer led here."""
         for callback in tuple(self._unled):
             callback(partition.topic, partition.index, epoch)
 
-    # -- coming and going ------------------------------------------------------
+    # -- adding and removing -----------------------------------------------------
 
     def add(self, partition: Partition) -> None:
-        """Host a partition from now on."""
+        """Add a partition."""
         assert self.get(partition.topic, partition.index) is None, str(partition)
         self._by_name[partition.topic, partition.index] = partition
         self._by_id[partition.topic_id, partition.index] = partition
 
     def remove(self, partition: Partition) -> None:
-        """Host it no longer; whoever waits on it is told."""
+        """Remove a partition and notify its waiters."""
         del self._by_name[partition.topic, partition.index]
         del self._by_id[partition.topic_id, partition.index]
         partition.close()
 
     def note_offline(self, name: TopicPartition, fault: StorageFailed) -> None:
-        """Remember a partition that is ours and whose log is in a directory that is lost."""
+        """Record a partition of this node whose log is in an offline directory."""
         self._offline[name] = fault
 
     def forget_offline(self, name: TopicPartition) -> None:
-        """Forget about one that is ours no longer, or is found again."""
+        """Forget a partition that left this node, or whose log was found again."""
         self._offline.pop(name, None)
 
     def fail(self, fault: StorageFailed) -> list[Partition]:
-        """Take offline every partition in the directory that failed; return those it led."""
+        """Take every partition in the failed directory offline; return those that led."""
         led: list[Partition] = []
         for partition in self:
             if partition.directory.path == fault.directory and partition.offline is None:

@@ -1,7 +1,7 @@
-"""Takes ISR proposals to the controller, and brings back what it said (AlterPartition).
+"""Send ISR proposals to the controller and apply its answers (AlterPartition).
 
-Proposals that come while a request is under way go together with the next one. A controller
-that cannot be reached, or does not know yet what we know, is asked again.
+Proposals made while a request is in flight are sent together with the next one. A controller that
+cannot be reached, or has not seen the latest metadata yet, is retried.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 50
 TIMEOUT_MS: Final = 30_000
-# Of one request; a controller reads no larger one gladly.
+# Limit of one request, to keep it small for the controller.
 PARTITIONS_MAX: Final = 5_000
 
 
@@ -45,12 +45,12 @@ class IsrChanges:
         self._shrinks = self._expands = 0
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
-        """Ask soon; a newer proposal takes the place of an older one."""
+        """Send a proposal soon; it replaces an older one of the same partition."""
         self._pending[partition] = proposal
         self._changed.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Send what is proposed, until cancelled."""
+        """Send proposals until cancelled."""
         ready()
         while True:
             self._changed.clear()
@@ -60,24 +60,24 @@ class IsrChanges:
                 await asyncio.sleep(RETRY_MS / 1000)
 
     async def _send_all(self) -> bool:
-        """Send one request; False when something is to be sent again after a pause."""
+        """Send one request; False when something must be sent again after a pause."""
         batch = dict(list(self._pending.items())[:PARTITIONS_MAX])
         for partition, proposal in batch.items():
             del self._pending[partition]
             if partition.proposal is not proposal:
-                log.debug("isr proposal is over partition=%s", partition)
+                log.debug("isr proposal is obsolete partition=%s", partition)
         batch = {each: p for each, p in batch.items() if each.proposal is p}
         if not batch:
             return True
         try:
             response = await self._controller.ask(self._request(batch), TIMEOUT_MS)
         except (Fault, OSError) as error:
-            log.info("active controller not reached reason=%s", error)
+            log.info("active controller not reachable reason=%s", error)
             self._again(batch)
             return False
         assert isinstance(response, AlterPartitionResponse)
         if response.error_code:
-            log.info("isr changes refused error=%s", ErrorCode(response.error_code).name)
+            log.info("isr changes rejected error=%s", ErrorCode(response.error_code).name)
             self._again(batch)
             return False
         return self._take_in(batch, response)
@@ -121,7 +121,7 @@ class IsrChanges:
                 retried[partition] = proposal
             elif answer.error_code:
                 error = ErrorCode(answer.error_code)
-                log.info("isr refused partition=%s isr=%s error=%s",
+                log.info("isr change rejected partition=%s isr=%s error=%s",
                          partition, proposal.isr, error.name)  # fmt: skip
                 if partition.isr_refused(proposal, error):
                     retried[partition] = proposal
@@ -136,7 +136,7 @@ class IsrChanges:
 
     @property
     def changes(self) -> tuple[int, int]:
-        """How often an ISR shrank, and grew, since the start, as the controller agreed to."""
+        """How often an ISR shrank and expanded since the start, as the controller accepted."""
         return self._shrinks, self._expands
 
     def _count(self, before: Sequence[int], after: Sequence[int]) -> None:
@@ -145,7 +145,7 @@ class IsrChanges:
 
 
 async def shrink_isr(host: Host) -> None:
-    """Propose for every partition led here an ISR without those that lag."""
+    """Propose an ISR without lagging replicas for every partition led here."""
     for partition in host.partitions:
         gone = partition.shrink_isr()
         if gone:

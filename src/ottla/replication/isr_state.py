@@ -1,13 +1,13 @@
 """The in-sync replicas of a led partition: committed, and proposed to the controller.
 
-Pure (KIP-497, KIP-903). One proposal is under way at a time:
+Pure (KIP-497, KIP-903). At most one proposal is in flight:
 
     committed --propose--> committed + proposal --accepted--> the new set is committed
-                                                --refused---> the old one is, or nobody knows
+                                                --rejected--> the old one is, or it is unknown
 
-While nobody knows, the larger of both sets counts for the high watermark (``maximal``): what
-is acknowledged then is on every replica that either set could elect. And the smaller, committed
-one counts for ``min.insync.replicas``.
+While it is unknown, the larger of both sets counts for the high watermark (``maximal``): what is
+acknowledged then is on every replica that either set could elect. The smaller, committed set
+counts for ``min.insync.replicas``.
 """
 
 import enum
@@ -20,9 +20,9 @@ from ottla.replication.follower_progress import NO_BROKER_EPOCH, FollowerProgres
 
 
 class Proposal(NamedTuple):
-    """An ISR that the controller is asked for, as of ``partition_epoch``.
+    """An ISR proposed to the controller, as of ``partition_epoch``.
 
-    ``broker_epochs`` stands parallel to ``isr`` and is -1 where a broker's is not known.
+    ``broker_epochs`` is parallel to ``isr``, with -1 where a broker's epoch is not known.
     """
 
     isr: tuple[int, ...]
@@ -32,14 +32,14 @@ class Proposal(NamedTuple):
 
 
 class Isr(NamedTuple):
-    """Who is in sync. ``proposal`` is None when nothing is under way."""
+    """The in-sync replicas. ``proposal`` is None when none is in flight."""
 
     committed: tuple[int, ...] = ()
     proposal: Proposal | None = None
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Everybody who is in the ISR, or may be by now."""
+        """All replicas that are in the ISR, or may be by now."""
         if self.proposal is None:
             return self.committed
         more = tuple(each for each in self.proposal.isr if each not in self.committed)
@@ -47,7 +47,7 @@ class Isr(NamedTuple):
 
 
 class LeaderOffsets(NamedTuple):
-    """Where the leader stands: its high watermark, its end, and where its reign began."""
+    """The leader's high watermark, log end, and the start of its leader epoch."""
 
     high_watermark: Offset
     log_end: Offset
@@ -55,7 +55,7 @@ class LeaderOffsets(NamedTuple):
 
 
 class LeaderIdentity(NamedTuple):
-    """Who leads since when, for a proposal."""
+    """The leader of a partition and its epochs, for a proposal."""
 
     node_id: NodeId
     broker_epoch: int
@@ -64,10 +64,10 @@ class LeaderIdentity(NamedTuple):
 
 
 def may_join(follower: FollowerProgress, leader: LeaderOffsets) -> bool:
-    """Say whether a follower has enough to be in sync.
+    """Whether a follower has enough to be in sync.
 
-    All that is committed, and something of this leader's reign: between the high watermark and
-    the start of the reign there may be records that are committed without the leader knowing.
+    It needs all that is committed, and to reach the start of this leader epoch: between the high
+    watermark and that start there may be records that are committed without the leader knowing.
     """
     return follower.log_end >= max(leader.high_watermark, leader.epoch_start)
 
@@ -79,7 +79,7 @@ def lagging(
     now: Millis,
     lag_ms_max: int,
 ) -> tuple[int, ...]:
-    """Return who is in the ISR and no longer caught up; nobody while a proposal is under way."""
+    """Return the members of the ISR that lag; none while a proposal is in flight."""
     if isr.proposal is not None:
         return ()
     return tuple(
@@ -90,28 +90,28 @@ def lagging(
 
 
 def propose(
-    isr: tuple[int, ...], reign: LeaderIdentity, followers: Mapping[int, FollowerProgress]
+    isr: tuple[int, ...], identity: LeaderIdentity, followers: Mapping[int, FollowerProgress]
 ) -> Proposal:
-    """Make a proposal, each member with the broker epoch by which it fetches."""
+    """Create a proposal, with the broker epoch of each member's fetches."""
 
     def epoch_of(broker: int) -> int:
-        if broker == reign.node_id:
-            return reign.broker_epoch
+        if broker == identity.node_id:
+            return identity.broker_epoch
         follower = followers.get(broker)
         known = None if follower is None else follower.broker_epoch
-        # One that has not fetched yet is in the ISR by the controller's word: if it fell out
-        # of it meanwhile, the partition epoch is another one and the proposal is refused.
+        # A member that has not fetched yet is in the ISR by the controller's decision: if it left
+        # meanwhile, the partition epoch has changed and the proposal is rejected.
         return NO_BROKER_EPOCH if known is None else known
 
-    return Proposal(isr, tuple(map(epoch_of, isr)), reign.leader_epoch, reign.partition_epoch)
+    return Proposal(isr, tuple(map(epoch_of, isr)), identity.leader_epoch, identity.partition_epoch)
 
 
 class AfterRefusal(enum.Enum):
     """What to do with a proposal that was not accepted."""
 
     ROLL_BACK = "it was not carried out: the committed set counts again"
-    STAY = "nobody knows, or this leader is over: stay as we are until the image says more"
-    RETRY = "ask again"
+    STAY = "unknown, or this leadership is over: keep the state until the next image"
+    RETRY = "send it again"
 
 
 _ROLL_BACK: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
@@ -128,14 +128,14 @@ _STAY: Final = frozenset(
 
 
 def decide_after_refusal(error: ErrorCode) -> AfterRefusal:
-    """Decide by the controller's answer for one partition.
+    """Decide by the controller's error for one partition.
 
-    Only two codes promise that no controller, past or future, has carried the proposal out.
+    Only two codes guarantee that no controller, past or future, has carried the proposal out.
     """
     if error in _ROLL_BACK:
         return AfterRefusal.ROLL_BACK
     return AfterRefusal.STAY if error in _STAY else AfterRefusal.RETRY
 
 
-# Whether a broker may be in an ISR, by its id and the epoch it fetches by.
+# Whether a broker may be in an ISR, by its id and the epoch of its fetches.
 Eligible = Callable[[int, int | None], bool]

@@ -1,15 +1,15 @@
 """Moves partitions between the log directories of this broker (KIP-113): begin, copy, swap.
 
-    alter     the future log is begun, durably, and the request answered
-    copy      a chunk at a time with turns for others between, from the future log's end on
-    swap      within one turn of the loop, once both logs end alike: nothing can be appended
-              meanwhile, and whoever reads or writes the partition next meets the new log
+    alter     create the future log, durably, and answer the request
+    copy      one chunk at a time from the future log's end on; the event loop runs in between
+    swap      in one step of the event loop, once both logs end alike: nothing can be appended
+              meanwhile, and the next read or write of the partition uses the new log
 
-The future log is all that is kept of a move. After a crash it is found, cut back to what it
-shares with its source, and the move goes on. A move that fails leaves the partition where it is;
-one whose source has failed leaves the future log for the next start.
+The future log is the only persistent state of a move. After a crash it is found, truncated to what
+it shares with its source, and the move continues. A failed move leaves the partition where it is;
+if the source has failed, the future log is kept for the next start.
 
-Of a crash inside a swap both directories may have the log: `Replicas` takes the newer one.
+After a crash during a swap both directories may have the log: `Replicas` uses the newer one.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.types import Offset, TopicPartition
 from ottla.replication.directory_work import DirectoryWork
+from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.follower_rules import DivergingEpoch, decide_cut
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
@@ -45,21 +46,21 @@ from ottla.storage.partition_names import has_room_for_future
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 1 << 20
-# A swap syncs what is not synced yet, and clients wait for that: it shall not be much. Where
-# more is produced than a few syncs can follow, it is done all the same.
+# A swap syncs what is not synced yet while clients wait, so it must not be much. If producers
+# write more than a few syncs can keep up with, the swap is done all the same.
 SWAP_BYTES_MAX: Final = 1 << 20
 SYNCS_BEFORE_SWAP_MAX: Final = 3
-# No more than this is left to the page cache: a crash repeats it, other writers wait for it.
+# At most this much is left in the page cache: a crash repeats it, other writers wait for it.
 UNSYNCED_BYTES_MAX: Final = 64 << 20
 RETRY_MS: Final = 50
 RETRY_MS_MAX: Final = 5000
 
 
 class MoveSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one broker.
+    """Settings of one broker.
 
-    ``paths`` are all of ``log.dirs``, also those that could not be opened. ``canonical`` makes
-    two spellings of one path equal. ``moves_max`` is how many chunks are copied side by side.
+    ``paths`` are all of ``log.dirs``, including those that could not be opened. ``canonical``
+    makes two spellings of one path equal. ``moves_max`` is how many chunks are copied at a time.
     """
 
     paths: Sequence[str]
@@ -67,12 +68,12 @@ class MoveSettings(msgspec.Struct, frozen=True, kw_only=True):
     moves_max: int = 1
 
 
-# Called within the swap, with the partition and the directory that it has left.
+# Called within the swap, with the partition and its old directory.
 Swapped = Callable[[Partition, LogDirectory], None]
 
 
 class Move:
-    """One partition on its way to ``target``. Ends by itself, or by `end` from outside."""
+    """The move of one partition to ``target``. Ends by itself, or by `end` from outside."""
 
     def __init__(
         self, host: Host, partition: Partition, target: LogDirectory, swapped: Swapped
@@ -84,7 +85,7 @@ class Move:
         self.future: Log = target.future_logs[partition.name].log
         self.is_over = False
         self._changed = asyncio.Event()
-        # A future log that is new or was cut: what the checkpoint says of it is not true.
+        # The future log is new or was truncated: its checkpoint is out of date.
         self._owes_checkpoint = True
         self._unsynced_bytes = 0
         self._syncs = 0
@@ -93,14 +94,14 @@ class Move:
         return f"{self.partition} {self.partition.directory.path} -> {self.target.path}"
 
     def end(self) -> None:
-        """Touch neither log any more."""
+        """Stop using both logs."""
         self.is_over = True
         self._changed.set()
 
-    # -- the way there ---------------------------------------------------------
+    # -- progress ----------------------------------------------------------------
 
     async def run(self, slots: asyncio.Semaphore) -> None:
-        """Copy until the partition has moved, or the move is over.
+        """Copy until the partition has moved, or the move has ended.
 
         Raises:
             StorageFailed: one of the directories is offline now.
@@ -114,7 +115,7 @@ class Move:
             except StorageFailed:
                 raise
             except Fault as fault:
-                log.warning("log move held up move=%s reason=%s", self, fault)
+                log.warning("log move delayed move=%s reason=%s", self, fault)
                 self._host.suspect(self.partition, self._next_offset)
                 await self._pause(retry_ms)
                 retry_ms = min(2 * retry_ms, RETRY_MS_MAX)
@@ -122,14 +123,10 @@ class Move:
     async def _pause(self, wait_ms: int) -> None:
         """Wait, unless the move ends meanwhile."""
         self._changed.clear()
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await wait_or_timeout(self._changed, wait_ms)
 
     async def go_on(self) -> None:
-        """Take one step; nothing when the move is over."""
+        """Take one step; does nothing when the move has ended."""
         if self.is_over:
             return
         if self._owes_checkpoint:
@@ -152,13 +149,13 @@ class Move:
                 if self.future.log_end_offset < self.partition.log.log_end_offset:
                     await self._rest(copied)
                 else:
-                    # Producers that never pause would be ahead again after any rest.
+                    # Producers that never pause would be ahead again after any wait.
                     await self._finish()
             case Swap():
                 await self._finish()
 
     async def _finish(self) -> None:
-        """Swap, unless too much is to be synced for that."""
+        """Swap, unless too much would have to be synced first."""
         if self._unsynced_bytes > SWAP_BYTES_MAX and self._syncs < SYNCS_BEFORE_SWAP_MAX:
             self._syncs += 1
             await self._sync()
@@ -166,7 +163,7 @@ class Move:
             self._swap()
 
     async def _rest(self, copied: int) -> None:
-        """Let others have a turn, and the disk a rest."""
+        """Let the event loop run, and throttle the disk."""
         await asyncio.sleep(self._host.throttles.moved(copied) / 1000)
 
     async def _sync(self) -> None:
@@ -200,7 +197,7 @@ class Move:
 
     @property
     def _next_offset(self) -> Offset:
-        """Where the next chunk begins."""
+        """The first offset of the next chunk."""
         return max(self.future.log_end_offset, self.partition.log.log_start_offset)
 
     def _copy(self) -> int:
@@ -216,12 +213,12 @@ class Move:
             if data:
                 future.append_at(data, now=self._host.clock.now())
             else:
-                # Nothing is left up to the end: compaction took it.
+                # Compaction removed everything up to the end.
                 future.roll(source.log_end_offset)
         return len(data)
 
     def cut_to(self, offset: Offset) -> None:
-        """Cut the future log: its source was."""
+        """Truncate the future log with its source."""
         with self._work_in(self.target):
             self._owes_checkpoint |= self.future.truncate_to(offset)
 
@@ -232,16 +229,16 @@ class Move:
         self._unsynced_bytes = 0
 
     def align(self) -> None:
-        """Cut the future log back to what it shares with its source, by leader epochs.
+        """Truncate the future log to what it shares with its source, by leader epochs.
 
-        To be done before the source is appended to: it may have lost records in a crash, and
-        have others in their place later.
+        Must run before the source is appended to: the source may have lost records in a crash, and
+        later have others in their place.
         """
         source, future = self.partition.log, self.future
         while (latest := future.epochs.latest_epoch) is not None:
             epoch, end = source.epochs.end_offset_for(latest, source.log_end_offset)
             if end < 0:
-                # The source knows no such epoch: what it lost, it lost with the epoch.
+                # The source does not know the epoch: it has lost it with its records.
                 newest = source.epochs.latest_epoch
                 if newest is None:
                     self._begin_at(source.log_start_offset)
@@ -269,7 +266,7 @@ def _span(of: Log) -> Span:
 
 
 class LogDirMoves:
-    """Service: carries out the moves. Ready once those of an earlier run are taken up again."""
+    """Service: carries out the moves. Ready once those of an earlier run have been resumed."""
 
     name = "log-dir-moves"
 
@@ -285,18 +282,18 @@ class LogDirMoves:
         host.on_deleted(self._is_gone)
         host.on_failure(self._has_failed)
 
-    # -- what is asked for -----------------------------------------------------
+    # -- requests ----------------------------------------------------------------
 
     def alter(self, name: TopicPartition, path: str) -> None:
-        """Have a partition moved to a directory; returns once the move is begun.
+        """Start moving a partition to a directory; returns once the move has begun.
 
-        A move to another directory that is under way is given up; so it is, and nothing begun,
-        when the partition is to stay where it is.
+        Cancels a move to another directory that is in progress, also when the partition is already
+        in the requested directory and nothing else is to be done.
 
         Raises:
-            LogDirNotFound: no such directory. InvalidTopic: too long a name.
-            UnknownTopicOrPartition, ReplicaNotAvailable: there is no such partition, or it is not
-                here; if it comes, it comes into that directory.
+            LogDirNotFound: no such directory. InvalidTopic: the name is too long.
+            UnknownTopicOrPartition, ReplicaNotAvailable: the partition does not exist or is not
+                here; if it is created here later, it will be in that directory.
             StorageFailed: one of the directories is offline.
         """
         if not has_room_for_future(name):  # checked first, as in Kafka
@@ -322,13 +319,13 @@ class LogDirMoves:
         self._begin(Move(self._host, partition, target, self._swapped))
 
     def _directory(self, path: str) -> LogDirectory:
-        """Return the directory meant by a path."""
+        """Return the directory with this path."""
         canonical = self._settings.canonical
-        # A client may send any text; with a NUL in it the file system refuses to be asked.
+        # A client may send any text; the file system rejects paths with a NUL.
         wanted = None if "\0" in path else canonical(path)
         known = next((each for each in self._settings.paths if canonical(each) == wanted), None)
         if known is None:
-            raise LogDirNotFound(f"{path!r} is none of log.dirs")
+            raise LogDirNotFound(f"{path!r} is not one of log.dirs")
         found = next((each for each in self._host.directories if each.path == known), None)
         if found is None:
             raise StorageFailed(known, "offline since the start")
@@ -337,7 +334,7 @@ class LogDirMoves:
 
     @contextmanager
     def _failing(self, directory: LogDirectory) -> Iterator[None]:
-        """Take a directory offline whose disk failed; one that only refuses stays."""
+        """Take a directory whose disk failed offline; one that only rejected stays online."""
         try:
             yield
         except StorageFailed:
@@ -346,16 +343,16 @@ class LogDirMoves:
             raise
 
     def _begin(self, move: Move) -> None:
-        log.info("log move begins move=%s", move)
+        log.info("log move started move=%s", move)
         self.moves[move.partition.name] = move
         self._starting.append(move)
         self._changed.set()
 
     def _cancel(self, move: Move) -> None:
-        """Give a move up, and its future log."""
+        """End a move and delete its future log."""
         move.end()
         self._forget(move)
-        log.info("log move given up move=%s", move)
+        log.info("log move cancelled move=%s", move)
         self._delete_future(move.target, move.partition.name)
 
     def _forget(self, move: Move) -> None:
@@ -366,12 +363,12 @@ class LogDirMoves:
         if name in directory.future_logs and not directory.is_failed:
             with DirectoryWork(self._host, directory):
                 delay_ms = directory.future_logs[name].log.config.file_delete_delay_ms
-                self._replicas.bury(directory, directory.delete_future(name), delay_ms)
+                self._replicas.schedule_removal(directory, directory.delete_future(name), delay_ms)
 
-    # -- what happens meanwhile ------------------------------------------------
+    # -- events of logs ----------------------------------------------------------
 
     def _was_cut(self, partition: Partition) -> None:
-        """Cut the future log with its source: the same offsets will be other records."""
+        """Truncate the future log with its source: the same offsets will be other records."""
         move = self.moves.get(partition.name)
         if move is not None and not move.is_over:
             with DirectoryWork(self._host, move.target):
@@ -383,10 +380,10 @@ class LogDirMoves:
             self._cancel(move)
 
     def _has_failed(self, directory: LogDirectory) -> None:
-        """End the moves from and to a directory; what is in the other one stays."""
+        """End the moves from and to a directory; the logs in the other directory stay."""
         for move in list(self.moves.values()):
             if move.target is directory or move.partition.directory is directory:
-                log.warning("log move ends, a directory failed move=%s", move)
+                log.warning("log move ended, a directory failed move=%s", move)
                 move.end()
                 self._forget(move)
         for name in list(directory.future_logs):
@@ -395,7 +392,7 @@ class LogDirMoves:
     # -- the service -----------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Take up what an earlier run began, then work until cancelled."""
+        """Resume the moves of an earlier run, then work until cancelled."""
         self.resume()
         ready()
         async with asyncio.TaskGroup() as tasks:
@@ -407,7 +404,7 @@ class LogDirMoves:
                 await self._changed.wait()
 
     def resume(self) -> None:
-        """Look at every future log: go on with its move, or delete it."""
+        """Resume the move of every future log, or delete the log."""
         for directory in self._host.online:
             for name in list(directory.future_logs):
                 move = self.moves.get(name)
@@ -419,7 +416,7 @@ class LogDirMoves:
         try:
             partition = self._host.partitions.find(*name)
         except StorageFailed:
-            return  # its log is in a directory that is lost, and may be found again
+            return  # its log is in an offline directory, and may be found again
         except (UnknownTopicOrPartition, NotLeader):
             partition = None
         topic_id = directory.future_logs[name].topic_id
@@ -430,7 +427,7 @@ class LogDirMoves:
             or name in self.moves
         )
         if partition is None or is_over:
-            log.warning("stranded future log removed partition=%s path=%s", name, directory.path)
+            log.warning("orphaned future log removed partition=%s path=%s", name, directory.path)
             self._delete_future(directory, name)
             return
         move = Move(self._host, partition, directory, self._swapped)
@@ -438,7 +435,7 @@ class LogDirMoves:
         self._begin(move)
 
     async def carry_out(self, move: Move) -> None:
-        """Bring one move to its end, whichever it is."""
+        """Run one move until it ends."""
         try:
             await move.run(self._slots)
         except StorageFailed as fault:
@@ -448,13 +445,13 @@ class LogDirMoves:
             self._forget(move)
 
     def _swapped(self, partition: Partition, left: LogDirectory) -> None:
-        """Leave nothing in the directory that a partition has left, and tell where it is now."""
+        """Delete the log from the old directory, and report the new one."""
         log.info("log moved partition=%s from=%s to=%s", partition, left.path,
                  partition.directory.path)  # fmt: skip
         self.moves.pop(partition.name, None)
         self._host.moved(partition, left)
         with DirectoryWork(self._host, left):
             delay_ms = partition.log.config.file_delete_delay_ms
-            self._replicas.bury(left, left.delete_log(partition.name), delay_ms)
+            self._replicas.schedule_removal(left, left.delete_log(partition.name), delay_ms)
         self._host.placed(partition)
         partition.wake_readers()

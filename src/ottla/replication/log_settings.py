@@ -1,7 +1,7 @@
-"""From what is set for a topic and its broker to the settings of a log.
+"""Resolve the settings of a log from those of its topic and broker.
 
-Pure. A topic's own settings count, then what the broker or the cluster was told at run time,
-then the broker's file, then Kafka's defaults; see `config.layers`.
+Pure. The topic's own settings come first, then the dynamic ones of the broker and the cluster, then
+the broker's file, then Kafka's defaults; see `config.layers`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ottla.storage.log_config import LogConfig
 
 
 class TopicSettings(NamedTuple):
-    """A topic's settings in force, its logs', and the keys that make no sense, with why."""
+    """The effective settings of a topic and its logs, and the invalid keys with the reasons."""
 
     topic: TopicConfig
     log: LogConfig
@@ -27,10 +27,10 @@ class TopicSettings(NamedTuple):
 def topic_settings(
     image: Image, topic: str, node_id: NodeId, static: Mapping[str, str]
 ) -> TopicSettings:
-    """Work out what a topic goes by on this broker.
+    """Resolve the settings of a topic on this broker.
 
-    A key that this node does not understand is left out and told: the controller that took it
-    may know more, and a node must not go down because of a topic's setting.
+    A key that this node does not understand is ignored and reported: the controller that accepted
+    it may be newer, and a node must not stop because of a topic's setting.
     """
     configs = image.configs
     layers = Layers(

@@ -1,8 +1,8 @@
-"""What a broker does for its logs now and then: retention, flushing, checkpoints, compaction.
+"""Periodic tasks of a broker for its logs: retention, file removal, flushing, checkpoints, expiry.
 
-Each is a service of its own with Kafka's interval. What may wait for the disk goes through the
-directory's committer, off the loop; the rest is done log by log, with turns for others between.
-A directory that fails is taken offline and the work goes on with the others.
+Each is a service of its own with Kafka's interval. Work that may wait for the disk goes through the
+directory's committer, off the event loop; the rest is done log by log, letting the loop run in
+between. A directory that fails is taken offline, and the work continues with the others.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from ottla.replication.replicas import Replicas
 from ottla.storage.flushing import by_path
 from ottla.storage.log_maintenance import delete_old_segments
 
-# How often logs are asked whether something is to be flushed or removed. Kafka does both by
-# timers of their own; a look at a thousand logs takes a millisecond.
-LOOK_MS: Final = 1000
-# A thousand logs in one go would keep clients waiting for milliseconds.
+# How often logs are checked for something to flush or remove. Kafka uses a timer per log for
+# both; checking a thousand logs takes a millisecond.
+CHECK_MS: Final = 1000
+# A thousand logs at once would block clients for milliseconds.
 LOGS_PER_TURN: Final = 100
 
 
 class PeriodicTask(msgspec.Struct, frozen=True):
-    """Service: does ``work`` every ``interval_ms``, first after ``delay_ms``."""
+    """Service: runs ``work`` every ``interval_ms``, first after ``delay_ms``."""
 
     name: str
     interval_ms: int
@@ -37,7 +37,7 @@ class PeriodicTask(msgspec.Struct, frozen=True):
     delay_ms: int = 0
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Work until cancelled."""
+        """Run the task until cancelled."""
         ready()
         await asyncio.sleep(self.delay_ms / 1000)
         while True:
@@ -46,7 +46,7 @@ class PeriodicTask(msgspec.Struct, frozen=True):
 
 
 class LogMaintenance:
-    """The work itself. One per broker."""
+    """The work of the tasks. One per broker."""
 
     def __init__(self, host: Host, replicas: Replicas) -> None:
         self._host = host
@@ -55,11 +55,11 @@ class LogMaintenance:
         self._flushed_at: dict[Partition, Millis] = {}
 
     def now(self) -> Millis:
-        """Return the time by which records are old: a clock that jumps deletes nothing."""
+        """Return the time that decides which records are old: a clock jump deletes nothing."""
         return self._clock.expiry()
 
     async def _each(self, work: Callable[[Partition], None]) -> None:
-        """Do something for every partition that is online."""
+        """Run ``work`` for every online partition."""
         for at, partition in enumerate(self._host.partitions):
             if at % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -70,25 +70,25 @@ class LogMaintenance:
     # -- retention -------------------------------------------------------------
 
     async def delete_old(self) -> None:
-        """Delete what ``retention.ms`` and ``retention.bytes`` say, and what was trimmed."""
+        """Delete segments by ``retention.ms`` and ``retention.bytes``, and trimmed ones."""
         now = self.now()
         await self._each(lambda partition: _delete_old(partition, now))
 
     async def remove_files(self) -> None:
         """Remove the files of segments and logs that were deleted long enough ago."""
-        self.now()  # a jump of the clock is noticed while it is small
+        self.now()  # so that a jump of the clock is noticed while it is small
         await self._each(_purge)
         self._replicas.purge()
 
     async def expire_producers(self) -> None:
-        """Forget producers that have been silent for ``producer.id.expiration.ms``."""
+        """Remove producers that have been idle for ``producer.id.expiration.ms``."""
         now = self.now()
         await self._each(lambda partition: _expire(partition, now))
 
     # -- flushing --------------------------------------------------------------
 
     async def flush_due(self) -> None:
-        """Sync the logs that have rolled since, or whose ``flush.ms`` has passed."""
+        """Sync the logs that have rolled since the last sync, or whose ``flush.ms`` has passed."""
         now = self._clock.monotonic()
         hosted = set(self._host.partitions)
         for gone in [each for each in self._flushed_at if each not in hosted]:
@@ -108,7 +108,7 @@ class LogMaintenance:
         return now - last >= partition.config.flush_ms
 
     async def flush(self, partition: Partition) -> None:
-        """Make all that is in a log durable; a failure takes its directory offline."""
+        """Make everything in a log durable; a failure takes its directory offline."""
         log = partition.log
         try:
             plan = log.flush_plan()
@@ -148,7 +148,7 @@ def _expire(partition: Partition, now: Millis) -> None:
 def maintenance_tasks(
     maintenance: LogMaintenance, config: BrokerConfig
 ) -> tuple[PeriodicTask, ...]:
-    """Return the services, in the order they start."""
+    """Return the tasks, in the order they start."""
     delay = config.log_initial_task_delay_ms
     retention = config.ottla_cleaner_interval_ms or config.log_retention_check_interval_ms
     expiry = config.producer_id_expiration_check_interval_ms
@@ -156,8 +156,8 @@ def maintenance_tasks(
     high_watermarks = config.replica_high_watermark_checkpoint_interval_ms
     return (
         PeriodicTask("retention", retention, maintenance.delete_old, min(delay, retention)),
-        PeriodicTask("file-removal", LOOK_MS, maintenance.remove_files),
-        PeriodicTask("log-flusher", LOOK_MS, maintenance.flush_due),
+        PeriodicTask("file-removal", CHECK_MS, maintenance.remove_files),
+        PeriodicTask("log-flusher", CHECK_MS, maintenance.flush_due),
         PeriodicTask(
             "checkpoints", checkpoint, maintenance.write_checkpoints, min(delay, checkpoint)
         ),

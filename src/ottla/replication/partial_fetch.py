@@ -1,6 +1,6 @@
-"""A Fetch response while it still comes: which whole batches are there already. Pure.
+"""Parse a Fetch response while it is still arriving: find the batches that are complete. Pure.
 
-From version 13 on, and as a leader sends it to a follower:
+From version 13 on, as a leader sends it to a follower:
 
     throttle_time_ms int32, error_code int16, session_id int32
     topics      varint of count + 1, each
@@ -10,13 +10,13 @@ From version 13 on, and as a leader sends it to a follower:
             high_watermark, last_stable_offset, log_start_offset int64
             aborted_transactions  varint, 0 or 1: none
             preferred_read_replica int32
-            records  varint of length + 1, then batches, the last possibly cut off
+            records  varint of length + 1, then batches, the last possibly incomplete
             tagged fields, none: one byte 0
         tagged fields, none
     ...
 
-Whatever differs from that ends the reading: the whole response is read in any case, by what reads
-all messages, and only then is anything refused.
+Anything else ends the early parsing: the complete response is decoded in any case, by the code that
+decodes all messages, and only that rejects anything.
 """
 
 from struct import Struct
@@ -29,21 +29,21 @@ from ottla.protocol.types import Uuid
 from ottla.replication.fetch_session import Key
 
 VERSION_MIN: Final = 13
-"""The first one that names topics by their ids."""
+"""The first version that identifies topics by id."""
 
 PART_BYTES_MIN: Final = 1 << 18
-"""Fewer bytes are not worth an append of their own; what the processor's cache holds is."""
+"""Fewer bytes are not worth an append of their own; this much fits the processor's cache."""
 
 _HEAD: Final = Struct(">ihi")
 _ROW: Final = Struct(">ihqqq")
 _UUID_BYTES: Final = 16
 _REPLICA_BYTES: Final = 4
-# More than lies between the records of two partitions: less need not be looked at.
+# More bytes than lie between the records of two partitions: with fewer, parsing has to wait.
 _BETWEEN_BYTES_MAX: Final = 128
 
 
 class Part(NamedTuple):
-    """Whole batches of a partition, which follow on those of the part before."""
+    """Complete batches of a partition that follow those of its previous part."""
 
     key: Key
     batches: memoryview
@@ -52,23 +52,23 @@ class Part(NamedTuple):
 class PartialFetchResponse:
     """The batches of one response, in its order, each once.
 
-    Where records go on, a part has at least ``part_bytes_min`` bytes.
+    While more records follow, a part has at least ``part_bytes_min`` bytes.
     """
 
     def __init__(self, version: int, part_bytes_min: int = PART_BYTES_MIN) -> None:
         self._is_over = version < VERSION_MIN
         self._part_bytes_min = part_bytes_min
         self._position = 0
-        self._topics: int | None = None  # still to come; None before the first byte is read
-        self._rows = 0  # of the topic at hand, still to come
+        self._topics: int | None = None  # remaining; None before the first byte is read
+        self._rows = 0  # remaining partitions of the current topic
         self._topic = Uuid(bytes(_UUID_BYTES))
         self._index = 0
-        self._records_end: int | None = None  # while within the records of a partition
+        self._records_end: int | None = None  # while inside the records of a partition
 
     def next(self, body: memoryview) -> Part | None:
-        """Return the next part that is worth it; None when more has to come first.
+        """Return the next part that is large enough; None when more bytes are needed.
 
-        ``body`` is the response so far, from its first byte.
+        ``body`` is the response received so far, from its first byte.
         """
         while not self._is_over:
             try:
@@ -84,7 +84,7 @@ class PartialFetchResponse:
                 self._is_over = True
         return None
 
-    # -- within the records of a partition -----------------------------------------
+    # -- inside the records of a partition ---------------------------------------
 
     def _part(self, body: memoryview, records_end: int) -> Part | None:
         start, end = self._position, min(len(body), records_end)
@@ -99,7 +99,7 @@ class PartialFetchResponse:
             self._position = whole
         return Part((self._topic, self._index), body[start:whole]) if whole > start else None
 
-    # -- between the records of two ------------------------------------------------
+    # -- between the records of two partitions -----------------------------------
 
     def _read_to_records(self, body: memoryview) -> None:
         position = self._position
@@ -131,7 +131,7 @@ class PartialFetchResponse:
 
 
 def _whole_end(body: memoryview, start: int, end: int) -> int:
-    """Return where the last batch ends that lies in ``[start, end)`` as a whole."""
+    """Return the end of the last complete batch in ``[start, end)``."""
     while end - start >= HEADER_BYTES:
         size = read_header(body, start).size
         if size > end - start:
@@ -141,12 +141,12 @@ def _whole_end(body: memoryview, start: int, end: int) -> int:
 
 
 def _count(body: memoryview, position: int) -> tuple[int, int]:
-    """Read a count or length in its compact form; null is as good as none."""
+    """Read a compact count or length; null counts as 0."""
     value, position = read_uvarint(body, position)
     return max(0, value - 1), position
 
 
 def _no_tags(body: memoryview, position: int) -> int:
     if body[position]:
-        raise ProtocolFault("tagged fields are not read early")
+        raise ProtocolFault("tagged fields are not parsed early")
     return position + 1

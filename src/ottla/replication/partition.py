@@ -1,15 +1,15 @@
-"""One replica of a partition, hosted here: its log, and its part in the image.
+"""One hosted replica of a partition: its log, and its role in the image.
 
-Everything is synchronous: an append, a follower's fetch or a new image is taken in as a whole,
-and whoever waited is told before the call returns. Times are monotonic unless said.
+Everything is synchronous: an append, a follower's fetch or a new image is processed as a whole, and
+waiters are notified before the call returns. Times are monotonic unless stated otherwise.
 
-    leader     appends for clients, answers all fetches, keeps the followers' progress, moves
+    leader     appends for clients, answers all fetches, tracks the followers' progress, advances
                the high watermark, proposes ISR changes
-    follower   takes what its leader sends (`follower.py`), answers consumers that ask for it
-    offline    its directory has failed: everything is `StorageFailed`
+    follower   appends what its leader sends (`follower.py`), answers consumers
+    offline    its directory has failed: everything raises `StorageFailed`
 
-Invariants: an append is acknowledged only in the leader epoch it was made in; the high
-watermark never falls while this node leads; both hold across any order of images.
+Invariants: an append is acknowledged only in the leader epoch it was made in; the high watermark
+never falls while this node leads; both hold across any order of images.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 
 
 class Partition(AppendingPartition):
-    """A replica hosted here. Made and kept in step with the image by `replicas.py`."""
+    """A replica hosted here. Created and kept in step with the image by `replicas.py`."""
 
     directory: LogDirectory
     log: Log
@@ -108,7 +108,7 @@ class Partition(AppendingPartition):
     def __str__(self) -> str:
         return str(self.name)
 
-    # -- where it stands -------------------------------------------------------
+    # -- state -------------------------------------------------------------------
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -117,31 +117,31 @@ class Partition(AppendingPartition):
 
     @property
     def proposal(self) -> Proposal | None:
-        """The ISR that the controller was asked for and has not answered yet."""
+        """The ISR proposed to the controller and not answered yet."""
         return self._leading.isr.proposal
 
     @property
     def followers(self) -> dict[int, FollowerProgress]:
-        """The other replicas and how far they are, while this node leads."""
+        """The other replicas and their progress, while this node leads."""
         return self._leading.followers
 
     @property
     def low_watermark(self) -> Offset:
-        """The smallest log start of the replicas that are alive; of a leader."""
+        """The smallest log start of the live replicas; on a leader."""
         return self._leading.low_watermark(self.log.log_start_offset, self._host.is_alive)
 
     def readable_end(self, isolation: Isolation) -> Offset:
-        """Return up to where such a reader may read."""
+        """Return the end of what such a reader may read."""
         if isolation is Isolation.HIGH_WATERMARK:
             return self.log.high_watermark
         if isolation is Isolation.LAST_STABLE:
             return self.log.last_stable_offset
         return self.log.log_end_offset
 
-    # -- who may ask -----------------------------------------------------------
+    # -- checks ------------------------------------------------------------------
 
     def check_online(self) -> None:
-        """Refuse while the directory is offline, or once the partition has left this node.
+        """Raise while the directory is offline, or once the partition has left this node.
 
         Raises:
             StorageFailed, NotLeader
@@ -152,24 +152,24 @@ class Partition(AppendingPartition):
             raise StorageFailed(self.offline.directory, self.offline.reason)
 
     def check_leader(self) -> None:
-        """Refuse what only a leader may do.
+        """Raise unless this node leads.
 
         Raises:
-            NotLeader: another node leads, or nobody. StorageFailed: the directory is offline.
+            NotLeader: another node leads, or none. StorageFailed: the directory is offline.
         """
         if not self.is_leader:
             self.check_online()
             raise NotLeader(f"{self.name}: node {self.leader_id} leads, not {self._node_id}")
 
     def check_leader_epoch(self, epoch: LeaderEpoch) -> None:
-        """Compare the leader epoch that a peer goes by; -1 is not compared (KIP-320).
+        """Compare the leader epoch of a request; -1 is not compared (KIP-320).
 
         Raises:
-            FencedLeaderEpoch: the peer is behind. UnknownLeaderEpoch: this node is.
+            FencedLeaderEpoch: the requester is behind. UnknownLeaderEpoch: this node is.
         """
         if epoch in (NO_EPOCH, self.leader_epoch):
             return
-        text = f"{self.name}: epoch {epoch}, here it is {self.leader_epoch}"
+        text = f"{self.name}: leader epoch {epoch}, this node has {self.leader_epoch}"
         raise FencedLeaderEpoch(text) if epoch < self.leader_epoch else UnknownLeaderEpoch(text)
 
     # -- append ----------------------------------------------------------------
@@ -186,12 +186,12 @@ class Partition(AppendingPartition):
     ) -> Appended:
         """Append as the leader; ``now`` is wall time. Wakes readers before it returns.
 
-        ``expected_epoch`` is the reign in which a coordinator decided what it appends.
+        ``expected_epoch`` is the leader epoch in which a coordinator decided what it appends.
 
         Raises:
-            NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch: another reign. NotEnoughReplicas:
-            acks=all with too small an ISR. Others as `Log.append_as_leader` says. Nothing was
-            written. StorageFailed: the directory is offline now.
+            NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch: another leader epoch.
+            NotEnoughReplicas: acks=all with too small an ISR. Others from `Log.append_as_leader`.
+            Nothing was written. StorageFailed: the directory is offline now.
         """
         self.check_leader()
         if expected_epoch is not None:
@@ -219,9 +219,9 @@ class Partition(AppendingPartition):
     def when_replicated(self, offset: Offset, done: Done) -> Unsubscribe:
         """Call ``done`` once everything below ``offset`` is replicated, maybe at once.
 
-        ``offset`` is one behind the last record. With None all is well; with
-        NotEnoughReplicasAfterAppend it is replicated to too few; with NotLeader or
-        StorageFailed it may be lost or not, and this node will never know.
+        ``offset`` is one after the last record. ``done`` receives None on success,
+        NotEnoughReplicasAfterAppend if it is replicated to too few, and NotLeader or StorageFailed
+        if this node can no longer know the outcome.
         """
         if self.is_leader and self.log.high_watermark < offset:
             return self._replicated.add(offset, done)
@@ -243,7 +243,7 @@ class Partition(AppendingPartition):
         return self._wakers.add(wake)
 
     def wake_readers(self) -> None:
-        """Wake whoever waits for growth: a follower has learned of some."""
+        """Wake the readers that wait for growth."""
         self._wakers.wake()
 
     def _lag(self) -> Lag:
@@ -252,11 +252,11 @@ class Partition(AppendingPartition):
     # -- read ------------------------------------------------------------------
 
     def read(self, want: ReadRequest) -> ReadResult:
-        """Find what a fetch asked for. A follower's progress is noted by `follower_fetched`.
+        """Locate what a fetch requested. `follower_fetched` records a follower's progress.
 
         Raises:
-            OffsetOutOfRange: below the log's start or above its end, or of an epoch that this
-                log knows nothing of. NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch.
+            OffsetOutOfRange: below the log's start or above its end, or of an epoch unknown to
+                this log. NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch.
             StorageFailed, CorruptBatch: it cannot be read.
         """
         self.check_leader_epoch(want.current_leader_epoch)
@@ -290,9 +290,9 @@ class Partition(AppendingPartition):
             raise self.damaged(want.offset, fault) from fault
 
     def damaged(self, offset: Offset, fault: Fault) -> Fault:
-        """Have a batch that cannot be read checked; return what the reader is told.
+        """Have an unreadable batch checked; return the fault for the reader.
 
-        While another in-sync replica can take over, that is worth a retry; else it is final.
+        Retriable while another in-sync replica can take over, otherwise final.
         """
         at = fault.offset if isinstance(fault, CorruptStoredBatch) else offset
         self._host.suspect(self, Offset(at))
@@ -331,10 +331,10 @@ class Partition(AppendingPartition):
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def check_offset_available(self) -> None:
-        """Refuse to name the newest offset while this leader does not know it yet (KIP-207).
+        """Raise while this leader does not know the newest offset yet (KIP-207).
 
         Raises:
-            OffsetNotAvailable: the high watermark is still behind the start of its reign.
+            OffsetNotAvailable: the high watermark is still below the start of its leader epoch.
         """
         start = self._leading.epoch_start
         if start is not None and self.log.high_watermark < start:
@@ -343,7 +343,7 @@ class Partition(AppendingPartition):
     # -- the front of the log --------------------------------------------------
 
     def delete_records(self, offset: Offset) -> Offset:
-        """Make ``offset`` the first that may be read, -1 the high watermark; return which.
+        """Make ``offset`` the first readable one, -1 the high watermark; return the offset.
 
         Raises:
             NotLeader, PolicyViolated, StorageFailed. OffsetOutOfRange: above the high watermark.
@@ -363,7 +363,7 @@ class Partition(AppendingPartition):
         return wanted
 
     def find_timestamp(self, timestamp: Millis | None) -> TimestampedOffset | None:
-        """Find the first record at or after a time, or for None that with the largest time.
+        """Find the first record at or after a time, or for None the one with the largest time.
 
         Raises:
             StorageFailed, CorruptBatch: it cannot be read.
@@ -380,7 +380,7 @@ class Partition(AppendingPartition):
             raise self.damaged(self.log.log_start_offset, fault) from fault
 
     def when_deleted(self, offset: Offset, done: Done) -> Unsubscribe:
-        """Call ``done`` once no replica that is alive starts below ``offset``, maybe at once."""
+        """Call ``done`` once no live replica starts below ``offset``, maybe at once."""
         if self.is_leader and self.low_watermark < offset:
             return self._trimmed.add(offset, done)
         try:
@@ -392,23 +392,23 @@ class Partition(AppendingPartition):
         return _nothing
 
     def log_trimmed(self) -> None:
-        """Tell readers, and those who wait for a deletion, that the log begins further up."""
+        """Notify readers, and waiters for a deletion, that the log start has advanced."""
         self._log_start_moved()
         self._wakers.wake()
 
     def _log_start_moved(self) -> None:
-        """Tell those who wait for a deletion that a replica's log begins further up."""
+        """Notify waiters for a deletion that the log start of a replica has advanced."""
         if self.is_leader and self._trimmed:
             self._trimmed.reached(self.low_watermark)
 
     # -- followers -------------------------------------------------------------
 
     def check_follower(self, replica_id: int, current_epoch: LeaderEpoch = NO_EPOCH) -> None:
-        """Refuse a fetch of a broker that is no replica, as far as known here.
+        """Reject a fetch of a broker that is not a replica, as far as known here.
 
         Raises:
-            UnknownLeaderEpoch: it goes by our epoch, so it knows more than we do.
-            NotLeader: it names no epoch, so nobody knows.
+            UnknownLeaderEpoch: it names our leader epoch, so it knows more than we do.
+            NotLeader: it names no epoch, so it is unknown which side is behind.
         """
         if replica_id in self._leading.followers:
             return
@@ -424,12 +424,12 @@ class Partition(AppendingPartition):
         leader_end: Offset | None = None,
         broker_epoch: int = -1,
     ) -> None:
-        """Take note of a follower's fetch; may move the high watermark and ask for its joining.
+        """Record a follower's fetch; may advance the high watermark and propose an ISR change.
 
-        ``leader_end`` is where the log ended when the fetch was answered, by default now.
+        ``leader_end`` is the log end when the fetch was answered, by default now.
 
         Raises:
-            NotLeader: no replica, or of a registration of its broker that is over (KIP-903).
+            NotLeader: not a replica, or an outdated registration of its broker (KIP-903).
         """
         self.check_leader()
         self.check_follower(replica_id)
@@ -440,7 +440,7 @@ class Partition(AppendingPartition):
         end = self.log.log_end_offset if leader_end is None else leader_end
         before, before_start = follower.log_end, follower.log_start
         if offset == before and offset < follower.leader_end_at_fetch:
-            self._host.suspect(self, offset)  # it was sent batches that it did not take
+            self._host.suspect(self, offset)  # it was sent batches that it did not append
         follower.fetched(offset, log_start, end, self._host.clock.monotonic())
         self._consider_joining(replica_id)
         if follower.log_end != before and self._advance():
@@ -449,9 +449,9 @@ class Partition(AppendingPartition):
             self._log_start_moved()
 
     def follower_rested(self, replica_id: int, since: Millis) -> None:
-        """Take note that a follower asked for the log's end, at ``since`` for the last time.
+        """Record that a follower fetched from the log's end, last at ``since``.
 
-        Until something is appended such a fetch says nothing new, and is not told one by one.
+        Until something is appended such fetches carry no news, and are not recorded one by one.
         """
         follower = self._leading.followers.get(replica_id)
         if follower is not None and replica_id in self.isr:
@@ -459,29 +459,29 @@ class Partition(AppendingPartition):
 
     def _consider_joining(self, broker: int) -> None:
         log, start = self.log, self._leading.epoch_start
-        assert start is not None, "a leader has begun its reign"
+        assert start is not None, "a leader has begun its leader epoch"
         leader = LeaderOffsets(log.high_watermark, log.log_end_offset, start)
         if self._leading.is_joining(broker, leader, self._is_eligible):
             self._propose((*self.isr, broker))
 
     def _is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
-        """Say whether a follower may be in the ISR: its broker may, and its directory works."""
+        """Whether a follower may be in the ISR: its broker is eligible, its directory online."""
         at = None if self.registration is None else self.registration.directory(broker)
         if at is not None and not self._host.is_online(broker, at):
             return False
         return self._host.is_eligible(broker, broker_epoch)
 
     def brokers_changed(self) -> None:
-        """Look again: one that the high watermark waited for may be gone for good.
+        """Advance the high watermark: a replica it waited for may have left for good.
 
         A broker whose directory failed leaves the ISR first and is fenced later. If all producers
-        wait by then, nothing else would ever move the high watermark.
+        wait by then, nothing else would ever advance the high watermark.
         """
         if self.is_leader and self._advance():
             self._wakers.wake()
 
     def shrink_isr(self) -> tuple[int, ...]:
-        """Propose an ISR without those that lag; return them."""
+        """Propose an ISR without lagging replicas; return those."""
         if not self.is_leader or len(self.isr) == 1:
             return ()
         gone = self._leading.lagging(self.log.log_end_offset, self._lag())
@@ -490,15 +490,15 @@ class Partition(AppendingPartition):
         return gone
 
     def _propose(self, isr: tuple[int, ...]) -> None:
-        reign = LeaderIdentity(
+        identity = LeaderIdentity(
             self._node_id, self._host.broker_epoch, self.leader_epoch, self.partition_epoch
         )
-        self._host.propose(self, self._leading.propose(isr, reign))
+        self._host.propose(self, self._leading.propose(isr, identity))
 
     def isr_accepted(
         self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
-        """Take in the controller's yes to ``proposal``, unless the image was faster."""
+        """Process the controller's acceptance of ``proposal``, unless the image was faster."""
         if not self._leading.is_current(proposal):
             return
         if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
@@ -509,7 +509,7 @@ class Partition(AppendingPartition):
             self._wakers.wake()
 
     def isr_refused(self, proposal: Proposal, error: ErrorCode) -> bool:
-        """Take in the controller's no; True when it has to be asked again."""
+        """Process the controller's rejection; True when the proposal must be sent again."""
         if not self._leading.is_current(proposal):
             return False
         return self._leading.refuse(error) is AfterRefusal.RETRY
@@ -517,17 +517,17 @@ class Partition(AppendingPartition):
     # -- the image -------------------------------------------------------------
 
     def configure(self, topic: TopicConfig, log: LogConfig) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings."""
         self.config = topic
         self.log.configure(log)
-        if self.is_leader and self._advance():  # fewer may be asked for than before
+        if self.is_leader and self._advance():  # min.insync.replicas may be lower now
             self._wakers.wake()
 
     def apply(self, registration: PartitionRegistration) -> bool:
-        """Take in what the image says of this partition; True when the leader epoch is new.
+        """Apply the image's registration of this partition; True when the leader epoch is new.
 
-        An older partition epoch than the one known changes nothing: the controller's answer to
-        a proposal may be faster than the image.
+        A partition epoch older than the known one changes nothing: the controller's answer to a
+        proposal may be faster than the image.
         """
         if registration.partition_epoch < self.partition_epoch or self.offline is not None:
             return False
@@ -545,7 +545,7 @@ class Partition(AppendingPartition):
             self._stop_leading()
         has_moved = self.is_leader and self._advance()
         if was_leader and not self.is_leader:
-            # Whether the new leader has what was appended is not ours to say.
+            # Whether the new leader has what was appended is unknown here.
             self._give_up(NotLeader(f"{self.name}: node {self.leader_id} leads now"))
         if has_moved or is_new_epoch or was_leader != self.is_leader:
             self._wakers.wake()
@@ -556,13 +556,13 @@ class Partition(AppendingPartition):
     ) -> None:
         self._leading.assign(registration.replicas, registration.isr)
         if is_new_epoch:
-            self._begin_reign(LeaderEpoch(registration.leader_epoch), was_leader)
-        self.is_leader = self.offline is None  # noting the reign may have failed
+            self._begin_leader_epoch(LeaderEpoch(registration.leader_epoch), was_leader)
+        self.is_leader = self.offline is None  # writing the epoch may have failed
 
-    def _begin_reign(self, epoch: LeaderEpoch, was_leader: bool) -> None:
+    def _begin_leader_epoch(self, epoch: LeaderEpoch, was_leader: bool) -> None:
         self.leader_epoch = epoch
         try:
-            # Even without a record of it: a follower with records of a later reign than any of
+            # Even without a record of it: a follower with records of a later epoch than any of
             # ours must learn that they are not part of the log.
             self.log.start_epoch(epoch)
         except StorageFailed as fault:
@@ -589,7 +589,7 @@ class Partition(AppendingPartition):
         self._wakers.wake()
 
     def close(self) -> None:
-        """Tell whoever waits that the partition is no longer here. Its log is touched no more."""
+        """Notify waiters that the partition is no longer here. Its log is not used any more."""
         self.is_closed = True
         self._stop_leading()
         self.leader_id = NO_LEADER
@@ -598,4 +598,4 @@ class Partition(AppendingPartition):
 
 
 def _nothing() -> None:
-    """Nothing to unsubscribe from."""
+    """Do nothing: there is no subscription to cancel."""

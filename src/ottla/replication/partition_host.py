@@ -1,4 +1,4 @@
-"""What a hosted partition needs of its node; `host.py` is it."""
+"""The interface of the node to a hosted partition; `host.py` implements it."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +21,7 @@ class PartitionHost(Protocol):
 
     @property
     def broker_epoch(self) -> int:
-        """By which registration this broker runs."""
+        """The epoch of this broker's registration."""
         ...
 
     @property
@@ -35,19 +35,19 @@ class PartitionHost(Protocol):
         ...
 
     def is_eligible(self, broker: int, broker_epoch: int | None) -> bool:
-        """Say whether a broker that fetches by this epoch may be in an ISR (KIP-903)."""
+        """Whether a broker that fetches with this epoch may be in an ISR (KIP-903)."""
         ...
 
     def is_online(self, broker: int, directory: Uuid) -> bool:
-        """Say whether a broker's log directory works, as far as is known."""
+        """Whether a broker's log directory is online, as far as is known."""
         ...
 
     def is_alive(self, broker: int) -> bool:
-        """Say whether a broker is registered and not fenced."""
+        """Whether a broker is registered and not fenced."""
         ...
 
     def propose(self, partition: "Partition", proposal: Proposal) -> None:
-        """Have the controller asked for another ISR, soon."""
+        """Propose another ISR to the controller, soon."""
         ...
 
     def suspect(self, partition: "Partition", offset: Offset) -> None:

@@ -1,4 +1,4 @@
-"""What a reader asks of a partition, and what it gets."""
+"""The request and the result of reading a partition."""
 
 import enum
 from typing import Final, NamedTuple
@@ -8,13 +8,13 @@ from ottla.storage.read import Slice
 from ottla.storage.transaction_index import AbortedTxn
 
 CONSUMER: Final = -1
-"""The replica id of a reader that is no replica."""
+"""The replica id of a consumer."""
 DEBUGGER: Final = -2
-"""That of a reader to whom any replica shows all it has."""
+"""The replica id of a debugging client, to which any replica shows all it has."""
 
 
 class Isolation(enum.Enum):
-    """Up to where a reader may see."""
+    """The end of what a reader may see."""
 
     LOG_END = "log end"  # a follower, or a debugger
     HIGH_WATERMARK = "high watermark"  # read_uncommitted
@@ -24,7 +24,7 @@ class Isolation(enum.Enum):
 class ReadRequest(NamedTuple):
     """A fetch of one partition. Epochs of -1 are not checked.
 
-    ``minimum_one``: a first batch larger than ``bytes_max`` is given whole. ``allow_follower``:
+    ``minimum_one``: a first batch larger than ``bytes_max`` is returned whole. ``allow_follower``:
     a replica that does not lead may answer too (KIP-392).
     """
 
@@ -39,10 +39,10 @@ class ReadRequest(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """The batches as a place in a file, and where the partition stood just before.
+    """The batches as a position in a file, and the partition's offsets just before the read.
 
-    ``aborted`` is None unless read_committed. ``diverging`` is ``(epoch, end offset)`` where the
-    reader's history differs from this log's: it has to cut back, and the slice is empty.
+    ``aborted`` is None unless read_committed. ``diverging`` is ``(epoch, end offset)`` if the
+    reader's history differs from this log's: it has to truncate, and the slice is empty.
     """
 
     slice: Slice

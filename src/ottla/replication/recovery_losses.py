@@ -1,7 +1,7 @@
-"""What recovery could not keep, told to the operator: in the log, as a metric, and to the doctor.
+"""Report what recovery could not keep: in the log, as a metric, and to `ottla doctor`.
 
-Whether a loss matters depends on who else has the records, which only the image says. So losses are
-told once the first image is taken in:
+Whether a loss matters depends on which other replicas have the records, which only the image says.
+So losses are reported once the first image has been applied:
 
     error     records that were acknowledged or durable, and this was the only replica
     warning   anything else: the torn tail of a crash, or records that other replicas have
@@ -23,8 +23,8 @@ from ottla.storage.log_recovery import Loss
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "recovery-losses.json"
-# In the file; the log has them all. A disk that has damaged so many logs is to be replaced.
-NOTED_MAX: Final = 1000
+# Limit of the file; the log has them all. A disk that damaged so many logs must be replaced.
+REPORTED_MAX: Final = 1000
 
 
 class ReportedLoss(msgspec.Struct, frozen=True):
@@ -37,11 +37,11 @@ class ReportedLoss(msgspec.Struct, frozen=True):
 
     @property
     def is_error(self) -> bool:
-        """Whether records are gone that nobody else has."""
+        """Whether records are lost that no other replica has."""
         return self.loss.is_known and self.is_only_replica
 
     def text(self) -> str:
-        """Return all of it, and what to do, in one line."""
+        """Return the loss, and what to do about it, in one line."""
         loss = self.loss
         upto = f" to {loss.known_end - 1} at least" if loss.is_known else " on"
         what = (
@@ -58,13 +58,13 @@ class ReportedLoss(msgspec.Struct, frozen=True):
                 f"check the rest with `ottla log verify {self.directory}`, and restore a backup."
             )
         if self.loss.is_known:
-            return "Nothing is to be done: they are fetched again from the other replicas."
+            return "No action needed: they are fetched again from the other replicas."
         if self.loss.kept:
-            return "Nothing is to be done: what it would have replaced is kept."
-        return "Nothing is to be done: a crash leaves such a tail, and it was not acknowledged."
+            return "No action needed: the segments that it would have replaced are kept."
+        return "No action needed: a crash leaves such a tail, and it was not acknowledged."
 
     def row(self) -> dict[str, object]:
-        """Return what the doctor reads."""
+        """Return the entry for `ottla doctor`."""
         return {
             "partition": self.partition,
             "severity": "error" if self.is_error else "warning",
@@ -85,24 +85,24 @@ class RecoveryLosses:
         """Errors, warnings, and the bytes of both."""
         return self.errors, self.warnings, self.bytes
 
-    def tell(self, disk: Disk, directory: str, notes: Iterable[ReportedLoss]) -> None:
-        """Log and count the losses of a log directory, and write them down for the doctor.
+    def report(self, disk: Disk, directory: str, losses: Iterable[ReportedLoss]) -> None:
+        """Log and count the losses of a log directory, and write them to its file.
 
         Raises:
-            OSError: they could not be written down.
+            OSError: the file could not be written.
         """
-        told = list(notes)
-        for note in told:
-            self.errors += note.is_error
-            self.warnings += not note.is_error
-            self.bytes += note.loss.length
-            if note.is_error:
-                log.error("recovery lost records %s", note.text())
+        reported = list(losses)
+        for each in reported:
+            self.errors += each.is_error
+            self.warnings += not each.is_error
+            self.bytes += each.loss.length
+            if each.is_error:
+                log.error("recovery lost records %s", each.text())
             else:
-                log.warning("recovery cut a log %s", note.text())
+                log.warning("recovery cut a log %s", each.text())
         path = f"{directory}/{FILE_NAME}"
-        if told:
-            rows = [note.row() for note in told[:NOTED_MAX]]
+        if reported:
+            rows = [each.row() for each in reported[:REPORTED_MAX]]
             replace_file(disk, path, json.dumps(rows, indent=1).encode())
         elif disk.exists(path):
             disk.remove(path)

@@ -1,21 +1,22 @@
-"""ReplicaRepair replicas with damaged batches from other replicas.
+"""Repairs damaged replicas with batches from other replicas.
 
-    found      the damage is remembered: nobody is sent a byte of it; one ERROR line
-    step out   the controller is told that the replica's directory is lost (KIP-858). In one
-               record it takes the replica out of the ISR, and gives its leadership to another
-               in-sync replica. Until it is told otherwise it will not elect the replica, and no
-               leader of ours takes it back into the ISR. A replica that is alone in the ISR stays
-    repair     the damaged offsets are fetched as a consumer does, from the leader or any other
-               replica, checked, and written over the damaged bytes; nothing else is touched, and
-               the log is never shorter than it was
-    step in    once every batch checks, the controller is told the directory as it is
+    found      record the damaged range: no reader is sent a byte of it; log one ERROR line
+    leave      report the replica's directory to the controller as lost (KIP-858). In one record it
+               removes the replica from the ISR, and gives its leadership to another in-sync
+               replica. Until the directory is reported again, the controller does not elect the
+               replica, and no leader takes it back into the ISR. A replica that is alone in the ISR
+               does not leave
+    repair     fetch the damaged offsets as a consumer does, from the leader or any other replica,
+               check them, and overwrite the damaged bytes; nothing else changes, and the log is
+               never shorter than it was
+    rejoin     once every batch is valid, report the actual directory to the controller
 
 A crash leaves the damaged range damaged, half written or repaired, and nothing else changed. The
-controller still has the replica's directory as lost, and a broker that finds that checks the whole
-log before it says where the replica is.
+controller still has the replica's directory as lost, and a broker that sees that checks the whole
+log before it reports the replica's directory.
 
-Where no other replica has a sound copy, the replica steps in again: being out would not help, and
-what it has beside the damage may be needed. The damaged batch is still never sent.
+If no other replica has a sound copy, the replica rejoins: staying out would not help, and its
+other records may be needed. The damaged batches are still never sent.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.types import Millis, Offset
+from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.fetcher_loop import BrokerConnection, Connect
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
@@ -44,74 +46,74 @@ log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1000
 RETRY_MS_MAX: Final = 60_000
-# How long the controller may take to carry out that a replica leaves. In-place repair is safe
-# without it, too; so after that the repair goes on.
-STEP_OUT_MS_MAX: Final = 10_000
-LOOK_MS: Final = 50
+# How long the controller may take to remove a replica from the ISR. In-place repair is safe
+# without it, too; so after that the repair continues.
+LEAVE_ISR_MS_MAX: Final = 10_000
+POLL_MS: Final = 50
 FETCH_BYTES: Final = 1 << 20
-# A larger range is fetched twice: once to see that it fits, once to be written.
+# A larger range is fetched twice: once to check that it fits, once to be written.
 KEPT_BYTES_MAX: Final = 16 << 20
 TIMEOUT_MS: Final = 30_000
 
 
 class Outcome(enum.Enum):
-    """What came of an attempt to repair one damage."""
+    """The result of an attempt to repair one damaged range."""
 
     REPAIRED = "repaired"
-    GONE = "the damaged range is no part of the log any more"
-    NO_SOUND_COPY = "every replica was asked and none has a sound copy"
-    NOT_REACHED = "a replica could not be asked"
+    GONE = "the damaged range is no longer part of the log"
+    NO_SOUND_COPY = "no replica has a sound copy"
+    NOT_REACHED = "a replica could not be reached"
 
 
 class RepairCounts(msgspec.Struct):
-    """Since the start."""
+    """Counters since the start."""
 
     found: int = 0  # damaged ranges
     started: int = 0  # attempts on a partition
     finished: int = 0  # ranges repaired
 
 
-class _Case(msgspec.Struct):
-    """A damaged partition. Times are monotonic."""
+class _Repair(msgspec.Struct):
+    """The repair of a damaged partition. Times are monotonic."""
 
     due: Millis
     retry_ms: int = RETRY_MS
-    is_out: bool = False  # the controller was told that the directory is lost
-    is_hopeless: bool = False  # no replica has a sound copy, as far as known
+    is_out: bool = False  # the directory was reported to the controller as lost
+    has_no_source: bool = False  # no replica has a sound copy, as far as known
 
 
 class UnusableCopy(Fault):
-    """A replica that has the offsets and whose bytes cannot take the place of the damaged ones."""
+    """A replica that has the offsets but whose bytes cannot replace the damaged ones."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
 class ReplicaRepair:
-    """Service: repairs what it is told of, one partition after the other, until cancelled.
+    """Service: repairs the reported damage, one partition at a time, until cancelled.
 
-    ``verify`` has a whole log checked and calls back after; None where there is no scrubber.
+    ``verify`` checks a whole log and calls back afterwards; None without a scrubber.
     """
 
     name = "replica-repair"
 
-    def __init__(self, host: Host, dial: Connect) -> None:
+    def __init__(self, host: Host, connect: Connect) -> None:
         self.counts = RepairCounts()
         self.verify: Callable[[Partition, Callable[[], None]], None] | None = None
         self._host = host
-        self._dial = dial
-        self._cases: dict[Partition, _Case] = {}
+        self._connect = connect
+        self._repairs: dict[Partition, _Repair] = {}
         self._verifying: set[Partition] = set()
         self._changed = asyncio.Event()
 
-    # -- what others tell ------------------------------------------------------
+    # -- reports of others -------------------------------------------------------
 
     @property
     def damaged(self) -> list[Partition]:
-        """The partitions with a damage that is known and not repaired."""
-        return [each for each in self._cases if each.log.damaged_ranges]
+        """The partitions with known damage that is not repaired."""
+        return [each for each in self._repairs if each.log.damaged_ranges]
 
     def found(self, partition: Partition, segment: Segment, damage: DamagedRange) -> None:
-        """Take in a damage; known already, nothing happens."""
+        """Record a damaged range; does nothing if it is known already."""
         if not partition.log.damaged_ranges.add(segment, damage):
             return
         self.counts.found += 1
@@ -121,20 +123,21 @@ class ReplicaRepair:
             partition, segment.path, damage.position, damage.end - damage.position,
             damage.offset, damage.offset_end - 1, damage.cause, _action(partition),
         )  # fmt: skip
-        self._cases.setdefault(partition, _Case(Millis(0))).due = Millis(0)
+        self._repairs.setdefault(partition, _Repair(Millis(0))).due = Millis(0)
         self._changed.set()
 
     def holds_back(self, partition: Partition) -> bool:
-        """Say whether the controller must not be told yet where a replica is.
+        """Whether the controller must not be notified yet of a replica's directory.
 
-        One whose directory the controller has as lost, for no reason known here, is checked first.
+        A replica whose directory the controller has as lost, for no reason known here, is checked
+        first.
         """
-        case = self._cases.get(partition)
-        if (case is not None and case.is_out) or partition in self._verifying:
+        repair = self._repairs.get(partition)
+        if (repair is not None and repair.is_out) or partition in self._verifying:
             return True
         at = partition.registration
         is_lost = at is not None and at.directory(self._host.node_id) == DIRECTORY_LOST
-        if case is not None or not is_lost or self.verify is None or partition.leader_id < 0:
+        if repair is not None or not is_lost or self.verify is None or partition.leader_id < 0:
             return False
         self._verifying.add(partition)
         self.verify(partition, partial(self._verified, partition))
@@ -142,9 +145,9 @@ class ReplicaRepair:
 
     def _verified(self, partition: Partition) -> None:
         self._verifying.discard(partition)
-        case = self._cases.get(partition)
-        if case is not None and partition.log.damaged_ranges:
-            case.is_out = True
+        repair = self._repairs.get(partition)
+        if repair is not None and partition.log.damaged_ranges:
+            repair.is_out = True
         else:
             self._host.report_placed(partition)
 
@@ -156,84 +159,80 @@ class ReplicaRepair:
         while True:
             await self._wait()
             now = self._host.clock.monotonic()
-            for partition, case in list(self._cases.items()):
-                if case.due <= now:
-                    await self._attend(partition, case)
+            for partition, repair in list(self._repairs.items()):
+                if repair.due <= now:
+                    await self._try_repair(partition, repair)
 
     async def _wait(self) -> None:
         self._changed.clear()
-        if not self._cases:
+        if not self._repairs:
             await self._changed.wait()
             return
-        due = min(case.due for case in self._cases.values())
+        due = min(repair.due for repair in self._repairs.values())
         wait_ms = due - self._host.clock.monotonic()
         if wait_ms <= 0:
             return
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await wait_or_timeout(self._changed, wait_ms)
 
-    async def _attend(self, partition: Partition, case: _Case) -> None:
-        """Try to repair a partition; end its case, or say when to try again."""
+    async def _try_repair(self, partition: Partition, repair: _Repair) -> None:
+        """Try to repair a partition; finish its repair, or schedule another attempt."""
         if partition.is_closed or partition.offline is not None:
-            del self._cases[partition]
+            del self._repairs[partition]
             return
         self.counts.started += 1
         try:
-            is_sound = await self._repair(partition, case)
+            is_sound = await self._repair(partition, repair)
         except StorageFailed:
             is_sound = False  # its directory is offline now
         if is_sound:
-            del self._cases[partition]
-            self._step_in(partition, case)
+            del self._repairs[partition]
+            self._rejoin(partition, repair)
             self._host.repaired(partition)
             log.info("replica repaired partition=%s", partition)
             return
-        if partition.leader_id < 0 or case.is_hopeless:
-            # Nobody leads, or nobody can help: what is sound here may be needed.
-            self._step_in(partition, case)
-        case.due = Millis(self._host.clock.monotonic() + case.retry_ms)
-        case.retry_ms = min(case.retry_ms * 2, RETRY_MS_MAX)
+        if partition.leader_id < 0 or repair.has_no_source:
+            # There is no leader, or no sound copy: the sound records here may be needed.
+            self._rejoin(partition, repair)
+        repair.due = Millis(self._host.clock.monotonic() + repair.retry_ms)
+        repair.retry_ms = min(repair.retry_ms * 2, RETRY_MS_MAX)
 
-    async def _repair(self, partition: Partition, case: _Case) -> bool:
-        """Repair every damage of a partition; False when one is left."""
-        await self._step_out(partition, case)
+    async def _repair(self, partition: Partition, repair: _Repair) -> bool:
+        """Repair every damaged range of a partition; False when one is left."""
+        await self._leave_isr(partition, repair)
         outcomes = [
             await self._repair_one(partition, segment, damage)
             for segment, damage in partition.log.damaged_ranges
         ]
-        case.is_hopeless = Outcome.NO_SOUND_COPY in outcomes
+        repair.has_no_source = Outcome.NO_SOUND_COPY in outcomes
         partition.log.forget_removed_damage()
         return not partition.log.damaged_ranges
 
     # -- the ISR ---------------------------------------------------------------
 
-    async def _step_out(self, partition: Partition, case: _Case) -> None:
-        """Leave the ISR and the leadership, if that is possible; wait until it has happened."""
+    async def _leave_isr(self, partition: Partition, repair: _Repair) -> None:
+        """Leave the ISR and the leadership if possible; wait until it has happened."""
         host = self._host
-        if case.is_hopeless or not self._may_leave(partition):
+        if repair.has_no_source or not self._may_leave(partition):
             return
-        if not case.is_out:
-            case.is_out = True
+        if not repair.is_out:
+            repair.is_out = True
             host.report_lost(partition)
-        until = host.clock.monotonic() + STEP_OUT_MS_MAX
+        until = host.clock.monotonic() + LEAVE_ISR_MS_MAX
         while host.clock.monotonic() < until and self._may_leave(partition):
             if host.node_id not in partition.isr and not partition.is_leader:
                 return
-            await asyncio.sleep(LOOK_MS / 1000)
+            await asyncio.sleep(POLL_MS / 1000)
 
     def _may_leave(self, partition: Partition) -> bool:
         host = self._host
         return should_leave_isr(host.node_id, partition.leader_id, partition.isr, host.is_alive)
 
-    def _step_in(self, partition: Partition, case: _Case) -> None:
-        if case.is_out:
-            case.is_out = False
+    def _rejoin(self, partition: Partition, repair: _Repair) -> None:
+        if repair.is_out:
+            repair.is_out = False
             self._host.report_placed(partition)
 
-    # -- one damage ------------------------------------------------------------
+    # -- one damaged range -------------------------------------------------------
 
     async def _repair_one(
         self, partition: Partition, segment: Segment, damage: DamagedRange
@@ -250,7 +249,7 @@ class ReplicaRepair:
             except StorageFailed:
                 raise
             except (CorruptBatch, UnsupportedMagic, UnusableCopy) as fault:
-                log.warning("replica cannot help partition=%s broker=%d reason=%s",
+                log.warning("replica has no usable copy partition=%s broker=%d reason=%s",
                             partition, broker, fault)  # fmt: skip
             except (OSError, Fault) as error:
                 outcome = Outcome.NOT_REACHED
@@ -263,15 +262,15 @@ class ReplicaRepair:
     async def _repair_from(
         self, broker: int, partition: Partition, segment: Segment, damage: DamagedRange
     ) -> bool:
-        """Repair a damage from one replica; False when it is no part of the log any more.
+        """Repair a range from one replica; False when it is no longer part of the log.
 
         Raises:
             CorruptBatch, UnsupportedMagic, UnusableCopy: the replica has no copy that fits.
             OSError, Fault: it could not be asked. StorageFailed: the disk here failed.
         """
-        line = await self._dial(broker)
+        connection = await self._connect(broker)
         try:
-            kept = await self._fetch_if_fit(line, partition, damage)
+            kept = await self._fetch_if_fit(connection, partition, damage)
             if kept is not None and self._is_same(segment, damage, kept):
                 partition.log.damaged_ranges.dismiss(segment, damage)
                 log.warning("no damage: another replica has the same bytes partition=%s file=%s "
@@ -279,30 +278,30 @@ class ReplicaRepair:
                 return True
             position = damage.position
             async for batch in (
-                self._fetch(line, partition, damage) if kept is None else _each(kept)
+                self._fetch(connection, partition, damage) if kept is None else _each(kept)
             ):
                 if not self._write(partition, segment, damage, position, batch):
                     return False
                 position += len(batch)
         finally:
-            await line.close()
+            await connection.close()
         return await self._check(partition, segment, damage)
 
     async def _fetch_if_fit(
-        self, line: BrokerConnection, partition: Partition, damage: DamagedRange
+        self, connection: BrokerConnection, partition: Partition, damage: DamagedRange
     ) -> list[bytes] | None:
-        """Fetch the range and see that it fits; return it unless it is too large to be kept."""
+        """Fetch the range and check its size; return it unless it is too large to be kept."""
         kept, size = [], 0
-        async for batch in self._fetch(line, partition, damage):
+        async for batch in self._fetch(connection, partition, damage):
             size += len(batch)
             if size <= KEPT_BYTES_MAX:
                 kept.append(batch)
         if size != damage.end - damage.position:
-            raise UnusableCopy(f"{size} bytes for {damage.end - damage.position}")
+            raise UnusableCopy(f"{size} bytes instead of {damage.end - damage.position}")
         return kept if size <= KEPT_BYTES_MAX else None
 
     def _is_same(self, segment: Segment, damage: DamagedRange, batches: list[bytes]) -> bool:
-        """Say whether the bytes here are those of another replica, whose CRCs are right."""
+        """Whether the bytes here are those of another replica, whose CRCs are valid."""
         try:
             data = segment.file.pread(damage.end - damage.position, damage.position)
         except OSError:
@@ -317,7 +316,7 @@ class ReplicaRepair:
         position: int,
         data: bytes,
     ) -> bool:
-        """Write sound batches over damaged bytes; False when those are not there any more."""
+        """Overwrite damaged bytes with sound batches; False when the range is gone."""
         if not self._is_known(partition, segment, damage) or position + len(data) > damage.end:
             return False
         try:
@@ -334,7 +333,7 @@ class ReplicaRepair:
         return (segment, damage) in list(partition.log.damaged_ranges)
 
     async def _check(self, partition: Partition, segment: Segment, damage: DamagedRange) -> bool:
-        """Make the repair durable and read it back; then the range may be read again."""
+        """Make the repair durable and check it; then the range may be read again."""
         host = self._host
         disk = host.ports.disk
         await host.commit(partition.directory, [PathSync(disk, segment.path)])
@@ -362,7 +361,7 @@ class ReplicaRepair:
     # -- other replicas --------------------------------------------------------
 
     async def _fetch(
-        self, line: BrokerConnection, partition: Partition, damage: DamagedRange
+        self, connection: BrokerConnection, partition: Partition, damage: DamagedRange
     ) -> AsyncIterator[bytes]:
         """Yield sound batches of the damaged offsets.
 
@@ -371,18 +370,18 @@ class ReplicaRepair:
         """
         offset, is_last = damage.offset, False
         while not is_last:
-            records = await self._fetch_at(line, partition, offset)
+            records = await self._fetch_at(connection, partition, offset)
             piece = sound_batches(records, offset, damage.offset_end)
             if not piece.batches and not piece.is_last:
-                raise UnusableCopy(f"nothing at offset {offset}")
+                raise UnusableCopy(f"no records at offset {offset}")
             for batch in piece.batches:
                 yield bytes(batch)
             offset, is_last = piece.expected, piece.is_last
 
     async def _fetch_at(
-        self, line: BrokerConnection, partition: Partition, offset: Offset
+        self, connection: BrokerConnection, partition: Partition, offset: Offset
     ) -> bytes:
-        """Fetch as a consumer, which any replica answers and no leader counts as progress."""
+        """Fetch as a consumer: any replica answers, and no leader counts it as progress."""
         asked = FetchPartition(
             partition=partition.index, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
         )
@@ -390,7 +389,7 @@ class ReplicaRepair:
         request = FetchRequest(
             replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, topics=[topic]
         )
-        response = await line.send(request, timeout_ms=TIMEOUT_MS)
+        response = await connection.send(request, timeout_ms=TIMEOUT_MS)
         assert isinstance(response, FetchResponse)
         for row in (each for topic in response.responses for each in topic.partitions):
             error = ErrorCode(row.error_code)
@@ -403,7 +402,7 @@ class ReplicaRepair:
 
 
 class ReplicaNotAnswering(Fault):
-    """A replica that cannot say now what it has; to be asked again."""
+    """A replica that cannot answer now; retried later."""
 
     code = ErrorCode.REPLICA_NOT_AVAILABLE
 
@@ -414,7 +413,7 @@ async def _each(batches: list[bytes]) -> AsyncIterator[bytes]:
 
 
 def _action(partition: Partition) -> str:
-    """Return what an operator should know, in one word or sentence."""
+    """Return the action for the operator, in one sentence."""
     if len(partition.replicas) > 1:
         return "repair from another replica"
     return (

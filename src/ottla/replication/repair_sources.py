@@ -1,4 +1,4 @@
-"""Which replicas a damaged one is repaired from, and whether what they send will do. Pure."""
+"""Which replicas a damaged one is repaired from, and whether their batches are usable. Pure."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ def order_sources(
     replicas: tuple[int, ...],
     is_alive: Callable[[int], bool],
 ) -> list[int]:
-    """Return the other replicas that are alive: the leader, then the ISR, then the rest."""
+    """Return the other live replicas: the leader, then the ISR, then the rest."""
     ranked = dict.fromkeys((leader, *isr, *replicas))
     return [each for each in ranked if each >= 0 and each != own and is_alive(each)]
 
@@ -23,7 +23,7 @@ def order_sources(
 def should_leave_isr(
     own: int, leader: int, isr: tuple[int, ...], is_alive: Callable[[int], bool]
 ) -> bool:
-    """Say whether a damaged replica can leave the ISR without taking the partition offline.
+    """Whether a damaged replica can leave the ISR without taking the partition offline.
 
     A follower can while there is a leader; a leader can while another in-sync replica is alive.
     """
@@ -33,9 +33,9 @@ def should_leave_isr(
 
 
 class Piece(NamedTuple):
-    """Sound batches of a damaged range. ``expected`` is the offset to go on from.
+    """Sound batches of a damaged range. ``expected`` is the next offset to fetch.
 
-    ``is_last``: the source has nothing more of the range.
+    ``is_last``: the source has no more batches of the range.
     """
 
     batches: list[memoryview]
@@ -47,8 +47,8 @@ def sound_batches(records: Buffer, expected: Offset, end: Offset) -> Piece:
     """Take the whole batches of ``[expected, end)`` from a fetch response.
 
     Raises:
-        CorruptBatch, UnsupportedMagic: the source's copy is damaged, or its batches are cut
-            differently.
+        CorruptBatch, UnsupportedMagic: the source's copy is damaged, or its batch boundaries
+            differ.
     """
     view, found = memoryview(records), []
     is_last = False

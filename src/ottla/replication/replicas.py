@@ -1,11 +1,11 @@
 """Brings the partitions hosted here in step with the image: create, lead, follow, delete.
 
-    start    every log in the directories is opened, one by one; logs of partitions that the
-             image does not give to this node are set aside; then the whole image is taken in
-    image    what its delta names, gone partitions first
+    start    open every log in the directories, one by one; mark logs of partitions that the image
+             does not assign to this node as stray; then apply the whole image
+    image    apply its delta, removed partitions first
 
-Until the broker has caught up with the metadata log, images are only kept: they tell of the
-past, and a topic that was deleted since must not come to life for a moment.
+Until the broker has caught up with the metadata log, images are only stored: they describe the
+past, and a topic that was deleted since must not be created for a moment.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ _NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING, DIRECTORY_LOST)
 
 
 class ReplicaFetchers(Protocol):
-    """Who fetches for the partitions that are led elsewhere."""
+    """Fetches for the partitions that are led elsewhere."""
 
     def follow(self, partition: Partition) -> None:
         """Fetch from the partition's leader from now on, in its leader epoch."""
         ...
 
     def unfollow(self, partition: Partition) -> None:
-        """Stop fetching; fine for a partition that is not followed."""
+        """Stop fetching; does nothing for a partition that is not followed."""
         ...
 
 
 class NoReplicaFetchers:
-    """`ReplicaFetchers` of a node that has no peers."""
+    """`ReplicaFetchers` of a node without peers."""
 
     def follow(self, partition: Partition) -> None:
         """Do nothing."""
@@ -62,7 +62,7 @@ class NoReplicaFetchers:
 
 
 class DeletedLog(NamedTuple):
-    """A log that was given up: when its files go (monotonic), and where they are."""
+    """A deleted log: when its files are removed (monotonic), and where they are."""
 
     due: Millis
     directory: LogDirectory
@@ -70,7 +70,7 @@ class DeletedLog(NamedTuple):
 
 
 class Replicas:
-    """Publisher and service: ready once every log is open and the image taken in."""
+    """Publisher and service: ready once every log is open and the image is applied."""
 
     name = "replicas"
 
@@ -85,7 +85,7 @@ class Replicas:
     # -- start -----------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Open the logs, take in the image, and stay."""
+        """Open the logs, apply the image, and wait until cancelled."""
         for directory in self._host.directories:
             await self._open(directory)
         self.start()
@@ -97,7 +97,7 @@ class Replicas:
         try:
             directory.purge_deleted()
             for _ in directory.opening(self._log_config, report):
-                await asyncio.sleep(0)  # heartbeats and votes go on while logs recover
+                await asyncio.sleep(0)  # heartbeats and votes continue while logs recover
         except StorageFailed as fault:
             self._host.storage_failed(directory, fault.reason)
         if directory.failure is not None:
@@ -105,42 +105,42 @@ class Replicas:
         for name, reason in report.failed.items():
             log.error("log not opened path=%s/%s reason=%s", directory.path, name, reason)
         for name in report.corrupt_checkpoints:
-            log.warning("checkpoint unreadable, not used path=%s/%s", directory.path, name)
+            log.warning("checkpoint is corrupt and ignored path=%s/%s", directory.path, name)
         log.info("logs opened path=%s count=%d", directory.path, len(directory.logs))
 
     def start(self) -> None:
-        """Take in the image as it is by now; every later one is taken in as it comes."""
+        """Apply the current image; later ones are applied as they arrive."""
         image = self._host.image
         for directory in self._host.online:
             with DirectoryWork(self._host, directory):
-                self._tell_losses(image, directory)
-        self._set_strays_aside(image)
+                self._report_losses(image, directory)
+        self._mark_strays(image)
         self._is_started = True
-        self._take_in(delta_between(EMPTY, image))
+        self._apply(delta_between(EMPTY, image))
 
-    def _tell_losses(self, image: Image, directory: LogDirectory) -> None:
-        """Tell what recovery could not keep, now that it is known who else has it."""
-        notes = []
+    def _report_losses(self, image: Image, directory: LogDirectory) -> None:
+        """Report what recovery could not keep, now that the other replicas are known."""
+        losses = []
         for name, hosted in (*directory.logs.items(), *directory.future_logs.items()):
             found = self._registration(image, name, hosted)
             is_only = found is not None and len(found.replicas) == 1
-            notes += [
+            losses += [
                 ReportedLoss(f"{name.topic}-{name.partition}", hosted.log.directory, loss, is_only)
                 for loss in hosted.log.report.losses
             ]
         try:
-            self._host.recovery.tell(self._host.ports.disk, directory.path, notes)
+            self._host.recovery.report(self._host.ports.disk, directory.path, losses)
         except OSError as error:
             raise StorageFailed(directory.path, str(error)) from error
 
-    def _set_strays_aside(self, image: Image) -> None:
-        """Rename logs that this node has no part in any more, by name, topic id or directory."""
+    def _mark_strays(self, image: Image) -> None:
+        """Rename logs that do not belong to this node any more, by name, topic id or directory."""
         for directory in self._host.online:
             for name, hosted in list(directory.logs.items()):
                 registration = self._registration(image, name, hosted)
                 if registration is not None and self._is_home(directory, name, registration):
                     continue
-                log.warning("stray log set aside path=%s", hosted.log.directory)
+                log.warning("stray log renamed path=%s", hosted.log.directory)
                 with DirectoryWork(self._host, directory):
                     directory.mark_stray(name)
 
@@ -158,10 +158,10 @@ class Replicas:
     def _is_home(
         self, directory: LogDirectory, name: TopicPartition, registration: PartitionRegistration
     ) -> bool:
-        """Of two directories with the same log, the one that got further has the real one.
+        """Of two directories with the same log, use the one whose log is further ahead.
 
-        So it is after a crash, or a failed disk, amid a move from one to the other: the log that
-        was left behind has stood still since. Alike, the one that the image names is taken.
+        This happens after a crash, or a failed disk, during a move from one to the other: the old
+        log has not grown since. If both are equal, the directory that the image names is used.
         """
         rivals = [each for each in self._host.online if name in each.logs]
         named = registration.directory(self._host.node_id)
@@ -180,18 +180,18 @@ class Replicas:
     # -- images ----------------------------------------------------------------
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Take note of an image; see the module."""
+        """Store an image and apply it once started; see the module."""
         self._host.image = image
         if self._is_started:
-            self._take_in(delta)
+            self._apply(delta)
 
-    def _take_in(self, delta: Delta) -> None:
+    def _apply(self, delta: Delta) -> None:
         self._reconfigure(delta)
         for change in delta.topics.values():
             self._remove_gone(change)
         for change in delta.topics.values():
             if change.new is not None:
-                self._take_in_topic(change.new, change)
+                self._apply_topic(change.new, change)
         if delta.brokers:
             for partition in self._partitions:
                 partition.brokers_changed()
@@ -204,7 +204,7 @@ class Replicas:
         if change.is_deleted():
             self._settings.pop(topic.name, None)
 
-    def _take_in_topic(self, topic: Topic, change: TopicDelta) -> None:
+    def _apply_topic(self, topic: Topic, change: TopicDelta) -> None:
         node_id = self._host.node_id
         for index, partition in change.partitions.items():
             if partition.new is not None and node_id in partition.new.replicas:
@@ -232,12 +232,12 @@ class Replicas:
         elif is_new_epoch:
             self._following.follow(partition)
 
-    # -- coming and going ------------------------------------------------------
+    # -- creating and removing ---------------------------------------------------
 
     def _create(
         self, topic: Topic, index: int, registration: PartitionRegistration
     ) -> Partition | None:
-        """Find or make the log; None when it is, or may be, in a directory that is lost."""
+        """Find or create the log; None when it is, or may be, in an offline directory."""
         name = TopicPartition(topic.name, index)
         self._partitions.forget_offline(name)
         settings = self._settings_of(topic.name)
@@ -245,7 +245,7 @@ class Replicas:
             name, topic.id, registration, settings.log
         )
         if found is None:
-            fault = StorageFailed("log.dirs", f"{name} is in a directory that is offline")
+            fault = StorageFailed("log.dirs", f"{name} is in an offline directory")
             self._partitions.note_offline(name, fault)
             return None
         directory, hosted = found
@@ -276,10 +276,10 @@ class Replicas:
         registration: PartitionRegistration,
         config: LogConfig,
     ) -> tuple[LogDirectory, HostedLog] | None:
-        """Begin a log where the image says, else where the fewest are.
+        """Create a log in the directory that the image names, else where there are the fewest.
 
-        A replica that the image places in a directory we do not see is not made elsewhere while
-        a directory is lost: its records are there.
+        If the image names an unknown directory, the log is not created elsewhere while a directory
+        is offline: its records are there.
         """
         wanted = registration.directory(self._host.node_id)
         named = self._host.directory(wanted)
@@ -299,7 +299,7 @@ class Replicas:
         return None
 
     def _remove(self, topic: Topic, index: int) -> None:
-        """Give a partition up; its files go after ``file.delete.delay.ms``."""
+        """Delete a partition; its files are removed after ``file.delete.delay.ms``."""
         name = TopicPartition(topic.name, index)
         self._partitions.forget_offline(name)
         partition = self._partitions.by_id(topic.id, index)
@@ -315,16 +315,16 @@ class Replicas:
             return
         with DirectoryWork(self._host, directory):
             delay_ms = partition.log.config.file_delete_delay_ms
-            self.bury(directory, directory.delete_log(name), delay_ms)
+            self.schedule_removal(directory, directory.delete_log(name), delay_ms)
         self._host.notify_deleted(partition)
 
-    def bury(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
-        """Have the files of a log that was given up removed after a while."""
+    def schedule_removal(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
+        """Schedule the removal of a deleted log's files."""
         due = self._host.clock.monotonic() + delay_ms
         self.deleted_logs.append(DeletedLog(Millis(due), directory, name))
 
     def purge(self) -> int:
-        """Remove the files of logs whose time has come; return how many logs."""
+        """Remove the files of deleted logs that are due; return how many logs."""
         count, now = 0, self._host.clock.monotonic()
         for grave in [each for each in self.deleted_logs if each.due <= now]:
             self.deleted_logs.remove(grave)
@@ -350,7 +350,7 @@ class Replicas:
         return found
 
     def _reconfigure(self, delta: Delta) -> None:
-        """Hand changed settings to the logs they are for; a broker's are for all of them."""
+        """Apply changed settings to the logs they are for; a broker's apply to all of them."""
         brokers = {"", str(self._host.node_id)}
         topics: set[str] = set()
         is_all = False

@@ -1,13 +1,13 @@
 """Reads stored segments in the background and checks them, on a worker thread, at a bounded rate.
 
-    pass      every ``log.scrub.interval.ms`` each log hosted here is read once, from its first
+    pass      every ``log.scrub.interval.ms`` read each log hosted here once, from its first
               segment to its end
-    suspect   a reader failed at an offset, or a follower fetched the same offset again: the
-              batches there are checked at once
-    verify    a log that has to be sound before it may be used is read whole at once
+    suspect   a read failed at an offset, or a follower fetched the same offset again: check the
+              batches there at once
+    verify    a log must be sound before it may be used: read all of it at once
 
-A segment that is deleted, compacted, truncated or moved meanwhile is not damaged: what was read of
-it is dropped. Between passes one timer is all that is left.
+A segment that is deleted, compacted, truncated or moved meanwhile is not damaged: the result of its
+check is dropped. Between passes only one timer is left.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ import msgspec
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed, UnsupportedMagic
 from ottla.protocol.types import Millis, Offset, TopicPartition
+from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
@@ -31,12 +32,12 @@ from ottla.storage.segment import Segment
 log = logging.getLogger(__name__)
 
 FIRST_PASS_MS_MAX: Final = 600_000
-"""When the first pass begins after a start, at the latest."""
+"""The latest start of the first pass."""
 SUSPECT_PAUSE_MS: Final = 10_000
-"""How often one partition is checked on suspicion, at most."""
+"""The minimum time between two checks of one suspected partition."""
 SUSPECT_WINDOWS_MAX: Final = 8
 
-# What is called with each damage found: partition, segment, damage.
+# Called with each damaged range: partition, segment, range.
 Found = Callable[[Partition, Segment, DamagedRange], None]
 
 
@@ -77,10 +78,10 @@ class LogScrubber:
         self.passes = 0
         host.on_truncated(self._was_cut.add)
 
-    # -- what others ask -------------------------------------------------------
+    # -- requests ----------------------------------------------------------------
 
     def suspect(self, partition: Partition, offset: Offset) -> None:
-        """Check the batches at ``offset`` soon; asked again within ten seconds, do nothing."""
+        """Check the batches at ``offset`` soon; at most once in ten seconds per partition."""
         now = self._host.clock.monotonic()
         last = self._suspected_at.get(partition)
         if last is None or now - last >= SUSPECT_PAUSE_MS:
@@ -89,7 +90,7 @@ class LogScrubber:
             self._changed.set()
 
     def verify(self, partition: Partition, done: Callable[[], None]) -> None:
-        """Check a whole log soon, and call ``done`` after."""
+        """Check a whole log soon, and call ``done`` afterwards."""
         before = self._to_verify.get(partition)
         self._to_verify[partition] = done if before is None else partial(_call_both, before, done)
         self._changed.set()
@@ -97,7 +98,7 @@ class LogScrubber:
     # -- the loop --------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Check what is due, for ever."""
+        """Check what is due, until cancelled."""
         ready()
         while True:
             await self._wait()
@@ -106,19 +107,15 @@ class LogScrubber:
                 await self._scrub_next()
 
     async def _wait(self) -> None:
-        """Wait until a pass is due, or somebody asks."""
+        """Wait until a pass is due, or a check is requested."""
         self._changed.clear()
         wait_ms = self._plan.wait_ms(self._host.clock.monotonic())
         if not wait_ms or self._suspects or self._to_verify:
             return
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await wait_or_timeout(self._changed, wait_ms)
 
     async def _urgent(self) -> None:
-        """Check what others asked for."""
+        """Run the requested checks."""
         while self._suspects:
             partition, offset = self._suspects.popitem()
             await self._check_at(partition, offset)
@@ -150,7 +147,7 @@ class LogScrubber:
     # -- one log ---------------------------------------------------------------
 
     async def _scrub(self, partition: Partition, *, is_urgent: bool = False) -> None:
-        """Check a log from its start to its end as of now."""
+        """Check a log from its start to its current end."""
         self._was_cut.discard(partition)
         checked = partition.log
         for segment, cursor, part in spans(checked):
@@ -165,7 +162,7 @@ class LogScrubber:
             await self._urgent()
 
     async def _check_at(self, partition: Partition, offset: Offset) -> None:
-        """Check the batches at ``offset``; the whole segment where they are damaged.
+        """Check the batches at ``offset``; the whole segment if they are damaged.
 
         Only a check from the start of a segment knows which offsets a damaged batch should have.
         """
@@ -199,7 +196,7 @@ class LogScrubber:
         await self._check(current, cursor)
 
     async def _check(self, current: _Current, cursor: Cursor | None) -> bool:
-        """Check a segment from ``cursor`` on; False when it is no part of the log any more."""
+        """Check a segment from ``cursor`` on; False when it is no longer part of the log."""
         while cursor is not None:
             window = await self._step(current, cursor)
             if window is None:
@@ -210,7 +207,7 @@ class LogScrubber:
         return self._is_current(current)
 
     async def _step(self, current: _Current, cursor: Cursor) -> Window | None:
-        """Check one window, no faster than allowed; None at the end, or if the log has changed."""
+        """Check one window at the allowed rate; None at the end, or if the log has changed."""
         if cursor.position >= current.part.end or not self._is_current(current):
             return None
         disk, worker = self._host.ports.disk, self._host.ports.worker
@@ -236,7 +233,7 @@ class LogScrubber:
         self._host.storage_failed(partition.directory, fault.reason)
 
     def _is_current(self, current: _Current) -> bool:
-        """Say whether the bytes that are checked are still those of the log."""
+        """Whether the checked bytes are still those of the log."""
         partition = current.partition
         return (
             partition.offline is None

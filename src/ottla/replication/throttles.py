@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Throttles:
-    """Publisher: keeps the rates in force. Asks about a partition cost nothing without any."""
+    """Publisher: keeps the current rates. Checks of a partition cost nothing without throttles."""
 
     name = "replication-throttles"
 
@@ -35,7 +35,7 @@ class Throttles:
         }
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Take over new rates; one that cannot be read leaves the old one in force."""
+        """Apply new rates; an invalid one leaves the old rate in force."""
         if delta.old.configs is image.configs:
             return
         own = ConfigResource(ConfigResourceType.BROKER, str(self._node_id))
@@ -53,7 +53,7 @@ class Throttles:
     # -- on the leader ---------------------------------------------------------
 
     def holds_back_follower(self, partition: Partition, replica_id: int) -> bool:
-        """Say whether a follower that fetches here has to wait for records."""
+        """Whether a fetching follower is throttled and gets no records now."""
         return (
             self.leader.is_limited
             and replica_id not in partition.isr
@@ -62,7 +62,7 @@ class Throttles:
         )
 
     def sent(self, partition: Partition, size: int) -> None:
-        """Note what a follower was sent."""
+        """Record bytes sent to a follower."""
         if self.leader.is_limited and size and self._is_led_slowly(partition):
             self.leader.spend(size, self._now())
 
@@ -73,7 +73,7 @@ class Throttles:
     # -- on the follower -------------------------------------------------------
 
     def holds_back(self, partition: Partition) -> bool:
-        """Say whether this broker may not fetch for a partition now."""
+        """Whether this broker is throttled and may not fetch for a partition now."""
         return (
             self.follower.is_limited
             and self._node_id not in partition.isr
@@ -82,7 +82,7 @@ class Throttles:
         )
 
     def fetched(self, partition: Partition, size: int) -> None:
-        """Note what was fetched."""
+        """Record bytes that were fetched."""
         if self.follower.is_limited and size and self._is_followed_slowly(partition):
             self.follower.spend(size, self._now())
 
@@ -93,7 +93,7 @@ class Throttles:
     # -- between directories ---------------------------------------------------
 
     def moved(self, size: int) -> int:
-        """Note what was copied to another directory; return how many milliseconds to rest."""
+        """Record bytes copied to another directory; return how many milliseconds to wait."""
         self.moves.spend(size, self._now())
         return self.moves.wait_ms(self._now())
 

@@ -1,9 +1,8 @@
-"""Who waits for a partition to get somewhere, and is told at once when it does.
+"""Callbacks that wait for a partition to grow or to reach an offset, called synchronously.
 
-Pure. Two kinds: a reader that wants to hear of any growth, again and again, and a writer that
-wants to hear once that an offset was reached, or never will be. Both are called synchronously,
-from within whatever moved the partition, so that no task and no timer stands between a record
-and those who wait for it. A callback may add or remove waiters; it must not raise.
+Pure. Two kinds: readers are called on every growth, writers once when an offset is reached, or when
+it never will be. Both are called synchronously by the code that changed the partition, so that no
+task and no timer delays a record. A callback may add or remove waiters; it must not raise.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ Done = Callable[[Fault | None], None]
 
 
 class Wakers:
-    """Callbacks for every growth of one partition, in the order they came."""
+    """Callbacks for every growth of one partition, in the order they were added."""
 
     __slots__ = ("_ids", "_wakers")
 
@@ -40,7 +39,7 @@ class Wakers:
         return remove
 
     def wake(self) -> None:
-        """Call everybody who is here now and was not removed meanwhile."""
+        """Call all current wakers, except those that are removed meanwhile."""
         if not self._wakers:
             return
         for key in tuple(self._wakers):
@@ -50,10 +49,10 @@ class Wakers:
 
 
 class OffsetWaiters:
-    """Callbacks for one offset each, told once: lowest offset first, then in order of coming.
+    """Callbacks for one offset each, called once: lowest offset first, then in order of arrival.
 
-    One that was removed stays in the heap, empty, until its offset comes; when more than half
-    of the heap is such, the heap is made anew, so memory is bounded by those who really wait.
+    A removed one stays in the heap, empty, until its offset is reached; when more than half of the
+    heap is such, the heap is rebuilt, so memory is bounded by the actual waiters.
     """
 
     __slots__ = ("_heap", "_ids", "_waiting")
@@ -81,14 +80,14 @@ class OffsetWaiters:
         return remove
 
     def reached(self, offset: Offset, fault: Fault | None = None) -> None:
-        """Tell everybody who waits for ``offset`` or less."""
+        """Call all waiters for ``offset`` or less."""
         while self._heap and self._heap[0][0] <= offset:
             done = self._waiting.pop(heappop(self._heap)[1], None)
             if done is not None:
                 done(fault)
 
     def give_up(self, fault: Fault) -> None:
-        """Tell everybody who waits that it will not happen here."""
+        """Call all waiters with a fault: their offset will not be reached here."""
         waiting, self._waiting, self._heap = self._waiting, {}, []
         for done in waiting.values():
             done(fault)

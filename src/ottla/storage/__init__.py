@@ -11,7 +11,7 @@ One log
     append                   checks before a batch is appended
     read                     find records by offset or timestamp
     log_recovery             open a log after a clean stop or a crash
-    log_maintenance          apply retention and expire producers
+    log_maintenance          delete old segments by retention
     retention                which segments to delete
     flushing                 which files to sync
     disk_health              a log fails for good after one disk error
