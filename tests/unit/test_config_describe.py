@@ -96,7 +96,7 @@ def _null(text: str | None) -> str:
     ],
     ids=["topic", "group", "broker", "cluster"],
 )
-def test_entries_are_those_of_kafka(section: str, entries: list[Entry]) -> None:
+def test_entries_equal_those_of_kafka(section: str, entries: list[Entry]) -> None:
     expected = golden(section)
     ours = {entry.name: line_of(entry) for entry in entries if not entry.name.startswith(OWN_KEYS)}
     assert set(ours) == set(expected)
@@ -106,23 +106,23 @@ def test_entries_are_those_of_kafka(section: str, entries: list[Entry]) -> None:
     assert set(different) == (SHOWN_OTHERWISE if section == "broker" else set())
 
 
-def test_our_own_keys_are_described_too() -> None:
+def test_ottla_keys_are_described() -> None:
     names = {entry.name for entry in describe_broker(LAYERS)}
     assert "ottla.metrics.listener" in names
     assert "ottla.cleaner.interval.ms" not in names
 
 
-def test_no_secret_is_described() -> None:
+def test_secrets_are_described_without_value() -> None:
     told = "".join(line_of(entry) for entry in describe_broker(LAYERS))
     assert "topsecret" not in told and "othersecret" not in told
 
 
-def test_every_listed_key_has_its_doc() -> None:
+def test_every_listed_key_has_documentation() -> None:
     entries = describe_topic({}, LAYERS) + describe_group({}, LAYERS)
     assert all(entry.doc for entry in entries)
 
 
-def test_client_metrics_list_every_key_and_where_it_comes_from() -> None:
+def test_client_metrics_list_every_key_with_its_source() -> None:
     interval, match, metrics = describe_client_metrics({"interval.ms": "5000"})
     assert (interval.name, interval.value) == ("interval.ms", "5000")
     assert interval.synonyms == (Synonym("interval.ms", "5000", Source.CLIENT_METRICS),)
@@ -132,7 +132,7 @@ def test_client_metrics_list_every_key_and_where_it_comes_from() -> None:
     ]
 
 
-def test_internal_keys_are_listed_where_they_are_set() -> None:
+def test_internal_keys_are_listed_only_if_set() -> None:
     def listed(static: dict[str, str]) -> dict[str, Entry]:
         return {entry.name: entry for entry in describe_broker(Layers(static=static))}
 
@@ -141,7 +141,7 @@ def test_internal_keys_are_listed_where_they_are_set() -> None:
     assert (entry.value, entry.source, entry.is_read_only) == ("true", Source.STATIC_BROKER, True)
 
 
-def test_a_broker_runs_with_what_was_altered_last() -> None:
+def test_broker_config_uses_the_dynamic_value() -> None:
     config = broker_config(LAYERS)
     assert (config.message_max_bytes, config.log_cleaner_threads, config.node_id) == (7000, 2, 1)
     assert (config.log_retention_ms, config.log_retention_hours) == (777, 5)
@@ -152,7 +152,7 @@ def test_a_broker_runs_with_what_was_altered_last() -> None:
     assert {problem.key for problem in caught.value.problems} == set(altered)
 
 
-def test_a_topic_takes_its_own_value_then_its_brokers() -> None:
+def test_topic_value_falls_back_to_its_broker() -> None:
     config = topic_config(TOPIC, LAYERS)
     assert config.max_message_bytes == 8000
     assert config.cleanup_policy == ("delete",)
@@ -172,28 +172,30 @@ def test_a_topic_takes_its_own_value_then_its_brokers() -> None:
         ({"log.retention.minutes": "7", "log.retention.ms": "9"}, 9),
     ],
 )
-def test_the_finer_unit_wins_within_a_level(static: dict[str, str], millis: int) -> None:
+def test_more_precise_unit_takes_precedence_within_a_level(
+    static: dict[str, str], millis: int
+) -> None:
     assert topic_config({}, Layers(static=static)).retention_ms == millis
 
 
-def test_a_higher_level_wins_whatever_its_unit() -> None:
+def test_higher_level_takes_precedence_whatever_its_unit() -> None:
     layers = Layers(dynamic_cluster={"log.retention.hours": "1"}, static={"log.retention.ms": "9"})
     assert effective_broker_value(layers, "log.retention.ms") == 3_600_000
 
 
-def test_flush_follows_the_scheduler() -> None:
+def test_log_flush_interval_defaults_to_the_scheduler_interval() -> None:
     layers = Layers(static={"log.flush.scheduler.interval.ms": "1234"})
     assert topic_config({}, layers).flush_ms == 1234
 
 
-def test_a_group_takes_its_own_value_then_its_brokers() -> None:
+def test_group_value_falls_back_to_its_broker() -> None:
     layers = Layers(static={"group.share.session.timeout.ms": "46000"})
     config = group_config(GROUP, layers)
     assert config.consumer_session_timeout_ms == 50000
     assert config.share_session_timeout_ms == 46000
 
 
-def test_bad_and_unknown_overrides_are_all_named() -> None:
+def test_all_invalid_and_unknown_overrides_are_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         topic_config({"retention.ms": "x", "nope": "1"}, Layers())
     assert [problem.key for problem in caught.value.problems] == ["retention.ms", "nope"]
@@ -214,12 +216,12 @@ def test_bad_and_unknown_overrides_are_all_named() -> None:
         ),
     ],
 )
-def test_conditions_between_keys_of_a_topic(overrides: dict[str, str], key: str) -> None:
+def test_conflicting_topic_keys_are_reported(overrides: dict[str, str], key: str) -> None:
     found = list(topic_problems(topic_config(overrides, Layers())))
     assert [problem.key for problem in found] == [key]
 
 
-def test_a_topic_within_its_conditions() -> None:
+def test_consistent_topic_keys_are_accepted() -> None:
     fine = {"remote.storage.enable": "true", "local.retention.ms": "1", "retention.bytes": "-1",
             "local.retention.bytes": "99"}  # fmt: skip
     assert list(topic_problems(topic_config(fine, Layers()))) == []
@@ -234,7 +236,9 @@ def test_a_topic_within_its_conditions() -> None:
         ({"streams.num.standby.replicas": "3"}, "streams.num.standby.replicas"),
     ],
 )
-def test_a_group_stays_within_the_bounds_of_its_broker(overrides: dict[str, str], key: str) -> None:
+def test_group_values_must_be_within_the_limits_of_the_broker(
+    overrides: dict[str, str], key: str
+) -> None:
     broker = BrokerConfig(node_id=1, process_roles=("broker",), controller_listener_names=("CTL",))
     found = list(group_problems(group_config(overrides, Layers()), broker))
     assert [problem.key for problem in found] == [key]

@@ -36,7 +36,7 @@ def kafka_default(key: Key) -> str:
 
 
 @pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
-def test_every_key_of_kafka_is_there_as_kafka_has_it(scope: Scope) -> None:
+def test_every_key_of_kafka_exists_with_kafkas_definition(scope: Scope) -> None:
     ours = {
         key.name: [
             scope.value,
@@ -54,7 +54,7 @@ def test_every_key_of_kafka_is_there_as_kafka_has_it(scope: Scope) -> None:
     assert ours == kafkas
 
 
-def test_the_numbers_of_keys() -> None:
+def test_number_of_keys_per_scope() -> None:
     assert [len([f for f in FACTS if f[0] == scope.value]) for scope in Scope] == [341, 34, 11, 3]
 
 
@@ -104,7 +104,7 @@ def test_the_numbers_of_keys() -> None:
         ),
     ],
 )  # fmt: skip
-def test_values_are_accepted_and_refused_as_kafka_does(
+def test_values_are_validated_as_in_kafka(
     scope: Scope, name: str, good: list[str], bad: list[str]
 ) -> None:
     key = KEYS[scope][name]
@@ -116,29 +116,29 @@ def test_values_are_accepted_and_refused_as_kafka_does(
 
 
 @pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
-def test_every_default_fulfils_its_own_rule(scope: Scope) -> None:
+def test_every_default_satisfies_its_rule(scope: Scope) -> None:
     for key in KEYS[scope].values():
         if key.default_value is not None and key.rule is not None:
             assert key.rule.broken_by(key.default_value) is None, key.name
 
 
 @pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
-def test_every_key_has_one_sentence_of_doc(scope: Scope) -> None:
+def test_every_key_has_one_sentence_of_documentation(scope: Scope) -> None:
     for key in KEYS[scope].values():
         assert key.doc.endswith(".") and len(key.doc) < 130, key.name
         assert "<" not in key.doc, key.name
 
 
-def test_the_generated_module_is_current() -> None:
+def test_generated_module_is_current() -> None:
     assert generate.MODULE.read_text() == generate.render_module()
 
 
-def test_the_generated_page_is_current() -> None:
+def test_generated_page_is_current() -> None:
     assert (ROOT / "docs" / "config.md").read_text() == generate.render_docs()
 
 
 @pytest.mark.parametrize("scope", list(Scope), ids=lambda scope: scope.value)
-def test_the_generated_classes_have_the_defaults_of_the_table(scope: Scope) -> None:
+def test_generated_classes_have_the_defaults_of_the_table(scope: Scope) -> None:
     cls = getattr(generated, generate.CLASSES[scope][0])
     fields = {field.name: field for field in msgspec.structs.fields(cls)}
     assert set(fields) == {key.field for key in fields_of(scope)}
@@ -149,24 +149,24 @@ def test_the_generated_classes_have_the_defaults_of_the_table(scope: Scope) -> N
             assert fields[key.field].default == key.default
 
 
-def test_a_key_without_effect_is_no_field_and_is_a_key() -> None:
+def test_key_without_effect_is_in_the_table_but_not_a_field() -> None:
     fields = {key.name for key in fields_of(Scope.BROKER)}
     assert set(UNSUPPORTED_KEYS) <= set(KEYS[Scope.BROKER])
     assert "num.io.threads" not in fields
     assert "authorizer.class.name" in fields
 
 
-def test_removed_keys_are_really_gone() -> None:
+def test_removed_keys_are_not_in_the_table() -> None:
     assert not set(REMOVED_KEYS) & set(KEYS[Scope.BROKER])
 
 
-def test_fallbacks_lead_from_keys_to_keys_of_the_same_type() -> None:
+def test_fallback_keys_have_the_same_type() -> None:
     for table, scope in ((TOPIC_FALLBACK, Scope.TOPIC), (GROUP_FALLBACK, Scope.GROUP)):
         for name, fallback in table.items():
             assert KEYS[scope][name].type is KEYS[Scope.BROKER][fallback].type, name
 
 
-def test_synonyms_run_from_fine_to_coarse() -> None:
+def test_synonyms_are_ordered_from_precise_to_coarse() -> None:
     assert synonyms_of("log.retention.hours") == (
         "log.retention.ms",
         "log.retention.minutes",
@@ -189,12 +189,12 @@ def test_synonyms_run_from_fine_to_coarse() -> None:
         ("ssl.keystore.location", None),
     ],
 )
-def test_a_listener_has_keys_of_its_own(name: str, base: str | None) -> None:
+def test_listener_keys_override_broker_keys(name: str, base: str | None) -> None:
     found = base_of_listener_key(name)
     assert (found.name if found else None) == base
 
 
-def test_updates_and_importances_are_all_used() -> None:
+def test_all_update_modes_and_importances_are_used() -> None:
     keys = KEYS[Scope.BROKER].values()
     assert {key.update for key in keys} == set(Update)
     assert {key.importance for key in keys} == set(Importance)

@@ -30,7 +30,7 @@ from ottla.protocol.types import NodeId
         ("a:65535", "a", 65535),
     ],
 )
-def test_addresses(text: str, host: str, port: int) -> None:
+def test_host_and_port_are_parsed(text: str, host: str, port: int) -> None:
     assert parse_host_port(text) == HostPort(host, port)
 
 
@@ -38,19 +38,19 @@ def test_addresses(text: str, host: str, port: int) -> None:
     "text",
     ["", "a", "a:", ":1", "a:65536", "a:-1", "a:1x", "[::1]", "[::1:9", "a b:1", "a:" + "9" * 99],
 )
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(BadAddress):
         parse_host_port(text)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["h", "::1", "10.0.0.1"]), st.integers(0, 65535))
-def test_an_address_survives_its_text(host: str, port: int) -> None:
+def test_address_roundtrips_through_text(host: str, port: int) -> None:
     address = HostPort(host, port)
     assert parse_host_port(str(address)) == address
 
 
-def test_a_listener_may_lack_a_host_and_its_name_is_upper_case() -> None:
+def test_listener_may_lack_a_host_and_its_name_becomes_upper_case() -> None:
     found = parse_listener("external://:9094")
     assert (found.name, found.address) == ("EXTERNAL", HostPort("", 9094))
     for bad in ("EXTERNAL:9094", "://a:1", "A B://a:1", "A://a"):
@@ -58,14 +58,14 @@ def test_a_listener_may_lack_a_host_and_its_name_is_upper_case() -> None:
             parse_listener(bad)
 
 
-def test_voters() -> None:
+def test_voters_are_parsed() -> None:
     assert parse_voter("3@[::1]:9") == Voter(NodeId(3), HostPort("::1", 9))
     for bad in ("a:1", "-1@a:1", "x@a:1", "1@a", "@a:1", "2147483648@a:1"):
         with pytest.raises(BadAddress):
             parse_voter(bad)
 
 
-def test_the_protocol_map() -> None:
+def test_protocol_map_is_parsed() -> None:
     assert parse_protocol_map("a:SSL, B:sasl_ssl,") == {
         "A": SecurityProtocol.SSL,
         "B": SecurityProtocol.SASL_SSL,
@@ -96,7 +96,7 @@ def problems(roles: str, listeners: str, *lines: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_a_combined_node() -> None:
+def test_combined_node_has_broker_and_controller_listeners() -> None:
     found = node("broker,controller", "PLAINTEXT://h:1,CTL://h:2").listeners
     data, controller = found.all
     assert (data.name, data.advertised, data.is_controller) == (
@@ -109,7 +109,7 @@ def test_a_combined_node() -> None:
     assert found.named("ctl") is controller
 
 
-def test_a_listener_left_out_of_the_advertised_ones_is_told_to_nobody() -> None:
+def test_listener_without_advertised_address_is_not_advertised() -> None:
     found = node(
         "broker,controller",
         "PLAINTEXT://:1,INSIDE://:3,CTL://:2",
@@ -123,20 +123,20 @@ def test_a_listener_left_out_of_the_advertised_ones_is_told_to_nobody() -> None:
     ]
 
 
-def test_a_broker_alone_knows_how_its_controllers_speak() -> None:
+def test_broker_knows_the_protocol_of_controller_listeners() -> None:
     found = node("broker", "PLAINTEXT://h:1").listeners
     assert found.protocols["CTL"] is SecurityProtocol.PLAINTEXT
     assert [listener.name for listener in found.all] == ["PLAINTEXT"]
 
 
-def test_no_plain_default_beside_a_secured_listener() -> None:
+def test_plaintext_default_does_not_apply_beside_a_secured_listener() -> None:
     found = problems(
         "broker,controller", "SSL://h:1,CTL://h:2", "security.inter.broker.protocol=SSL"
     )
     assert found == ["listeners=CTL: must have an entry in listener.security.protocol.map"]
 
 
-def test_a_controller_alone_has_no_listener_for_brokers() -> None:
+def test_controller_has_no_inter_broker_listener() -> None:
     assert node("controller", "CTL://h:2").listeners.inter_broker is None
 
 
@@ -162,13 +162,13 @@ def test_a_controller_alone_has_no_listener_for_brokers() -> None:
          "NAME:PROTOCOL"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_together(
+def test_inconsistent_listeners_are_rejected(
     roles: str, listeners: str, lines: list[str], problem: str
 ) -> None:
     assert any(problem in found for found in problems(roles, listeners, *lines))
 
 
-def test_one_port_serves_ipv4_and_ipv6() -> None:
+def test_port_may_be_used_for_ipv4_and_ipv6() -> None:
     lines = ["listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT,CTL:PLAINTEXT"]
     node("broker", "A://1.1.1.1:1,B://[::1]:1", *lines, "inter.broker.listener.name=A")
     node("broker", "A://h:0,B://h:0", *lines, "inter.broker.listener.name=A")

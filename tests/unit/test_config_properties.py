@@ -45,17 +45,17 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("", []),
     ],
 )
-def test_the_format_of_java_properties(text: str, expected: list[tuple[str, str]]) -> None:
+def test_java_properties_format_is_parsed(text: str, expected: list[tuple[str, str]]) -> None:
     assert pairs(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12zz", "a=\\u"])
-def test_a_broken_escape_is_refused_with_its_line(text: str) -> None:
+def test_invalid_escape_is_rejected_with_its_line(text: str) -> None:
     with pytest.raises(BadProperties, match="line 2"):
         from_text("\n" + text)
 
 
-def test_a_setting_knows_the_line_it_starts_on() -> None:
+def test_setting_records_its_first_line() -> None:
     assert [s.origin for s in from_text("a=1\n#\nb=2,\\\n3\nc=4")] == ["line 1", "line 3", "line 5"]
 
 
@@ -66,14 +66,14 @@ def escape(text: str) -> str:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=4))
-def test_what_is_escaped_comes_back(expected: list[tuple[str, str]]) -> None:
+def test_escaped_text_roundtrips(expected: list[tuple[str, str]]) -> None:
     text = "\n".join(f"{escape(key)}={escape(value)}" for key, value in expected)
     assert pairs(text) == expected
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="ab=: \\\n\r\t#!u0"))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     with contextlib.suppress(BadProperties):
         assert all("\n" not in s.key or "\\n" in text for s in from_text(text))
 
@@ -91,11 +91,11 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ),
     ],
 )
-def test_variables_name_keys(variable: str, key: str) -> None:
+def test_environment_variables_map_to_keys(variable: str, key: str) -> None:
     assert key_of_variable(variable) == key
 
 
-def test_only_variables_that_configure_a_broker_are_taken() -> None:
+def test_only_broker_variables_are_read() -> None:
     found = from_environment(
         {
             "KAFKA_NODE_ID": "4",
@@ -110,7 +110,7 @@ def test_only_variables_that_configure_a_broker_are_taken() -> None:
     ]
 
 
-def test_overrides_are_key_equals_value() -> None:
+def test_overrides_have_the_form_key_equals_value() -> None:
     assert [(s.key, s.value) for s in from_overrides([" a =b=c"])] == [("a", "b=c")]
     for bad in ("a", "=b", ""):
         with pytest.raises(BadProperties):

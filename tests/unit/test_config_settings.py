@@ -24,7 +24,7 @@ def problems(*lines: str) -> dict[str, str]:
     return {problem.key: str(problem) for problem in caught.value.problems}
 
 
-def test_a_minimal_node_has_kafkas_defaults_and_no_warnings() -> None:
+def test_minimal_config_has_kafkas_defaults_and_no_warnings() -> None:
     config = loaded()
     assert config.warnings == ()
     assert config.broker.node_id == config.broker.broker_id == 1
@@ -32,19 +32,19 @@ def test_a_minimal_node_has_kafkas_defaults_and_no_warnings() -> None:
     assert config.broker.process_roles == ("broker", "controller")
 
 
-def test_the_last_place_counts_file_then_environment_then_overrides() -> None:
+def test_overrides_take_precedence_over_environment_over_file() -> None:
     text = MINIMAL + "num.partitions=1\nlog.dirs=/file\nmin.insync.replicas=1"
     environment = {"KAFKA_LOG_DIRS": "/env", "KAFKA_MIN_INSYNC_REPLICAS": "2"}
     config = load(text, environment, ["min.insync.replicas=3"]).broker
     assert (config.num_partitions, config.log_dirs, config.min_insync_replicas) == (1, ("/env",), 3)
 
 
-def test_a_bad_value_names_key_value_and_rule() -> None:
+def test_invalid_value_is_reported_with_key_value_and_rule() -> None:
     found = problems("num.partitions=0")
     assert found == {"num.partitions": "num.partitions=0 (line 7): must be at least 1"}
 
 
-def test_all_problems_come_together() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load("num.partitions=0\nlog.preallocate=maybe\nlog.dirs=")
     message = str(caught.value)
@@ -59,14 +59,14 @@ def test_all_problems_come_together() -> None:
         assert part in message
 
 
-def test_a_secret_is_in_no_message_and_in_no_repr() -> None:
+def test_secrets_appear_in_no_message_and_no_repr() -> None:
     config = loaded("sasl.jaas.config=hunter2", "listener.name.plaintext.ssl.key.password=hunter2")
     assert config.broker.sasl_jaas_config is not None
     assert config.broker.sasl_jaas_config.reveal() == "hunter2"
     assert "hunter2" not in repr(config)
 
 
-def test_an_unknown_key_is_kept_and_the_nearest_is_named() -> None:
+def test_unknown_key_is_kept_with_a_suggestion() -> None:
     config = loaded("log.retension.ms=5")
     assert [str(warning) for warning in config.warnings] == [
         "log.retension.ms: unknown key; did you mean log.retention.ms? (line 7)"
@@ -74,12 +74,12 @@ def test_an_unknown_key_is_kept_and_the_nearest_is_named() -> None:
     assert config.static["log.retension.ms"] == "5"
 
 
-def test_a_key_that_resembles_nothing_is_still_warned_about() -> None:
+def test_unknown_key_without_similar_keys_causes_a_warning() -> None:
     (warning,) = loaded("qqqq=1").warnings
     assert warning.message == "unknown key (line 7)"
 
 
-def test_keys_of_remote_storage_and_of_listeners_are_known_by_their_prefix() -> None:
+def test_remote_storage_and_listener_keys_are_recognised_by_prefix() -> None:
     config = loaded(
         "rlmm.config.remote.log.metadata.topic.num.partitions=5",
         "rsm.config.dir=/x",
@@ -90,12 +90,12 @@ def test_keys_of_remote_storage_and_of_listeners_are_known_by_their_prefix() -> 
     assert [warning.key for warning in moved.warnings] == ["rsm.config.a"]
 
 
-def test_a_key_without_effect_is_warned_about_unless_it_says_the_default() -> None:
+def test_key_without_effect_causes_a_warning_unless_default() -> None:
     (warning,) = loaded("num.io.threads=9", "num.network.threads=3").warnings
     assert warning.key == "num.io.threads" and "no effect" in warning.message
 
 
-def test_a_key_whose_loss_would_be_unsafe_is_refused() -> None:
+def test_key_that_is_unsafe_to_ignore_is_rejected() -> None:
     assert (
         "no effect"
         in problems("create.topic.policy.class.name=x.Y")["create.topic.policy.class.name"]
@@ -105,38 +105,38 @@ def test_a_key_whose_loss_would_be_unsafe_is_refused() -> None:
         assert "no authorizer" in problem
 
 
-def test_no_value_is_ever_fetched_from_elsewhere() -> None:
+def test_config_providers_are_rejected() -> None:
     config = loaded("log.dirs=${env:HOME}/logs")
     assert config.broker.log_dirs == ("${env:HOME}/logs",)
     assert "config.providers" in problems("config.providers=env")
 
 
-def test_a_key_kafka_gave_up_says_why() -> None:
+def test_removed_key_is_reported_with_the_reason() -> None:
     (warning,) = loaded("zookeeper.connect=a:2181").warnings
     assert "no ZooKeeper" in warning.message
 
 
-def test_a_key_given_twice_in_the_file_is_warned_about_and_the_last_counts() -> None:
+def test_repeated_key_causes_a_warning_and_the_last_is_used() -> None:
     config = loaded("num.partitions=3", "num.partitions=4")
     assert config.broker.num_partitions == 4
     (warning,) = config.warnings
     assert warning.message == "given on line 7 and line 8; the last one is used"
 
 
-def test_an_unreadable_file_is_a_config_error() -> None:
+def test_unparsable_file_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="line 1"):
         load("a=\\u00")
     with pytest.raises(ConfigError, match="key=value"):
         load(MINIMAL, overrides=["nonsense"])
 
 
-def test_broker_id_stands_for_node_id() -> None:
+def test_broker_id_is_used_as_node_id() -> None:
     text = MINIMAL.replace("node.id=1", "broker.id=7")
     assert load(text).broker.node_id == 7
     assert "must equal node.id=1" in problems("broker.id=2")["broker.id"]
 
 
-def test_throttles_are_not_set_at_start() -> None:
+def test_throttles_in_the_file_are_rejected() -> None:
     assert (
         "run time"
         in problems("leader.replication.throttled.rate=5")["leader.replication.throttled.rate"]
@@ -178,11 +178,11 @@ def test_throttles_are_not_set_at_start() -> None:
     ],
     ids=lambda item: item if isinstance(item, str) else None,
 )  # fmt: skip
-def test_conditions_between_keys(lines: list[str], key: str) -> None:
+def test_conflicting_keys_are_reported(lines: list[str], key: str) -> None:
     assert list(problems(*lines)) == [key]
 
 
-def test_a_listener_sees_its_own_settings_and_a_mechanism_its_own() -> None:
+def test_listener_and_mechanism_settings_override_general_ones() -> None:
     config = loaded(
         "sasl.jaas.config=common",
         "listener.name.plaintext.sasl.jaas.config=of-listener",
@@ -202,12 +202,12 @@ def test_a_listener_sees_its_own_settings_and_a_mechanism_its_own() -> None:
     assert config.broker.max_connections == 2**31 - 1
 
 
-def test_a_bad_value_of_a_listener_key_is_found_at_load() -> None:
+def test_invalid_listener_key_is_reported_at_load() -> None:
     name = "listener.name.plaintext.max.connections"
     assert list(problems(f"{name}=-1")) == [name]
 
 
-def test_a_broker_offers_the_mechanism_it_logs_in_with() -> None:
+def test_inter_broker_mechanism_must_be_enabled() -> None:
     lines = [
         "listeners=SASL_PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
         "listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",

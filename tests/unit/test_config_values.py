@@ -39,7 +39,7 @@ def test_values_print_as_in_java(value: Value | None, text: str | None) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.floats(allow_nan=False))
-def test_a_double_survives_its_text(value: float) -> None:
+def test_double_roundtrips_through_text(value: float) -> None:
     text = to_text(value)
     assert text is not None and parse(Type.DOUBLE, text) == value
 
@@ -56,7 +56,7 @@ def test_integers_are_bounded_by_their_type(kind: tuple[Type, int], number: int)
 
 
 @pytest.mark.parametrize("kind", [Type.SHORT, Type.INT, Type.LONG])
-def test_the_bounds_themselves(kind: Type) -> None:
+def test_smallest_and_largest_integers_are_accepted(kind: Type) -> None:
     bits = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}[kind]
     for number in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1):
         assert parse(kind, str(number)) == number
@@ -66,18 +66,18 @@ def test_the_bounds_themselves(kind: Type) -> None:
 
 
 @pytest.mark.parametrize("text", ["1_0", "0x10", "1 0", "--1", "", "1e3", "9" * 5000])
-def test_what_java_does_not_read_as_integer(text: str) -> None:
+def test_texts_that_java_rejects_as_integers_are_rejected(text: str) -> None:
     with pytest.raises(BadValue):
         parse(Type.LONG, text)
 
 
-def test_a_list_drops_blanks_and_repetitions_and_keeps_order() -> None:
+def test_list_drops_blanks_and_repetitions_and_keeps_order() -> None:
     assert parse(Type.LIST, " b , a,b ,c") == ("b", "a", "c")
     assert parse(Type.LIST, "  ") == ()
     assert parse(Type.LIST, "a,,b") == ("a", "", "b")
 
 
-def test_a_password_never_shows() -> None:
+def test_password_is_never_shown() -> None:
     password = parse(Type.PASSWORD, " hunter2 ")
     assert isinstance(password, Password)
     assert password.reveal() == "hunter2"
@@ -101,5 +101,5 @@ def test_a_password_never_shows() -> None:
         ("1H", None),
     ],
 )
-def test_durations(text: str, millis: int | None) -> None:
+def test_iso_8601_durations_are_parsed(text: str, millis: int | None) -> None:
     assert duration_ms(text) == millis

@@ -68,7 +68,7 @@ def names(image: Image) -> list[str]:
 # -- create --------------------------------------------------------------------------------------
 
 
-def test_an_acl_is_added() -> None:
+def test_create_acls_writes_an_entry() -> None:
     image = image_with(creation())
     assert list(image.acls.values()) == [Acl(TOPIC, "foo", LITERAL, "User:alice", "*", READ, ALLOW)]
 
@@ -94,30 +94,30 @@ def test_an_acl_is_added() -> None:
     ],
     ids=str,
 )
-def test_acls_that_cannot_be(changes: dict[str, object]) -> None:
+def test_invalid_acls_are_rejected(changes: dict[str, object]) -> None:
     decision = create(IMAGE, creation(**changes), creation(resource_name="good"))
     assert [r.error_code for r in decision.reply.results] == [ErrorCode.INVALID_REQUEST, 0]
     assert names(after(IMAGE, decision)) == ["good"]
 
 
-def test_the_cluster_has_one_name() -> None:
+def test_cluster_resource_has_one_name() -> None:
     assert len(image_with(creation(resource_type=CLUSTER, resource_name="kafka-cluster")).acls) == 1
 
 
-def test_an_acl_that_is_there_is_a_success_without_a_record() -> None:
+def test_existing_acl_succeeds_without_a_record() -> None:
     image = image_with(creation())
     decision = create(image, creation(), creation(host="1.2.3.4"), creation(host="1.2.3.4"))
     assert [result.error_code for result in decision.reply.results] == [0, 0, 0]
     assert len(decision.records) == 1
 
 
-def test_an_id_that_is_taken_is_not_given_again() -> None:
+def test_acl_id_in_use_is_not_assigned_again() -> None:
     image = image_with(creation())
     decision = decide_create_acls(image, CreateAclsRequest([creation(host="b")]), CountingRandom())
     assert len(after(image, decision).acls) == 2
 
 
-def test_too_many_acls_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_create_acls_rejects_too_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acls, "RECORDS_MAX", 1)
     decision = create(IMAGE, creation(host="a"), creation(host="b"))
     assert [r.error_code for r in decision.reply.results] == [ErrorCode.POLICY_VIOLATION] * 2
@@ -127,7 +127,7 @@ def test_too_many_acls_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None
 # -- delete --------------------------------------------------------------------------------------
 
 
-def test_what_two_filters_match_is_removed_once_and_told_twice() -> None:
+def test_entry_matched_by_two_filters_is_removed_once_and_returned_twice() -> None:
     image = image_with(creation(), creation(resource_name="bar"))
     foo = OPEN._replace(resource_name="foo")
     request = DeleteAclsRequest([delete_filter(foo), delete_filter(foo)])
@@ -138,7 +138,7 @@ def test_what_two_filters_match_is_removed_once_and_told_twice() -> None:
 
 @pytest.mark.parametrize("field", ["resource_type", "pattern_type", "operation", "permission_type"])
 @pytest.mark.parametrize("number", [0, 99])
-def test_filters_that_cannot_be(field: str, number: int) -> None:
+def test_invalid_filters_are_rejected(field: str, number: int) -> None:
     image = image_with(creation())
     bad = OPEN._replace(**{field: number})  # type: ignore[arg-type]
     decision = decide_delete_acls(image, DeleteAclsRequest([delete_filter(bad)]))
@@ -147,7 +147,7 @@ def test_filters_that_cannot_be(field: str, number: int) -> None:
     assert describe_acls(image, DescribeAclsRequest(*bad)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_too_many_removals_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_acls_rejects_too_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     image = image_with(creation(), creation(resource_name="bar"))
     monkeypatch.setattr(acls, "RECORDS_MAX", 1)
     decision = decide_delete_acls(image, DeleteAclsRequest([delete_filter(OPEN)]))
@@ -173,7 +173,7 @@ def test_too_many_removals_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> 
         (None, MATCH, ["*", "foo", "foo/p", "foobar"]),
     ],
 )
-def test_pattern_types(name: str | None, pattern: int, expected: list[str]) -> None:
+def test_filters_match_by_pattern_type(name: str | None, pattern: int, expected: list[str]) -> None:
     image = image_with(
         creation(),
         creation(resource_name="foobar"),
@@ -186,7 +186,7 @@ def test_pattern_types(name: str | None, pattern: int, expected: list[str]) -> N
     assert sorted(found) == expected
 
 
-def test_entries_are_described_by_resource() -> None:
+def test_describe_acls_groups_entries_by_resource() -> None:
     image = image_with(creation(), creation(permission_type=DENY), creation(resource_name="bar"))
     reply = describe_acls(image, DescribeAclsRequest(*OPEN))
     assert [(r.resource_name, len(r.acls)) for r in reply.resources] == [("bar", 1), ("foo", 2)]
@@ -239,7 +239,7 @@ def is_meant(wanted: AclFilter, acl: Acl) -> bool:
 
 
 @given(st.lists(CREATIONS, max_size=12), st.lists(FILTERS, min_size=1, max_size=3))
-def test_deletion_leaves_what_no_filter_means(
+def test_delete_acls_keeps_entries_that_no_filter_matches(
     creations: list[AclCreation], filters: list[AclFilter]
 ) -> None:
     image = image_with(*creations)

@@ -48,7 +48,7 @@ def messages(records: list[Versioned]) -> list[Message]:
 # -- features ------------------------------------------------------------------------------------
 
 
-def test_a_new_cluster_has_the_features_of_its_version() -> None:
+def test_new_cluster_has_the_features_of_its_version() -> None:
     records = bootstrap_records(feature_levels(NEWEST, {}), random=CountingRandom())
     assert messages(records) == [
         feature(METADATA_VERSION, 29),
@@ -60,7 +60,7 @@ def test_a_new_cluster_has_the_features_of_its_version() -> None:
     ]
 
 
-def test_levels_can_be_asked_for() -> None:
+def test_feature_levels_can_be_requested() -> None:
     levels = feature_levels(NEWEST, {TRANSACTION_VERSION: 1, GROUP_VERSION: 0, KRAFT_VERSION: 0})
     assert levels[KRAFT_VERSION] == 0
     image = replay_all(EMPTY, messages(bootstrap_records(levels, random=CountingRandom())))
@@ -77,7 +77,7 @@ def test_levels_can_be_asked_for() -> None:
         (MetadataVersion.IBP_4_0_IV0, {ELR: 1}, "needs metadata.version at 4.0-IV1"),
     ],
 )
-def test_features_that_cannot_be(
+def test_invalid_features_are_rejected(
     version: MetadataVersion, asked: dict[str, int], part: str
 ) -> None:
     with pytest.raises(BadBootstrap, match=part):
@@ -100,7 +100,7 @@ def test_users_and_acls_follow_the_features() -> None:
     assert list(image.scram) == [ScramUser(1, "alice")]
 
 
-def test_users_and_acls_that_cannot_be() -> None:
+def test_invalid_users_and_acls_are_rejected() -> None:
     user = parse_scram("SCRAM-SHA-256=[name=alice,password=pw]", CountingRandom())
     levels = feature_levels(NEWEST, {})
     with pytest.raises(BadBootstrap, match="occurs twice"):
@@ -116,7 +116,7 @@ def test_users_and_acls_that_cannot_be() -> None:
 # -- the empty log -------------------------------------------------------------------------------
 
 
-def test_the_empty_log_begins_with_a_transaction() -> None:
+def test_empty_log_starts_with_a_transaction() -> None:
     first = bootstrap_records(feature_levels(NEWEST, {}), random=CountingRandom())
     found = messages(records_for_empty_log(first, 2, is_transaction_open=False))
     assert found == [
@@ -127,7 +127,7 @@ def test_the_empty_log_begins_with_a_transaction() -> None:
     ]
 
 
-def test_a_transaction_left_open_is_given_up() -> None:
+def test_open_transaction_is_aborted_first() -> None:
     first = bootstrap_records(feature_levels(NEWEST, {ELR: 0}), random=CountingRandom())
     found = messages(records_for_empty_log(first, 2, is_transaction_open=True))
     assert isinstance(found[0], AbortTransactionRecord)
@@ -135,7 +135,7 @@ def test_a_transaction_left_open_is_given_up() -> None:
     assert not any(isinstance(message, ConfigRecord) for message in found)
 
 
-def test_old_versions_have_no_transactions() -> None:
+def test_old_versions_use_no_transaction() -> None:
     old = feature_levels(MetadataVersion.IBP_3_5_IV2, {})
     first = bootstrap_records(old, random=CountingRandom())
     assert records_for_empty_log(first, 1, is_transaction_open=False) == first
@@ -149,7 +149,7 @@ def test_old_versions_have_no_transactions() -> None:
     [("", 4096), (",iterations=8192", 8192), (',iterations="16384"', 16384)],
 )
 @pytest.mark.parametrize("mechanism", list(ScramMechanism), ids=str)
-def test_a_user_by_password(mechanism: ScramMechanism, options: str, iterations: int) -> None:
+def test_scram_user_by_password(mechanism: ScramMechanism, options: str, iterations: int) -> None:
     text = f' {mechanism}=[name="alice",password=pa=ss,salt="{SALT}"{options}] '
     salted = salted_password(mechanism, "pa=ss", b"some salt", iterations)
     user = ScramUser(mechanism, "alice")
@@ -158,7 +158,7 @@ def test_a_user_by_password(mechanism: ScramMechanism, options: str, iterations:
     )
 
 
-def test_a_user_by_salted_password() -> None:
+def test_scram_user_by_salted_password() -> None:
     salted = base64.b64encode(b"salted").decode().rstrip("=")
     record = parse_scram(
         f"SCRAM-SHA-256=[name=a,saltedpassword={salted},salt={SALT}]", CountingRandom()
@@ -166,11 +166,11 @@ def test_a_user_by_salted_password() -> None:
     assert record == credential_record(ScramUser(1, "a"), b"some salt", b"salted", 4096)
 
 
-def test_commas_at_the_end_do_not_count() -> None:
+def test_trailing_commas_are_ignored() -> None:
     assert parse_scram("SCRAM-SHA-256=[name=a,password=b,,]", CountingRandom()).name == "a"
 
 
-def test_a_salt_is_drawn_where_none_is_given() -> None:
+def test_missing_salt_is_generated() -> None:
     rng = CountingRandom()
     text = "SCRAM-SHA-256=[name=a,password=b]"
     assert parse_scram(text, rng).salt != parse_scram(text, rng).salt
@@ -199,7 +199,7 @@ def test_a_salt_is_drawn_where_none_is_given() -> None:
         f"SCRAM-SHA-256=[name=a,saltedpassword=,salt={SALT}]",
     ],
 )
-def test_bad_text_is_refused_and_not_repeated(text: str) -> None:
+def test_invalid_scram_text_is_rejected_without_repeating_it(text: str) -> None:
     with pytest.raises(BadBootstrap) as caught:
         parse_scram(text, CountingRandom())
     assert "hunter2" not in repr(caught.value)

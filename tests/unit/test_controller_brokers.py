@@ -14,7 +14,7 @@ from ottla.protocol.types import Offset
 # -- registration ---------------------------------------------------------------------------
 
 
-def test_a_new_broker_is_fenced_and_its_epoch_is_where_its_record_stands() -> None:
+def test_new_broker_is_fenced_and_its_epoch_is_its_record_offset() -> None:
     world = World()
     at = world.offset
     reply = world.register(3, rack="r1")
@@ -27,7 +27,7 @@ def test_a_new_broker_is_fenced_and_its_epoch_is_where_its_record_stands() -> No
     assert broker.log_dirs == (directory(3),)
 
 
-def test_the_same_incarnation_need_not_wait_and_starts_anew() -> None:
+def test_same_incarnation_registers_at_once_under_a_new_epoch() -> None:
     """It may be a restart that lost what was not synced: it leads nothing by its old epoch."""
     world = World(2)
     world.create("t", [0, 1])
@@ -40,7 +40,7 @@ def test_the_same_incarnation_need_not_wait_and_starts_anew() -> None:
     assert world.partition().leader_epoch > leader_epoch
 
 
-def test_a_new_incarnation_gets_a_higher_epoch_and_starts_fenced() -> None:
+def test_new_incarnation_gets_a_higher_epoch_and_is_fenced() -> None:
     world = World(1)
     epoch = world.image.cluster.broker_epoch(0)
     assert world.register(0, 1).broker_epoch > epoch
@@ -54,12 +54,12 @@ def refused(world: World, **more: object) -> ErrorCode:
     return ErrorCode(reply.error_code)
 
 
-def test_a_broker_of_another_cluster_is_refused() -> None:
+def test_broker_of_another_cluster_is_rejected() -> None:
     assert refused(World(), cluster_id="other") is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert CLUSTER != "other"
 
 
-def test_a_second_broker_of_an_id_is_refused_while_the_first_is_alive() -> None:
+def test_duplicate_broker_id_is_rejected_while_the_first_has_a_session() -> None:
     world = World(1)
     code = refused(world, number=1, has_session=True)
     assert code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -71,16 +71,16 @@ def test_a_second_broker_of_an_id_is_refused_while_the_first_is_alive() -> None:
     [[], [directory(0), directory(0)], [bytes(15) + b"\x63"], [directory(1)]],
     ids=["none", "twice", "reserved", "another broker's"],
 )
-def test_bad_directories_are_refused(log_dirs: list) -> None:
+def test_invalid_log_directories_are_rejected(log_dirs: list) -> None:
     world = World(2)
     assert refused(world, number=1, log_dirs=log_dirs) is ErrorCode.INVALID_REGISTRATION
 
 
-def test_a_broker_must_announce_metadata_version() -> None:
+def test_registration_without_metadata_version_is_rejected() -> None:
     assert refused(World(), features=[]) is ErrorCode.INVALID_REGISTRATION
 
 
-def test_a_broker_must_run_every_finalized_level() -> None:
+def test_registration_requires_support_of_every_finalized_level() -> None:
     world = World(elr=True)
     newest = int(MetadataVersion.IBP_4_2_IV1)
     only_version = [Feature("metadata.version", 7, newest)]
@@ -92,12 +92,12 @@ def test_a_broker_must_run_every_finalized_level() -> None:
     assert refused(World(), features=needy) is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_brokers_do_not_come_from_zookeeper() -> None:
+def test_registration_from_zookeeper_is_rejected() -> None:
     code = refused(World(), is_migrating_zk_broker=True)
     assert code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_before_directories_a_registration_has_none() -> None:
+def test_registration_has_no_directories_at_old_levels() -> None:
     world = World(level=MetadataVersion.IBP_3_6_IV2)
     world.register(0, log_dirs=[])
     assert world.image.cluster.brokers[0].log_dirs == ()
@@ -107,7 +107,7 @@ def test_before_directories_a_registration_has_none() -> None:
 
 
 @pytest.mark.parametrize("elr", [False, True])
-def test_a_new_incarnation_is_in_no_isr(elr: bool) -> None:
+def test_new_incarnation_is_in_no_isr(elr: bool) -> None:
     world = World(2, elr=elr)
     world.create("t", [0, 1])
     world.register(0, 1)
@@ -115,7 +115,7 @@ def test_a_new_incarnation_is_in_no_isr(elr: bool) -> None:
     assert world.partition().leader == 1
 
 
-def test_an_unclean_restart_loses_eligibility_and_a_clean_one_does_not() -> None:
+def test_unclean_restart_leaves_the_elr_and_clean_one_does_not() -> None:
     for is_clean in (False, True):
         world = World(2, elr=True)
         world.create("t", [0, 1], configs={"min.insync.replicas": "2"})
@@ -126,7 +126,7 @@ def test_an_unclean_restart_loses_eligibility_and_a_clean_one_does_not() -> None
         assert world.partition().elr == ((0,) if is_clean else ())
 
 
-def test_a_broker_registered_by_an_old_request_counts_as_unclean() -> None:
+def test_registration_by_an_old_request_counts_as_unclean() -> None:
     world = World(2, elr=True)
     world.create("t", [0, 1], configs={"min.insync.replicas": "2"})
     world.kill(0)
@@ -137,7 +137,7 @@ def test_a_broker_registered_by_an_old_request_counts_as_unclean() -> None:
 # -- heartbeats -----------------------------------------------------------------------------
 
 
-def test_a_broker_is_unfenced_once_it_has_read_its_registration() -> None:
+def test_broker_is_unfenced_once_it_has_read_its_registration() -> None:
     world = World()
     epoch = world.register(0).broker_epoch
     reply = world.heartbeat(0, current_metadata_offset=epoch - 1)
@@ -148,14 +148,14 @@ def test_a_broker_is_unfenced_once_it_has_read_its_registration() -> None:
     assert not world.image.cluster.brokers[0].fenced
 
 
-def test_a_broker_that_wants_to_stay_fenced_stays_fenced() -> None:
+def test_broker_that_requests_fencing_stays_fenced() -> None:
     world = World()
     world.register(0)
     assert world.heartbeat(0, want_fence=True).is_fenced
     assert world.image.cluster.brokers[0].fenced
 
 
-def test_a_heartbeat_of_an_older_incarnation_is_refused() -> None:
+def test_heartbeat_of_an_older_incarnation_is_rejected() -> None:
     world = World(1)
     before = world.image
     reply = world.heartbeat(0, broker_epoch=world.image.cluster.broker_epoch(0) - 1)
@@ -164,14 +164,14 @@ def test_a_heartbeat_of_an_older_incarnation_is_refused() -> None:
     assert world.image == before
 
 
-def test_an_idle_heartbeat_writes_nothing() -> None:
+def test_heartbeat_without_change_writes_nothing() -> None:
     world = World(1)
     before = world.image
     assert not world.heartbeat(0).is_fenced
     assert world.image is before
 
 
-def test_a_broker_that_asks_is_fenced_and_leads_nothing() -> None:
+def test_broker_that_requests_fencing_loses_its_leaderships() -> None:
     world = World(2)
     world.create("t", [0, 1])
     reply = world.heartbeat(0, want_fence=True)
@@ -179,7 +179,7 @@ def test_a_broker_that_asks_is_fenced_and_leads_nothing() -> None:
     assert world.partition().leader == 1 and world.partition().isr == (1,)
 
 
-def test_unfencing_gives_leaderless_partitions_a_leader() -> None:
+def test_unfencing_elects_leaders_for_leaderless_partitions() -> None:
     world = World(2)
     world.create("t", [0, 1])
     world.kill(0)
@@ -194,14 +194,14 @@ def test_unfencing_gives_leaderless_partitions_a_leader() -> None:
 # -- controlled shutdown (LIV-09) -----------------------------------------------------------
 
 
-def test_a_fenced_broker_may_shut_down_at_once() -> None:
+def test_fenced_broker_may_shut_down_at_once() -> None:
     world = World()
     world.register(0)
     reply = world.heartbeat(0, want_shut_down=True)
     assert reply.should_shut_down and reply.is_fenced
 
 
-def test_a_broker_that_leads_nothing_is_fenced_and_may_shut_down() -> None:
+def test_broker_without_leaderships_is_fenced_and_may_shut_down() -> None:
     world = World(2)
     world.create("t", [1, 0])
     reply = world.heartbeat(0, want_shut_down=True)
@@ -227,7 +227,7 @@ def test_leaderships_are_moved_before_shutdown_is_granted() -> None:
     assert world.image.cluster.brokers[0].fenced
 
 
-def test_a_broker_that_comes_back_leads_again() -> None:
+def test_restarted_broker_leads_again() -> None:
     world = World(1)
     world.create("t", [0])
     world.heartbeat(0, want_shut_down=True)
@@ -241,7 +241,7 @@ def test_a_broker_that_comes_back_leads_again() -> None:
     assert world.partition().leader == 0
 
 
-def test_a_broker_that_still_leads_may_not_shut_down() -> None:
+def test_broker_that_still_leads_may_not_shut_down() -> None:
     world = World(1)
     world.create("t", [0])
     world.heartbeat(0, want_shut_down=True)
@@ -253,7 +253,7 @@ def test_a_broker_that_still_leads_may_not_shut_down() -> None:
     assert not world.heartbeat(0, known, want_shut_down=True).should_shut_down
 
 
-def test_a_shutdown_begun_under_another_leader_goes_on() -> None:
+def test_controlled_shutdown_continues_under_a_new_controller() -> None:
     world = World(2)
     world.create("t", [0, 1])
     world.heartbeat(0, want_shut_down=True)
@@ -278,7 +278,7 @@ def test_fencing_moves_leaderships_first() -> None:
     assert world.partition().leader == 1
 
 
-def test_nobody_is_fenced_for_the_silence_of_an_older_incarnation() -> None:
+def test_expired_session_of_an_older_incarnation_fences_no_broker() -> None:
     world = World(1)
     epoch = world.image.cluster.broker_epoch(0)
     assert decide_fence(world.image, 0, epoch - 1, world.settings).records == []
@@ -287,7 +287,7 @@ def test_nobody_is_fenced_for_the_silence_of_an_older_incarnation() -> None:
     assert decide_fence(world.image, 0, epoch, world.settings).records == []
 
 
-def test_an_unregistered_broker_is_gone_and_in_no_isr() -> None:
+def test_unregistered_broker_is_removed_from_every_isr() -> None:
     world = World(2)
     world.create("t", [0, 1])
     decision = decide_unregister_broker(world.image, UnregisterBrokerRequest(0), world.settings)
@@ -296,14 +296,14 @@ def test_an_unregistered_broker_is_gone_and_in_no_isr() -> None:
     assert world.partition().isr == (1,) and world.partition().replicas == (0, 1)
 
 
-def test_who_is_not_registered_cannot_be_unregistered() -> None:
+def test_unregistering_an_unknown_broker_is_rejected() -> None:
     world = World(1)
     decision = decide_unregister_broker(world.image, UnregisterBrokerRequest(9), world.settings)
     assert decision.records == []
     assert decision.reply.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_a_failure_costs_what_the_broker_has() -> None:
+def test_cost_of_fencing_depends_only_on_the_brokers_partitions() -> None:
     world = World(3)
     for i in range(30):
         world.create(f"t{i}", [i % 2, 2] if i < 3 else [0, 1])

@@ -107,34 +107,34 @@ def test_append_starts_from_the_default_of_the_key() -> None:
     assert stored(after(IMAGE, decision), TOPIC, "foo") == {"cleanup.policy": "delete,compact"}
 
 
-def test_append_keeps_what_is_there_once() -> None:
+def test_append_keeps_existing_items_once() -> None:
     image = image_of(topic("foo"), config(TOPIC, "foo", "cleanup.policy", "compact,delete"))
     decision = alter(image, resource(TOPIC, "foo", ("cleanup.policy", APPEND, "delete")))
     assert code(decision) is ErrorCode.NONE
     assert decision.records == []
 
 
-def test_subtract_takes_items_away() -> None:
+def test_subtract_removes_items() -> None:
     image = image_of(topic("foo"), config(TOPIC, "foo", "cleanup.policy", "compact,delete"))
     decision = alter(image, resource(TOPIC, "foo", ("cleanup.policy", SUBTRACT, "delete")))
     assert stored(after(image, decision), TOPIC, "foo") == {"cleanup.policy": "compact"}
 
 
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
-def test_only_lists_have_items(operation: int) -> None:
+def test_append_and_subtract_require_a_list(operation: int) -> None:
     assert one(TOPIC, "foo", ("retention.ms", operation, "1")) is ErrorCode.INVALID_CONFIG
 
 
-def test_unknown_operation() -> None:
+def test_unknown_operation_is_rejected() -> None:
     assert one(TOPIC, "foo", ("retention.ms", 9, "1")) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("operation", [SET, APPEND, SUBTRACT])
-def test_a_value_is_needed(operation: int) -> None:
+def test_null_value_is_rejected(operation: int) -> None:
     assert one(TOPIC, "foo", ("cleanup.policy", operation, None)) is ErrorCode.INVALID_REQUEST
 
 
-def test_an_unchanged_topic_key_is_not_written_a_brokers_is() -> None:
+def test_unchanged_key_is_written_for_a_broker_only() -> None:
     image = image_of(
         topic("foo"),
         broker(1),
@@ -154,7 +154,7 @@ def test_an_unchanged_topic_key_is_not_written_a_brokers_is() -> None:
 # -- requests ------------------------------------------------------------------------------------
 
 
-def test_one_bad_key_fails_its_resource_and_no_other() -> None:
+def test_invalid_key_fails_only_its_resource() -> None:
     decision = alter(
         IMAGE,
         resource(TOPIC, "foo", ("retention.ms", SET, "7"), ("segment.bytes", SET, "-1")),
@@ -176,14 +176,14 @@ def test_validate_only_writes_nothing() -> None:
     assert code(bad) is ErrorCode.INVALID_CONFIG
 
 
-def test_a_resource_named_twice_is_refused_both_times() -> None:
+def test_repeated_resource_is_rejected_both_times() -> None:
     asked = resource(TOPIC, "foo", ("retention.ms", SET, "7"))
     decision = alter(IMAGE, asked, asked)
     assert [code(decision, at) for at in (0, 1)] == [ErrorCode.INVALID_REQUEST] * 2
     assert decision.records == []
 
 
-def test_a_key_named_twice_is_refused() -> None:
+def test_repeated_key_is_rejected() -> None:
     ops = (("retention.ms", SET, "7"), ("retention.ms", SET, "8"))
     assert one(TOPIC, "foo", *ops) is ErrorCode.INVALID_REQUEST
 
@@ -193,17 +193,17 @@ def test_a_key_named_twice_is_refused() -> None:
     [(0, ErrorCode.UNSUPPORTED_VERSION), (8, ErrorCode.INVALID_REQUEST)],
     ids=["unknown", "logger"],
 )
-def test_resource_types_without_records(kind: int, expected: ErrorCode) -> None:
+def test_resource_types_without_records_are_rejected(kind: int, expected: ErrorCode) -> None:
     assert one(kind, "1", ("a", SET, "b")) is expected
 
 
-def test_a_value_has_a_length_at_most() -> None:
+def test_too_long_value_is_rejected() -> None:
     image = image_of(broker(1))
     assert one(BROKER, "1", ("my.key", SET, "x" * 32768), image=image) is ErrorCode.INVALID_CONFIG
     assert one(BROKER, "1", ("my.key", SET, "x" * 32767), image=image) is ErrorCode.NONE
 
 
-def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_with_too_many_changes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_alterations, "RECORDS_MAX", 1)
     decision = alter(
         IMAGE,
@@ -225,15 +225,15 @@ def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> N
         ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_names_of_topics(name: str, expected: ErrorCode) -> None:
+def test_topic_resource_names_are_validated(name: str, expected: ErrorCode) -> None:
     assert one(TOPIC, name, ("retention.ms", SET, "1")) is expected
 
 
-def test_unknown_key_of_a_topic() -> None:
+def test_unknown_topic_key_is_rejected() -> None:
     assert one(TOPIC, "foo", ("no.such", SET, "1")) is ErrorCode.INVALID_CONFIG
 
 
-def test_keys_are_judged_together() -> None:
+def test_keys_are_validated_together() -> None:
     image = image_of(topic("foo"), config(TOPIC, "foo", "max.compaction.lag.ms", "10"))
     ops = ("min.compaction.lag.ms", SET, "11")
     assert one(TOPIC, "foo", ops, image=image) is ErrorCode.INVALID_CONFIG
@@ -241,13 +241,13 @@ def test_keys_are_judged_together() -> None:
     assert one(TOPIC, "foo", ops, image=image) is ErrorCode.NONE
 
 
-def test_keys_are_judged_with_what_the_cluster_gives() -> None:
+def test_keys_are_validated_with_cluster_defaults() -> None:
     image = image_of(topic("foo"), config(BROKER, "", "log.cleaner.max.compaction.lag.ms", "10"))
     ops = ("min.compaction.lag.ms", SET, "11")
     assert one(TOPIC, "foo", ops, image=image) is ErrorCode.INVALID_CONFIG
 
 
-def test_remote_storage_needs_the_system() -> None:
+def test_remote_storage_requires_the_node_setting() -> None:
     ops = ("remote.storage.enable", SET, "true")
     assert one(TOPIC, "foo", ops) is ErrorCode.INVALID_CONFIG
     enabled = ConfigContext(3000, STATIC | {"remote.log.storage.system.enable": "true"})
@@ -255,7 +255,7 @@ def test_remote_storage_needs_the_system() -> None:
     assert not code(decide_incremental_alter_configs(IMAGE, request, enabled))
 
 
-def test_remote_storage_is_not_left_behind() -> None:
+def test_disabling_remote_storage_requires_deletion() -> None:
     image = image_of(topic("foo"), config(TOPIC, "foo", "remote.storage.enable", "true"))
     off = ("remote.storage.enable", SET, "false")
     assert one(TOPIC, "foo", off, image=image) is ErrorCode.INVALID_CONFIG
@@ -263,7 +263,7 @@ def test_remote_storage_is_not_left_behind() -> None:
     assert one(TOPIC, "foo", off, cleanly, image=image) is ErrorCode.NONE
 
 
-def test_no_copies_to_remote_storage_means_equal_retention() -> None:
+def test_disabled_remote_copy_requires_equal_retention() -> None:
     enabled = ConfigContext(3000, STATIC | {"remote.log.storage.system.enable": "true"})
 
     def asked(local: str) -> ErrorCode:
@@ -295,7 +295,7 @@ def test_no_copies_to_remote_storage_means_equal_retention() -> None:
         ("", ErrorCode.NONE),
     ],
 )
-def test_names_of_brokers(name: str, expected: ErrorCode) -> None:
+def test_broker_resource_names_are_validated(name: str, expected: ErrorCode) -> None:
     assert one(BROKER, name, ("log.retention.ms", SET, "1")) is expected
 
 
@@ -312,15 +312,15 @@ def test_names_of_brokers(name: str, expected: ErrorCode) -> None:
         ("", "advertised.listeners", "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_keys_of_brokers(name: str, key: str, value: str, expected: ErrorCode) -> None:
+def test_broker_keys_are_validated(name: str, key: str, value: str, expected: ErrorCode) -> None:
     assert one(BROKER, name, (key, SET, value)) is expected
 
 
-def test_a_read_only_key_can_be_deleted() -> None:
+def test_read_only_key_can_be_deleted() -> None:
     assert one(BROKER, "1", ("node.id", DELETE, None)) is ErrorCode.NONE
 
 
-def test_no_refusal_holds_a_secret() -> None:
+def test_error_messages_contain_no_secret() -> None:
     keys = ["ssl.keystore.password", "delegation.token.secret.key", "my.own.key"]
     keys.append("listener.name.x.ssl.keystore.password")
     for key, name, times in itertools.product(keys, ("", "1", "77"), (1, 9000)):
@@ -343,7 +343,7 @@ def test_no_refusal_holds_a_secret() -> None:
         ("g", "nothing", "1", ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_groups(name: str, key: str, value: str, expected: ErrorCode) -> None:
+def test_group_configs_are_validated(name: str, key: str, value: str, expected: ErrorCode) -> None:
     assert one(GROUP, name, (key, SET, value)) is expected
 
 
@@ -363,7 +363,9 @@ def test_groups(name: str, key: str, value: str, expected: ErrorCode) -> None:
         ("s", "nothing", "1", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_client_metrics(name: str, key: str, value: str, expected: ErrorCode) -> None:
+def test_client_metrics_configs_are_validated(
+    name: str, key: str, value: str, expected: ErrorCode
+) -> None:
     assert one(CLIENT_METRICS, name, (key, SET, value)) is expected
 
 
@@ -385,14 +387,14 @@ ELR = feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 1)
 MIN_ISR = "min.insync.replicas"
 
 
-def test_one_broker_cannot_have_its_own_min_insync_replicas() -> None:
+def test_min_insync_replicas_of_one_broker_cannot_change_with_elr() -> None:
     image = image_of(broker(1), ELR)
     for op in ((MIN_ISR, SET, "2"), (MIN_ISR, DELETE, None)):
         assert one(BROKER, "1", op, image=image) is ErrorCode.INVALID_CONFIG
         assert one(BROKER, "1", op) is ErrorCode.NONE
 
 
-def test_the_clusters_min_insync_replicas_cannot_be_removed() -> None:
+def test_min_insync_replicas_of_the_cluster_cannot_be_removed_with_elr() -> None:
     image = image_of(ELR, config(BROKER, "", MIN_ISR, "1"))
     assert one(BROKER, "", (MIN_ISR, DELETE, None), image=image) is ErrorCode.INVALID_CONFIG
     assert one(BROKER, "", (MIN_ISR, SET, "2"), image=image) is ErrorCode.NONE
@@ -402,7 +404,7 @@ def test_the_clusters_min_insync_replicas_cannot_be_removed() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "cleared"), [(TOPIC, "foo", "foo"), (BROKER, "", "")])
-def test_a_new_min_insync_replicas_ends_eligibility(kind: int, name: str, cleared: str) -> None:
+def test_changed_min_insync_replicas_clears_the_elr(kind: int, name: str, cleared: str) -> None:
     asked = resource(kind, name, (MIN_ISR, SET, "2"))
     decision = alter(image_of(topic("foo"), ELR), asked)
     assert [record.message for record in decision.records] == [
@@ -423,7 +425,7 @@ def replace_all(image: Image, name: str, values: dict[str, str | None]) -> tuple
     return ErrorCode(decision.reply.responses[0].error_code), after(image, decision)
 
 
-def test_alter_configs_unsets_what_it_does_not_name() -> None:
+def test_alter_configs_removes_keys_that_are_not_in_the_request() -> None:
     image = image_of(
         topic("foo"),
         config(TOPIC, "foo", "retention.ms", "5"),
@@ -434,7 +436,7 @@ def test_alter_configs_unsets_what_it_does_not_name() -> None:
     assert stored(new, TOPIC, "foo") == {"segment.ms": "7"}
 
 
-def test_alter_configs_needs_values() -> None:
+def test_alter_configs_rejects_null_values() -> None:
     found, new = replace_all(IMAGE, "foo", {"segment.ms": None})
     assert found is ErrorCode.INVALID_REQUEST
     assert new == IMAGE
@@ -476,7 +478,7 @@ def apply_naively(values: dict[str, str], ops: list[Op]) -> dict[str, str]:
 
 
 @given(st.lists(STEP, max_size=8))
-def test_incremental_changes_are_those_of_a_dictionary(steps: list[tuple[str, list[Op]]]) -> None:
+def test_incremental_changes_match_a_dictionary_model(steps: list[tuple[str, list[Op]]]) -> None:
     image = IMAGE
     naive: dict[str, dict[str, str]] = {"foo": {}, "bar": {}}
     for name, ops in steps:

@@ -37,7 +37,7 @@ def assign(world: World, broker_id: int, where: Uuid, topic_id=None, partition_i
     return reply.directories[0].topics[0].partitions[0].error_code
 
 
-def test_a_broker_says_where_its_replica_is() -> None:
+def test_assign_replicas_records_the_directory() -> None:
     world = two()
     assert assign(world, 1, directory(1, 1)) == 0
     partition = world.partition()
@@ -47,7 +47,7 @@ def test_a_broker_says_where_its_replica_is() -> None:
     assert world.partition().partition_epoch == 1
 
 
-def test_a_replica_in_a_failed_directory_is_not_in_sync() -> None:
+def test_replica_in_a_failed_directory_leaves_the_isr() -> None:
     world = two()
     assert assign(world, 0, DIRECTORY_LOST) == 0
     partition = world.partition()
@@ -55,7 +55,7 @@ def test_a_replica_in_a_failed_directory_is_not_in_sync() -> None:
     assert partition.directories[0] == DIRECTORY_LOST
 
 
-def test_only_a_replica_is_somewhere() -> None:
+def test_assignment_of_a_non_replica_is_rejected() -> None:
     world = two()
     world.start(2)
     assert assign(world, 2, directory(2)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -64,14 +64,14 @@ def test_only_a_replica_is_somewhere() -> None:
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_older_incarnation_says_nothing() -> None:
+def test_assignment_of_an_older_incarnation_is_rejected() -> None:
     world = two()
     request = AssignReplicasToDirsRequest(broker_id=0, broker_epoch=0)
     decision = decide_assign_replicas(world.image, request, world.settings)
     assert decision.reply.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_before_directories_nothing_is_assigned() -> None:
+def test_assignment_is_rejected_at_old_levels() -> None:
     world = World(1, level=MetadataVersion.IBP_3_6_IV2)
     request = AssignReplicasToDirsRequest(
         broker_id=0, broker_epoch=world.image.cluster.broker_epoch(0)
@@ -80,7 +80,7 @@ def test_before_directories_nothing_is_assigned() -> None:
     assert decision.reply.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_failed_directory_takes_its_replicas_out_and_is_noted() -> None:
+def test_failed_directory_removes_its_replicas_from_isrs_and_is_recorded() -> None:
     world = two()
     world.create("u", [0, 1])
     assign(world, 0, directory(0, 0))
@@ -94,7 +94,7 @@ def test_a_failed_directory_takes_its_replicas_out_and_is_noted() -> None:
     assert world.image == before
 
 
-def test_a_replica_in_a_failed_directory_does_not_lead_again() -> None:
+def test_replica_in_a_failed_directory_is_not_elected() -> None:
     world = two()
     assign(world, 0, directory(0, 0))
     world.heartbeat(0, offline_log_dirs=[directory(0, 0)])
@@ -103,14 +103,14 @@ def test_a_replica_in_a_failed_directory_does_not_lead_again() -> None:
     assert world.partition().leader == -1
 
 
-def test_a_broker_that_lost_every_directory_leads_nothing() -> None:
+def test_broker_without_online_directories_leads_nothing() -> None:
     world = two()
     assign(world, 0, directory(0, 0))
     world.heartbeat(0, offline_log_dirs=[directory(0, 0), directory(0, 1)])
     assert world.partition().leader == 1
 
 
-def test_a_broker_does_not_come_back_to_lead_from_a_failed_directory() -> None:
+def test_unfenced_broker_does_not_lead_from_a_failed_directory() -> None:
     world = two()
     assign(world, 0, directory(0, 0))
     world.kill(1)
@@ -121,7 +121,7 @@ def test_a_broker_does_not_come_back_to_lead_from_a_failed_directory() -> None:
     assert world.partition().leader == -1
 
 
-def test_a_broker_that_goes_changes_a_partition_once() -> None:
+def test_leaving_broker_changes_each_partition_once() -> None:
     world = two()
     assign(world, 0, directory(0, 0))
     epoch = world.partition().partition_epoch
@@ -130,7 +130,7 @@ def test_a_broker_that_goes_changes_a_partition_once() -> None:
     assert world.image.cluster.brokers[0].log_dirs == (directory(0, 1),)
 
 
-def test_the_ids_that_stand_for_no_directory_are_kafkas() -> None:
+def test_reserved_directory_ids_equal_kafkas() -> None:
     assert tuple(Uuid(value.to_bytes(16)) for value in (0, 1, 2)) == (
         DIRECTORY_MIGRATING,
         DIRECTORY_UNASSIGNED,

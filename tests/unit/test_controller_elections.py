@@ -37,7 +37,7 @@ def two(unclean: bool = False) -> World:
 # -- on failure -----------------------------------------------------------------------------
 
 
-def test_the_first_live_in_sync_replica_takes_over() -> None:
+def test_first_live_in_sync_replica_becomes_leader() -> None:
     world = World(4)
     world.create("t", [0, 1, 2, 3])
     world.isr(0, 2, 3)
@@ -46,7 +46,7 @@ def test_the_first_live_in_sync_replica_takes_over() -> None:
     assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2, 3), 1)
 
 
-def test_a_follower_that_dies_leaves_leader_and_leader_epoch() -> None:
+def test_fenced_follower_keeps_leader_and_leader_epoch() -> None:
     world = two()
     world.kill(1)
     partition = world.partition()
@@ -54,7 +54,7 @@ def test_a_follower_that_dies_leaves_leader_and_leader_epoch() -> None:
     assert (partition.leader_epoch, partition.partition_epoch) == (0, 1)
 
 
-def test_a_replica_that_lacks_records_does_not_take_over() -> None:
+def test_incomplete_replica_is_not_elected() -> None:
     world = two()
     world.isr(0)
     world.kill(0)
@@ -62,7 +62,7 @@ def test_a_replica_that_lacks_records_does_not_take_over() -> None:
     assert world.partition().leader_epoch == 1
 
 
-def test_a_topic_may_prefer_any_leader_to_none() -> None:
+def test_topic_may_allow_unclean_election() -> None:
     world = two(unclean=True)
     world.isr(0)
     world.kill(0)
@@ -73,7 +73,7 @@ def test_a_topic_may_prefer_any_leader_to_none() -> None:
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
 
-def test_all_brokers_may_prefer_any_leader_to_none() -> None:
+def test_cluster_may_allow_unclean_election() -> None:
     world = two()
     world.configure(4, "", "unclean.leader.election.enable", "true")
     world.isr(0)
@@ -82,7 +82,7 @@ def test_all_brokers_may_prefer_any_leader_to_none() -> None:
     assert world.partition().leader == 1
 
 
-def test_a_clean_leader_is_preferred_to_an_unclean_one() -> None:
+def test_clean_leader_is_preferred_to_an_unclean_one() -> None:
     world = World(3)
     world.create("t", [0, 1, 2], configs={"unclean.leader.election.enable": "true"})
     world.isr(0, 2)
@@ -92,7 +92,7 @@ def test_a_clean_leader_is_preferred_to_an_unclean_one() -> None:
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERED
 
 
-def test_node_zero_is_a_node_like_any_other() -> None:
+def test_node_zero_can_lead() -> None:
     world = World(2)
     world.create("t", [1, 0])
     world.kill(1)
@@ -102,7 +102,7 @@ def test_node_zero_is_a_node_like_any_other() -> None:
 # -- asked for ------------------------------------------------------------------------------
 
 
-def test_the_first_replica_leads_again_when_asked_to() -> None:
+def test_preferred_election_elects_the_first_replica() -> None:
     world = two()
     world.kill(0)
     world.heartbeat(0)
@@ -113,7 +113,7 @@ def test_the_first_replica_leads_again_when_asked_to() -> None:
     assert elect(world, PREFERRED, "t") == [ErrorCode.ELECTION_NOT_NEEDED]
 
 
-def test_a_dead_first_replica_does_not_lead() -> None:
+def test_preferred_election_skips_a_fenced_first_replica() -> None:
     world = two()
     world.kill(0)
     before = world.image
@@ -121,7 +121,7 @@ def test_a_dead_first_replica_does_not_lead() -> None:
     assert world.image == before
 
 
-def test_an_unclean_election_takes_any_live_replica() -> None:
+def test_unclean_election_elects_a_live_replica() -> None:
     world = two()
     world.isr(0)
     world.kill(0)
@@ -132,35 +132,35 @@ def test_an_unclean_election_takes_any_live_replica() -> None:
     assert elect(world, UNCLEAN, "t") == [ErrorCode.ELECTION_NOT_NEEDED]
 
 
-def test_an_unclean_election_needs_somebody_alive() -> None:
+def test_unclean_election_fails_without_a_live_replica() -> None:
     world = two()
     world.kill(0)
     world.kill(1)
     assert elect(world, UNCLEAN, "t") == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
 
 
-def test_what_is_not_there_is_not_elected_for() -> None:
+def test_election_for_an_unknown_partition_is_rejected() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     world = two()
     assert elect(world, PREFERRED, "none") == [unknown]
     assert elect(world, PREFERRED, "t", partitions=(5,)) == [unknown]
 
 
-def test_a_partition_named_twice_is_elected_for_once() -> None:
+def test_repeated_partition_is_elected_once() -> None:
     world = two()
     world.isr(0)
     world.kill(0)
     assert elect(world, UNCLEAN, "t", partitions=(0, 0)) == [0, ErrorCode.ELECTION_NOT_NEEDED]
 
 
-def test_an_unknown_kind_of_election_is_refused() -> None:
+def test_unknown_election_type_is_rejected() -> None:
     world = two()
     request = ElectLeadersRequest(election_type=2, topic_partitions=None)
     decision = decide_elect_leaders(world.image, request, world.settings)
     assert decision.reply.error_code == ErrorCode.INVALID_REQUEST and not decision.records
 
 
-def test_asked_about_all_only_those_in_need_are_told() -> None:
+def test_election_of_all_partitions_returns_only_those_that_needed_it() -> None:
     world = two()
     world.create("u", [1, 0])
     world.kill(0)
@@ -176,7 +176,7 @@ def test_asked_about_all_only_those_in_need_are_told() -> None:
 # -- the controller's own rounds ------------------------------------------------------------
 
 
-def test_a_topic_that_came_to_allow_it_gets_a_leader() -> None:
+def test_partition_gets_a_leader_once_its_topic_allows_unclean_election() -> None:
     world = two()
     world.isr(0)
     world.kill(0)
@@ -204,19 +204,19 @@ def lopsided() -> World:
     return world
 
 
-def test_leadership_goes_back_when_a_broker_has_lost_too_much(lopsided: World) -> None:
+def test_rebalance_moves_leadership_back_above_the_limit(lopsided: World) -> None:
     assert decide_rebalance(lopsided.state, 10, lopsided.settings).records == []
     lopsided.take(decide_rebalance(lopsided.state, 9, lopsided.settings))
     assert lopsided.partition("a9").leader == 0
     assert not lopsided.state.index.imbalanced
 
 
-def test_a_balanced_cluster_is_left_alone() -> None:
+def test_rebalance_does_nothing_in_a_balanced_cluster() -> None:
     world = two()
     assert decide_rebalance(world.state, 0, world.settings).records == []
 
 
-def test_leadership_does_not_go_back_to_who_is_not_in_sync() -> None:
+def test_rebalance_skips_replicas_that_are_not_in_sync() -> None:
     world = two()
     world.kill(0)
     world.heartbeat(0)

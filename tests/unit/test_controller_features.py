@@ -73,7 +73,7 @@ def messages(decision: FeaturesDecision) -> list[Message]:
 # -- directions ----------------------------------------------------------------------------------
 
 
-def test_upgrade() -> None:
+def test_upgrade_writes_the_level() -> None:
     image = image_of(feature(TRANSACTION_VERSION, 1))
     decision = update(image, (TRANSACTION_VERSION, 2, UP))
     assert levels(image, decision)[TRANSACTION_VERSION] == 2
@@ -85,30 +85,30 @@ def test_level_zero_removes_a_feature() -> None:
     assert GROUP_VERSION not in levels(image, decision)
 
 
-def test_going_down_must_be_asked_for() -> None:
+def test_downgrade_requires_a_downgrade_type() -> None:
     image = image_of(feature(GROUP_VERSION, 1))
     assert "downgrade" in refused(image, (GROUP_VERSION, 0, UP))
 
 
 @pytest.mark.parametrize("way", [DOWN, UNSAFE])
-def test_a_downgrade_does_not_go_up(way: int) -> None:
+def test_downgrade_to_a_higher_level_is_rejected(way: int) -> None:
     assert "not a downgrade" in refused(image_of(), (GROUP_VERSION, 1, way))
 
 
-def test_unknown_upgrade_type() -> None:
+def test_unknown_upgrade_type_is_rejected() -> None:
     assert "upgrade type" in refused(image_of(), (GROUP_VERSION, 1, 9))
 
 
-def test_negative_level() -> None:
+def test_negative_level_is_rejected() -> None:
     assert "must not be negative" in refused(image_of(), (GROUP_VERSION, -1, DOWN))
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_unknown_feature(level: int) -> None:
+def test_unknown_feature_is_rejected(level: int) -> None:
     assert "the feature is unknown" in refused(image_of(), ("x.version", level, UP))
 
 
-def test_the_first_version_had_a_flag_for_downgrades() -> None:
+def test_version_0_allows_downgrades_by_a_flag() -> None:
     image = image_of(feature(GROUP_VERSION, 1))
     key = FeatureUpdateKey(GROUP_VERSION, 0, allow_downgrade=True)
     request = UpdateFeaturesRequest(feature_updates=[key])
@@ -120,18 +120,18 @@ def test_the_first_version_had_a_flag_for_downgrades() -> None:
 # -- who supports it -----------------------------------------------------------------------------
 
 
-def test_a_level_that_no_software_has() -> None:
+def test_unsupported_level_is_rejected() -> None:
     assert "controller 3000" in refused(image_of(), (GROUP_VERSION, 2, UP))
 
 
-def test_every_broker_must_support_it_fenced_or_not() -> None:
+def test_every_broker_must_support_the_level_fenced_or_not() -> None:
     image = image_of(broker(1, features=ALL), broker(2, features=[(GROUP_VERSION, 0, 0)]))
     assert "broker 2" in refused(image, (GROUP_VERSION, 1, UP))
     image = image_of(broker(1, features=ALL), broker(2, features=ALL))
     assert levels(image, update(image, (GROUP_VERSION, 1, UP)))[GROUP_VERSION] == 1
 
 
-def test_every_controller_must_support_it() -> None:
+def test_every_controller_must_support_the_level() -> None:
     old = RegisterControllerRecord(controller_id=3001, features=[])
     assert "controller 3001" in refused(image_of(old), (GROUP_VERSION, 1, UP))
     features = [ControllerFeature(*each) for each in ALL]
@@ -140,7 +140,7 @@ def test_every_controller_must_support_it() -> None:
     assert levels(image, update(image, (GROUP_VERSION, 1, UP), within=within))[GROUP_VERSION] == 1
 
 
-def test_every_controller_of_the_quorum_must_have_registered() -> None:
+def test_unregistered_controller_blocks_an_upgrade() -> None:
     found = refused(image_of(), (GROUP_VERSION, 1, UP), within=context(3001))
     assert "controller 3001 has not registered" in found
 
@@ -148,18 +148,18 @@ def test_every_controller_of_the_quorum_must_have_registered() -> None:
 # -- needs and wholes ----------------------------------------------------------------------------
 
 
-def test_a_feature_needs_another() -> None:
+def test_unmet_feature_dependency_is_rejected() -> None:
     image = image_of(version=V.IBP_4_0_IV0)
     assert METADATA_VERSION in refused(image, (ELR, 1, UP))
 
 
-def test_what_is_needed_may_come_in_the_same_request() -> None:
+def test_feature_dependency_may_be_in_the_same_request() -> None:
     image = image_of(version=V.IBP_4_0_IV0)
     decision = update(image, (ELR, 1, UP), (METADATA_VERSION, V.IBP_4_0_IV1, UP))
     assert levels(image, decision) == {METADATA_VERSION: V.IBP_4_0_IV1, ELR: 1}
 
 
-def test_one_bad_update_fails_all() -> None:
+def test_one_invalid_update_fails_all() -> None:
     assert GROUP_VERSION in refused(image_of(), (SHARE_VERSION, 1, UP), (GROUP_VERSION, 7, UP))
 
 
@@ -175,7 +175,7 @@ def test_validate_only_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("version", "results"), [(1, 1), (2, 0)])
-def test_results_by_feature_are_gone_from_version_2_on(version: int, results: int) -> None:
+def test_version_2_returns_no_results_by_feature(version: int, results: int) -> None:
     decision = update(image_of(), (GROUP_VERSION, 1, UP), version=version)
     assert len(decision.reply.results) == results
 
@@ -183,26 +183,26 @@ def test_results_by_feature_are_gone_from_version_2_on(version: int, results: in
 # -- metadata.version ----------------------------------------------------------------------------
 
 
-def test_metadata_version_goes_up() -> None:
+def test_metadata_version_can_be_upgraded() -> None:
     image = image_of(version=V.IBP_3_9_IV0)
     decision = update(image, (METADATA_VERSION, V.IBP_4_2_IV1, UP))
     assert after(image, decision).metadata_version() is V.IBP_4_2_IV1
 
 
-def test_metadata_version_goes_down_where_nothing_is_lost() -> None:
+def test_metadata_version_can_be_downgraded_without_loss() -> None:
     image = image_of(version=V.IBP_4_2_IV1)
     decision = update(image, (METADATA_VERSION, V.IBP_4_0_IV1, DOWN))
     assert after(image, decision).metadata_version() is V.IBP_4_0_IV1
 
 
 @pytest.mark.parametrize("way", [DOWN, UNSAFE])
-def test_metadata_version_does_not_go_down_over_a_change(way: int) -> None:
+def test_metadata_version_downgrade_with_loss_is_rejected(way: int) -> None:
     image = image_of(version=V.IBP_4_0_IV1)
     assert "lose metadata" in refused(image, (METADATA_VERSION, V.IBP_4_0_IV0, way))
 
 
 @pytest.mark.parametrize("level", [6, 30])
-def test_metadata_version_out_of_range(level: int) -> None:
+def test_metadata_version_out_of_range_is_rejected(level: int) -> None:
     way = UP if level > V.IBP_4_2_IV1 else DOWN
     assert "supports levels 7 to 29" in refused(image_of(), (METADATA_VERSION, level, way))
 
@@ -210,27 +210,27 @@ def test_metadata_version_out_of_range(level: int) -> None:
 # -- kraft.version -------------------------------------------------------------------------------
 
 
-def test_kraft_version_is_for_the_voters() -> None:
+def test_kraft_version_update_is_passed_to_the_voters() -> None:
     decision = update(image_of(), (KRAFT_VERSION, 1, UP), within=context(kraft_version=0))
     assert decision.kraft_version == 1
     assert messages(decision) == [NoOpRecord()]
 
 
-def test_kraft_version_as_it_is_asks_nothing_of_the_voters() -> None:
+def test_unchanged_kraft_version_is_not_passed_to_the_voters() -> None:
     decision = update(image_of(), (KRAFT_VERSION, 1, UP))
     assert decision.reply.error_code == ErrorCode.NONE
     assert decision.kraft_version is None
 
 
 @pytest.mark.parametrize("way", [UP, DOWN, UNSAFE])
-def test_kraft_version_never_goes_down(way: int) -> None:
+def test_kraft_version_downgrade_is_rejected(way: int) -> None:
     assert "cannot be lowered" in refused(image_of(), (KRAFT_VERSION, 0, way))
 
 
 # -- eligible leader replicas --------------------------------------------------------------------
 
 
-def test_eligibility_brings_one_min_insync_replicas_for_all() -> None:
+def test_enabling_elr_sets_min_insync_replicas_of_the_cluster() -> None:
     image = image_of(
         broker(1, features=ALL),
         config(BROKER, "1", "min.insync.replicas", "3"),
@@ -243,11 +243,11 @@ def test_eligibility_brings_one_min_insync_replicas_for_all() -> None:
     ]
 
 
-def test_eligibility_keeps_the_clusters_min_insync_replicas() -> None:
+def test_enabling_elr_keeps_an_existing_min_insync_replicas() -> None:
     image = image_of(config(BROKER, "", "min.insync.replicas", "5"))
     assert messages(update(image, (ELR, 1, UP))) == [feature(ELR, 1)]
 
 
-def test_the_end_of_eligibility_changes_no_configuration() -> None:
+def test_disabling_elr_changes_no_configuration() -> None:
     image = image_of(feature(ELR, 1))
     assert messages(update(image, (ELR, 0, DOWN))) == [feature(ELR, 0)]

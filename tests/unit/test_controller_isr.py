@@ -25,7 +25,7 @@ def three(elr: bool = False, min_isr: int = 1, **more: object) -> World:
 # -- epochs ---------------------------------------------------------------------------------
 
 
-def test_a_leader_shrinks_and_expands_its_isr() -> None:
+def test_leader_shrinks_and_expands_its_isr() -> None:
     world = three()
     told = world.isr(0, 2)
     assert (told.error_code, told.isr, told.partition_epoch, told.leader_epoch) == (0, [0, 2], 1, 0)
@@ -34,14 +34,14 @@ def test_a_leader_shrinks_and_expands_its_isr() -> None:
     assert world.partition().isr == (0, 2, 1)
 
 
-def test_the_same_isr_again_changes_nothing() -> None:
+def test_unchanged_isr_writes_nothing() -> None:
     world = three()
     told = world.isr(0, 1, 2)
     assert (told.error_code, told.partition_epoch) == (0, 0)
     assert world.partition().partition_epoch == 0
 
 
-def test_long_ago_a_shrinking_isr_raised_the_leader_epoch() -> None:
+def test_shrinking_isr_raises_the_leader_epoch_at_old_levels() -> None:
     world = three(level=MetadataVersion.IBP_3_5_IV2)
     assert world.isr(0, 1).leader_epoch == 1
     assert world.isr(0, 1, 2).leader_epoch == 1
@@ -60,7 +60,7 @@ def test_long_ago_a_shrinking_isr_raised_the_leader_epoch() -> None:
     ],
     ids=str,
 )
-def test_who_knows_less_or_more_than_us_changes_nothing(said: dict, code: ErrorCode) -> None:
+def test_stale_or_newer_epochs_are_rejected(said: dict, code: ErrorCode) -> None:
     world = three()
     world.kill(0)
     world.start(0, 1)
@@ -72,13 +72,13 @@ def test_who_knows_less_or_more_than_us_changes_nothing(said: dict, code: ErrorC
 
 
 @pytest.mark.parametrize("members", [(), (1, 2), (0, 0), (0, 9)], ids=str)
-def test_an_isr_has_the_leader_and_only_replicas_each_once(members: tuple[int, ...]) -> None:
+def test_isr_must_contain_the_leader_and_each_replica_once(members: tuple[int, ...]) -> None:
     world = three()
     assert world.isr(*members).error_code == ErrorCode.INVALID_REQUEST
     assert world.partition().isr == (0, 1, 2)
 
 
-def test_an_unknown_topic_or_partition_is_refused() -> None:
+def test_unknown_topic_or_partition_is_rejected() -> None:
     world = three()
     data = RequestPartitionData(partition_index=7)
     topics = [
@@ -94,14 +94,14 @@ def test_an_unknown_topic_or_partition_is_refused() -> None:
     ]
 
 
-def test_an_older_incarnation_of_the_leader_is_refused() -> None:
+def test_older_incarnation_of_the_leader_is_rejected() -> None:
     world = three()
     request = AlterPartitionRequest(broker_id=0, broker_epoch=0)
     decision = decide_alter_partition(world.image, request, world.settings)
     assert decision.reply.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_partition_named_twice_is_changed_once() -> None:
+def test_repeated_partition_is_changed_once() -> None:
     world = three()
     old = world.partition()
     data = [
@@ -124,14 +124,14 @@ def test_a_partition_named_twice_is_changed_once() -> None:
 # -- who may join (KIP-903) -----------------------------------------------------------------
 
 
-def test_a_fenced_or_unregistered_broker_does_not_join() -> None:
+def test_fenced_or_unregistered_broker_cannot_join_an_isr() -> None:
     world = three()
     world.kill(1)
     assert world.isr(0, 2, 1).error_code == ErrorCode.INELIGIBLE_REPLICA
     assert world.partition().isr == (0, 2)
 
 
-def test_a_broker_on_its_way_out_does_not_join() -> None:
+def test_broker_in_controlled_shutdown_cannot_join_an_isr() -> None:
     world = three()
     world.create("u", [1, 0])
     world.heartbeat(1, want_shut_down=True)
@@ -139,7 +139,7 @@ def test_a_broker_on_its_way_out_does_not_join() -> None:
     assert world.isr(0, 2, 1).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_only_the_incarnation_that_the_leader_saw_joins() -> None:
+def test_isr_member_must_be_the_incarnation_that_the_leader_saw() -> None:
     world = three()
     seen = world.image.cluster.broker_epoch(1)
     world.start(1, 1)
@@ -154,7 +154,7 @@ def test_only_the_incarnation_that_the_leader_saw_joins() -> None:
 # -- recovery after an unclean election -----------------------------------------------------
 
 
-def test_a_leader_that_recovers_has_nobody_in_sync_until_it_has() -> None:
+def test_recovering_leader_has_no_in_sync_follower() -> None:
     world = three()
     world.configure(2, "t", "unclean.leader.election.enable", "true")
     world.isr(0)
@@ -173,7 +173,7 @@ def test_a_leader_that_recovers_has_nobody_in_sync_until_it_has() -> None:
 # -- eligible leader replicas (KIP-966) -----------------------------------------------------
 
 
-def test_who_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
+def test_replica_that_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
     world = three(elr=True, min_isr=2)
     world.isr(0, 1)
     assert world.partition().elr == ()
@@ -183,7 +183,7 @@ def test_who_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
     assert world.partition().elr == (), "with the minimum in sync, others fall behind"
 
 
-def test_the_last_in_sync_replica_is_eligible_when_it_goes() -> None:
+def test_last_in_sync_replica_stays_eligible() -> None:
     world = three(elr=True, min_isr=2)
     world.kill(2)
     world.kill(1)
@@ -200,7 +200,7 @@ def test_the_last_in_sync_replica_is_eligible_when_it_goes() -> None:
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERED
 
 
-def test_without_elr_the_last_of_an_isr_stays_in_it() -> None:
+def test_last_isr_member_stays_without_elr() -> None:
     world = three()
     for broker_id in (2, 1, 0):
         world.kill(broker_id)
@@ -210,7 +210,7 @@ def test_without_elr_the_last_of_an_isr_stays_in_it() -> None:
     assert world.partition().leader == -1
 
 
-def test_when_nobody_is_eligible_the_last_leader_is_taken_and_recovers() -> None:
+def test_last_known_leader_is_elected_and_recovers_without_eligible_replicas() -> None:
     world = three(elr=True, min_isr=1)
     world.isr(0)
     world.kill(0)
@@ -226,7 +226,7 @@ def test_when_nobody_is_eligible_the_last_leader_is_taken_and_recovers() -> None
     assert partition.last_known_elr == ()
 
 
-def test_the_minimum_is_bounded_by_how_many_replicas_there_are() -> None:
+def test_min_isr_is_bounded_by_the_number_of_replicas() -> None:
     world = World(2, elr=True)
     world.create("t", [0, 1], configs={"min.insync.replicas": "5"})
     assert world.partition().elr == ()
@@ -236,7 +236,7 @@ def test_the_minimum_is_bounded_by_how_many_replicas_there_are() -> None:
     assert world.partition().elr == ()
 
 
-def test_the_minimum_may_come_from_all_brokers() -> None:
+def test_min_isr_may_come_from_the_cluster_config() -> None:
     world = World(2, elr=True)
     world.configure(4, "", "min.insync.replicas", "2")
     world.create("t", [0, 1])
@@ -244,7 +244,7 @@ def test_the_minimum_may_come_from_all_brokers() -> None:
     assert world.partition().elr == (1,)
 
 
-def test_turned_off_nobody_is_eligible() -> None:
+def test_disabled_elr_has_no_eligible_replicas() -> None:
     world = three(min_isr=2)
     world.isr(0)
     assert world.partition().elr == ()

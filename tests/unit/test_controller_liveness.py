@@ -25,7 +25,7 @@ def touch(liveness: Liveness, world: World, broker_id: int, now: int, offset: in
     liveness.touch(broker_id, epoch, Offset(offset), Millis(now))
 
 
-def test_a_broker_is_alive_while_it_is_heard_in_time() -> None:
+def test_broker_has_a_session_while_heartbeats_arrive_in_time() -> None:
     world = World(1)
     liveness = seeded(world)
     assert liveness.tick(Millis(TIMEOUT)) == []
@@ -36,7 +36,7 @@ def test_a_broker_is_alive_while_it_is_heard_in_time() -> None:
     assert not liveness.has_session(0, epoch, Millis(2 * TIMEOUT + 1))
 
 
-def test_a_death_is_told_once_and_so_is_a_return() -> None:
+def test_expiry_and_renewal_are_reported_once_each() -> None:
     world = World(2)
     liveness = seeded(world)
     touch(liveness, world, 1, 5000)
@@ -49,7 +49,7 @@ def test_a_death_is_told_once_and_so_is_a_return() -> None:
     assert (liveness.expirations, liveness.renewals) == (1, 1)
 
 
-def test_a_new_leader_counts_from_its_own_beginning() -> None:
+def test_new_controller_starts_all_sessions_at_its_start() -> None:
     """A broker that only ever spoke to the old leader must be able to time out."""
     world = World(2)
     liveness = seeded(world, now=50_000)
@@ -58,7 +58,7 @@ def test_a_new_leader_counts_from_its_own_beginning() -> None:
     assert dead == [0, 1]
 
 
-def test_nobody_is_silent_while_the_controller_stands_still() -> None:
+def test_no_session_expires_while_the_controller_is_stalled() -> None:
     world = World(1)
     liveness = seeded(world)
     epoch = world.image.cluster.broker_epoch(0)
@@ -71,7 +71,7 @@ def test_nobody_is_silent_while_the_controller_stands_still() -> None:
     assert not liveness.has_session(0, epoch, Millis(18_001))
 
 
-def test_a_look_that_is_a_little_late_forgives_nothing() -> None:
+def test_slightly_late_check_extends_no_session() -> None:
     world = World(1)
     liveness = seeded(world)
     for now in range(2000, TIMEOUT + 2001, 2000):
@@ -80,7 +80,7 @@ def test_a_look_that_is_a_little_late_forgives_nothing() -> None:
     assert not liveness.has_session(0, epoch, Millis(TIMEOUT + 1))
 
 
-def test_a_contact_is_never_in_the_future() -> None:
+def test_contact_time_is_never_in_the_future() -> None:
     world = World(1)
     liveness = seeded(world)
     touch(liveness, world, 0, 9_900)
@@ -89,7 +89,7 @@ def test_a_contact_is_never_in_the_future() -> None:
     assert not liveness.has_session(0, epoch, Millis(10_001 + TIMEOUT))
 
 
-def test_a_fenced_broker_has_no_session_to_lose() -> None:
+def test_fenced_broker_has_no_session() -> None:
     world = World(1)
     world.kill(0)
     liveness = seeded(world)
@@ -97,7 +97,7 @@ def test_a_fenced_broker_has_no_session_to_lose() -> None:
     assert liveness.tick(Millis(10**6)) == []
 
 
-def test_a_heartbeat_of_an_older_incarnation_counts_nothing() -> None:
+def test_heartbeat_of_an_older_incarnation_is_ignored() -> None:
     world = World(1)
     liveness = seeded(world)
     liveness.touch(0, world.image.cluster.broker_epoch(0) - 1, Offset(0), Millis(TIMEOUT))
@@ -105,7 +105,7 @@ def test_a_heartbeat_of_an_older_incarnation_counts_nothing() -> None:
     assert liveness.heartbeats == 0
 
 
-def test_a_session_begins_with_the_first_heartbeat() -> None:
+def test_session_begins_with_the_first_heartbeat() -> None:
     liveness = Liveness(TIMEOUT)
     liveness.register(4, 10, Millis(0))
     assert not liveness.has_session(4, 10, Millis(0))
@@ -116,7 +116,7 @@ def test_a_session_begins_with_the_first_heartbeat() -> None:
     assert not liveness.has_session(4, 20, Millis(2))
 
 
-def test_an_amended_registration_keeps_its_session() -> None:
+def test_changed_registration_keeps_its_session() -> None:
     liveness = Liveness(TIMEOUT)
     liveness.register(4, 10, Millis(0))
     liveness.touch(4, 10, Offset(10), Millis(1))
@@ -124,7 +124,7 @@ def test_an_amended_registration_keeps_its_session() -> None:
     assert liveness.has_session(4, 10, Millis(2 * TIMEOUT))
 
 
-def test_a_fenced_and_a_forgotten_broker_have_no_session() -> None:
+def test_fenced_and_unregistered_brokers_have_no_session() -> None:
     world = World(2)
     liveness = seeded(world)
     epochs = [world.image.cluster.broker_epoch(i) for i in range(2)]
@@ -136,7 +136,7 @@ def test_a_fenced_and_a_forgotten_broker_have_no_session() -> None:
     assert liveness.tick(Millis(10**6)) == []
 
 
-def test_shutdown_waits_for_the_slowest_of_those_that_stay() -> None:
+def test_shutdown_waits_for_the_slowest_remaining_broker() -> None:
     world = World(3)
     liveness = seeded(world)
     for broker_id, offset in ((0, 1), (1, 50), (2, 70)):
@@ -149,7 +149,7 @@ def test_shutdown_waits_for_the_slowest_of_those_that_stay() -> None:
     assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(60), Offset(70))
 
 
-def test_the_last_broker_waits_for_nobody() -> None:
+def test_shutdown_of_the_last_broker_waits_for_no_broker() -> None:
     world = World(1)
     liveness = seeded(world)
     liveness.enter_shutdown(0, Offset(5))

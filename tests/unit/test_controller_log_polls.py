@@ -74,30 +74,30 @@ def ask(broker: Broker, *partitions: int):
     return None if found is None else {at.partition: state for at, state in found.items()}
 
 
-def test_a_log_tells_its_end_and_the_epoch_of_its_last_batch() -> None:
+def test_poll_returns_log_end_and_last_epoch() -> None:
     broker = Broker({0: (7, batch(3), 0), 1: (9, batch(5), 0)})
     assert ask(broker, 0, 1) == {0: LogState(3, 7), 1: LogState(5, 9)}
     assert broker.is_closed
     assert all(each.max_bytes == 1 for each in broker.fetched), "one batch is enough"
 
 
-def test_an_empty_log_is_not_fetched_from() -> None:
+def test_empty_log_is_not_fetched() -> None:
     broker = Broker({0: (0, b"", 0)})
     assert ask(broker, 0) == {0: LogState(-1, 0)}
     assert broker.fetched == []
 
 
-def test_a_last_batch_that_is_gone_leaves_the_epoch_unknown() -> None:
+def test_deleted_last_batch_leaves_the_epoch_unknown() -> None:
     broker = Broker({0: (7, b"", int(ErrorCode.OFFSET_OUT_OF_RANGE)), 1: (8, b"", 0)})
     assert ask(broker, 0, 1) == {0: LogState(-1, 7), 1: LogState(-1, 8)}
 
 
-def test_a_replica_that_refuses_is_no_candidate_and_others_are() -> None:
+def test_replica_with_an_error_is_left_out() -> None:
     broker = Broker({0: (7, batch(3), 0), 1: (9, batch(5), 0)}, refused=(0,))
     assert ask(broker, 0, 1) == {1: LogState(5, 9)}
 
 
-def test_a_broker_that_is_mute_or_talks_nonsense_has_not_answered() -> None:
+def test_broker_with_invalid_responses_counts_as_unanswered() -> None:
     broker = Broker({0: (7, b"\x00" * 20, 0)})
     assert ask(broker, 0) is None
     assert broker.is_closed
@@ -105,14 +105,14 @@ def test_a_broker_that_is_mute_or_talks_nonsense_has_not_answered() -> None:
     assert ask(broker, 0) is None
 
 
-def test_a_broker_that_cannot_be_reached_has_not_answered() -> None:
+def test_unreachable_broker_counts_as_unanswered() -> None:
     async def dial(broker_id: int):
         raise ConnectionRefusedError("nobody there")
 
     assert asyncio.run(LogPolls(dial).ask(2, leaderless(0))) is None
 
 
-def test_a_broker_that_never_answers_is_given_up() -> None:
+def test_poll_of_an_unresponsive_broker_times_out() -> None:
     async def dial(broker_id: int):
         await asyncio.get_running_loop().create_future()
 

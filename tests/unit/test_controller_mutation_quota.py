@@ -21,13 +21,13 @@ QUOTA = MutationQuota(5.0, 100.0)
 START = Millis(0)
 
 
-def test_the_last_change_that_finds_a_token_is_let_through_whole() -> None:
+def test_change_that_finds_a_token_is_allowed_whole() -> None:
     charged = charge(full(QUOTA, START), QUOTA, 560, START, strict=True)
     assert (charged.is_allowed, charged.throttle_ms) == (True, 0)
     assert charged.bucket.tokens == -60
 
 
-def test_then_changes_are_refused_until_the_debt_is_paid() -> None:
+def test_changes_are_rejected_until_the_debt_is_paid() -> None:
     owing = TokenBucket(-60, START)
     charged = charge(owing, QUOTA, 1, START, strict=True)
     assert (charged.is_allowed, charged.throttle_ms) == (False, 12_000)
@@ -39,7 +39,7 @@ def test_then_changes_are_refused_until_the_debt_is_paid() -> None:
     assert charge(owing, QUOTA, 1, Millis(12_000), strict=True).is_allowed
 
 
-def test_an_old_client_is_told_to_wait_and_served() -> None:
+def test_old_client_is_throttled_but_served() -> None:
     charged = charge(TokenBucket(-60, START), QUOTA, 5, START, strict=False)
     assert (charged.is_allowed, charged.throttle_ms) == (True, 13_000)
     assert charged.bucket.tokens == -65
@@ -47,12 +47,12 @@ def test_an_old_client_is_told_to_wait_and_served() -> None:
     assert charge(full(QUOTA, START), QUOTA, 5, START, strict=False).throttle_ms == 0
 
 
-def test_a_smaller_quota_takes_what_is_over_its_burst() -> None:
+def test_smaller_quota_lowers_tokens_to_its_burst() -> None:
     smaller = MutationQuota(1.0, 100.0)
     assert refilled(full(QUOTA, START), smaller, START).tokens == 100
 
 
-def test_a_clock_that_stands_still_or_falls_fills_nothing() -> None:
+def test_clock_that_does_not_advance_adds_no_tokens() -> None:
     bucket = TokenBucket(3, Millis(100))
     assert refilled(bucket, QUOTA, Millis(100)).tokens == 3
     assert refilled(bucket, QUOTA, Millis(50)) == bucket
@@ -70,12 +70,14 @@ def test_a_clock_that_stands_still_or_falls_fills_nothing() -> None:
         (3, 12, False),
     ],
 )
-def test_which_requests_know_the_error(api_key: int, version: int, expected: bool) -> None:
+def test_request_versions_with_the_quota_error(api_key: int, version: int, expected: bool) -> None:
     assert is_strict(api_key, version) is expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 50)), max_size=40))
-def test_never_more_than_burst_rate_and_one_request(steps: list[tuple[int, int]]) -> None:
+def test_allowed_changes_are_bounded_by_burst_rate_and_one_request(
+    steps: list[tuple[int, int]],
+) -> None:
     quota = MutationQuota(2.0, 5.0)
     bucket, now, made, largest = full(quota, START), 0, 0, 0
     for wait, mutations in steps:

@@ -145,7 +145,7 @@ MUTATIONS: dict[ApiKey, Message] = {
 
 
 @pytest.mark.parametrize("key", MUTATIONS, ids=lambda key: key.title)
-def test_request_sent_again_changes_nothing_and_gets_the_same_reply(key: ApiKey) -> None:
+def test_repeated_request_changes_nothing_and_gets_the_same_reply(key: ApiKey) -> None:
     controlling = Controlling()
     first = controlling.decide(key, MUTATIONS[key], FIRST)
     assert len(first.records) > 1  # the change and the note of the request
@@ -155,7 +155,7 @@ def test_request_sent_again_changes_nothing_and_gets_the_same_reply(key: ApiKey)
     assert again.reply == told
 
 
-def test_created_topic_is_not_said_to_exist_already() -> None:
+def test_repeated_create_topics_does_not_return_topic_exists() -> None:
     controlling = Controlling()
     controlling.send(ApiKey.CREATE_TOPICS, create("new"), FIRST)
     (again,) = controlling.send(ApiKey.CREATE_TOPICS, create("new"), AGAIN).topics
@@ -183,7 +183,7 @@ def test_request_whose_first_attempt_was_never_appended_is_decided() -> None:
     assert made.error_code == ErrorCode.NONE
 
 
-def test_refused_request_leaves_no_record() -> None:
+def test_rejected_request_leaves_no_record() -> None:
     controlling = Controlling()
     assert controlling.decide(ApiKey.CREATE_TOPICS, create("t"), FIRST).records == []
 

@@ -56,12 +56,12 @@ def test_leaders_and_replicas_are_spread_evenly() -> None:
     assert max(all_replicas.values()) <= 1.2 * min(all_replicas.values())
 
 
-def test_the_same_brokers_do_not_always_share_partitions() -> None:
+def test_brokers_do_not_always_share_the_same_partitions() -> None:
     found = placed(cluster([None] * 5), 200, 2)
     assert len(set(found)) >= 15
 
 
-def test_one_seed_places_alike_and_another_does_not() -> None:
+def test_placement_depends_only_on_the_seed() -> None:
     world = cluster([None] * 5)
     assert placed(world, 10, 3, seed=4) == placed(world, 10, 3, seed=4)
     assert len({tuple(placed(world, 10, 3, seed=i)) for i in range(5)}) > 1
@@ -73,7 +73,7 @@ def test_fenced_brokers_are_used_only_if_there_are_no_others() -> None:
     assert all(3 in replicas for replicas in placed(world, 50, 4))
 
 
-def test_one_live_broker_leads_everything() -> None:
+def test_single_live_broker_leads_everything() -> None:
     world = cluster([None] * 3, fenced={0, 2})
     assert {replicas[0] for replicas in placed(world, 20, 3)} == {1}
 
@@ -84,7 +84,7 @@ def refused(world: World, factor: int) -> ErrorCode:
     return found.code
 
 
-def test_more_replicas_than_brokers_are_refused() -> None:
+def test_more_replicas_than_brokers_are_rejected() -> None:
     world = cluster([None] * 2)
     for factor in (3, 0, -2):
         assert refused(world, factor) is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -92,7 +92,7 @@ def test_more_replicas_than_brokers_are_refused() -> None:
     assert refused(World(), 1) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_a_broker_that_is_leaving_takes_nothing_new() -> None:
+def test_broker_in_controlled_shutdown_gets_no_new_replica() -> None:
     world = cluster([None] * 3)
     world.create("t", [0, 1])
     world.heartbeat(0, want_shut_down=True)

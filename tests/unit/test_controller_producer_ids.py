@@ -18,7 +18,7 @@ from ottla.protocol.messages.controller_registration import (
 from ottla.protocol.types import ProducerId, Uuid
 
 
-def test_blocks_follow_each_other() -> None:
+def test_producer_id_blocks_are_consecutive() -> None:
     image = image_of(broker(1, epoch=5), broker(2, epoch=6))
     given = []
     for broker_id, epoch in ((1, 5), (2, 6), (1, 5)):
@@ -30,7 +30,7 @@ def test_blocks_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(("broker_id", "epoch"), [(1, 4), (1, 6), (9, 5)])
-def test_a_broker_of_another_epoch_gets_none(broker_id: int, epoch: int) -> None:
+def test_broker_with_another_epoch_gets_no_block(broker_id: int, epoch: int) -> None:
     image = image_of(broker(1, epoch=5))
     decision = decide_allocate_producer_ids(image, AllocateProducerIdsRequest(broker_id, epoch))
     assert decision.reply.error_code == ErrorCode.STALE_BROKER_EPOCH
@@ -40,7 +40,7 @@ def test_a_broker_of_another_epoch_gets_none(broker_id: int, epoch: int) -> None
 @pytest.mark.parametrize(
     ("start", "is_left"), [((1 << 63) - 1001, True), ((1 << 63) - 1000, False)]
 )
-def test_ids_run_out(start: int, is_left: bool) -> None:
+def test_exhausted_producer_ids_are_an_error(start: int, is_left: bool) -> None:
     image = replace(image_of(broker(1)), next_producer_id=ProducerId(start))
     decision = decide_allocate_producer_ids(image, AllocateProducerIdsRequest(1, 5))
     assert bool(decision.records) == is_left
@@ -59,7 +59,7 @@ REGISTRATION = ControllerRegistrationRequest(
 )
 
 
-def test_a_controller_registers() -> None:
+def test_controller_registration_is_written() -> None:
     image = image_of()
     decision = decide_controller_registration(image, REGISTRATION)
     assert decision.reply.error_code == 0
@@ -70,7 +70,7 @@ def test_a_controller_registers() -> None:
     assert not found.zk_migration_ready
 
 
-def test_controllers_register_from_3_7_on() -> None:
+def test_controller_registration_requires_3_7() -> None:
     image = image_of(version=MetadataVersion.IBP_3_6_IV2)
     decision = decide_controller_registration(image, REGISTRATION)
     assert decision.reply.error_code == ErrorCode.UNSUPPORTED_VERSION

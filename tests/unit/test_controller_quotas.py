@@ -60,12 +60,12 @@ def one(entity: Entity, key: str = RATE, limit: float | None = 1.0) -> ErrorCode
         {"client-id": None, "user": "alice"},
     ],
 )
-def test_users_and_clients(entity: Entity) -> None:
+def test_user_and_client_quotas_are_set_and_removed(entity: Entity) -> None:
     assert one(entity) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "::1", None])
-def test_addresses(address: str | None) -> None:
+def test_ip_quotas_are_set(address: str | None) -> None:
     assert one({"ip": address}, "connection_creation_rate") is ErrorCode.NONE
 
 
@@ -80,23 +80,23 @@ def test_addresses(address: str | None) -> None:
     ],
     ids=str,
 )
-def test_entities_that_cannot_be(entity: Entity) -> None:
+def test_invalid_entities_are_rejected(entity: Entity) -> None:
     assert one(entity) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("key", [RATE, "connection_creation_rate"])
 @pytest.mark.parametrize("other", ["user", "client-id"])
-def test_an_address_stands_alone(other: str, key: str) -> None:
+def test_ip_cannot_be_combined_with_other_entities(other: str, key: str) -> None:
     assert one({"ip": "10.0.0.1", other: "a"}, key) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_part_may_be_there_once() -> None:
+def test_repeated_entity_type_is_rejected() -> None:
     parts = [RequestEntityData("user", "a"), RequestEntityData("user", "b")]
     decision = alter(IMAGE, RequestEntryData(entity=parts, ops=[OpData(RATE, 1.0)]))
     assert decision.reply.entries[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_entity_may_be_named_once() -> None:
+def test_repeated_entity_is_rejected() -> None:
     first = entry({"user": "a", "client-id": "c"}, {RATE: 1.0})
     again = entry({"client-id": "c", "user": "a"}, {RATE: 2.0})
     decision = alter(IMAGE, first, again)
@@ -122,7 +122,7 @@ def test_an_entity_may_be_named_once() -> None:
         ("request_percentage", 0.0),
     ],
 )
-def test_limits_that_cannot_be(key: str, limit: float) -> None:
+def test_invalid_limits_are_rejected(key: str, limit: float) -> None:
     assert one({"user": "a"}, key, limit) is ErrorCode.INVALID_REQUEST
 
 
@@ -136,22 +136,22 @@ def test_limits_that_cannot_be(key: str, limit: float) -> None:
         ("controller_mutation_rate", 0.5),
     ],
 )
-def test_limits_that_can_be(key: str, limit: float) -> None:
+def test_valid_limits_are_accepted(key: str, limit: float) -> None:
     assert one({"user": "a"}, key, limit) is ErrorCode.NONE
 
 
-def test_connection_rates_are_ints() -> None:
+def test_connection_rate_must_be_an_int() -> None:
     key = "connection_creation_rate"
     assert one({"ip": "::1"}, key, 2.0**31 - 1) is ErrorCode.NONE
     assert one({"ip": "::1"}, key, 2.0**31) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_key_may_be_named_once() -> None:
+def test_repeated_key_is_rejected() -> None:
     asked = RequestEntryData([RequestEntityData("user", "a")], [OpData(RATE, 1.0)] * 2)
     assert alter(IMAGE, asked).reply.entries[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_one_bad_limit_fails_its_entity_and_no_other() -> None:
+def test_invalid_limit_fails_only_its_entity() -> None:
     decision = alter(
         IMAGE, entry({"user": "a"}, {RATE: 1.0, "x": 1.0}), entry({"user": "b"}, {RATE: 1.0})
     )
@@ -159,7 +159,7 @@ def test_one_bad_limit_fails_its_entity_and_no_other() -> None:
     assert list(new.by_entity) == [quota_entity([("user", "b")])]
 
 
-def test_what_does_not_change_is_not_written() -> None:
+def test_unchanged_limit_is_not_written() -> None:
     asked = entry({"user": "a"}, {RATE: 1.0})
     image = after(IMAGE, alter(IMAGE, asked))
     assert alter(image, asked).records == []
@@ -173,7 +173,7 @@ def test_validate_only_writes_nothing() -> None:
     assert decision.records == []
 
 
-def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_with_too_many_changes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_quotas, "RECORDS_MAX", 1)
     decision = alter(IMAGE, *(entry({"user": u}, {RATE: 1.0}) for u in "ab"))
     assert [e.error_code for e in decision.reply.entries] == [ErrorCode.POLICY_VIOLATION] * 2
@@ -199,7 +199,7 @@ def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> N
         ),
     ],
 )
-def test_filters_that_cannot_be(components: list[ComponentData], expected: ErrorCode) -> None:
+def test_invalid_filters_are_rejected(components: list[ComponentData], expected: ErrorCode) -> None:
     reply = describe_client_quotas(IMAGE, DescribeClientQuotasRequest(components))
     assert reply.error_code == expected
     assert reply.entries is None
@@ -242,7 +242,7 @@ def is_meant(entity: Entity, components: list[ComponentData], strict: bool) -> b
 
 
 @given(STEPS, COMPONENTS, st.booleans())
-def test_quotas_are_those_of_a_dictionary(
+def test_quotas_match_a_dictionary_model(
     steps: list[tuple[Entity, float | None]], components: list[ComponentData], strict: bool
 ) -> None:
     image = IMAGE

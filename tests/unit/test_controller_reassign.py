@@ -35,7 +35,7 @@ def five(*replicas: int, **more: object) -> World:
     return world
 
 
-def test_new_replicas_are_added_and_the_old_go_when_they_are_in_sync() -> None:
+def test_old_replicas_are_removed_once_new_ones_are_in_sync() -> None:
     world = five(0, 1)
     assert reassign(world, [2, 3]) == 0
     partition = world.partition()
@@ -53,7 +53,7 @@ def test_new_replicas_are_added_and_the_old_go_when_they_are_in_sync() -> None:
     assert partition.directories == (directory(2), directory(3))
 
 
-def test_a_leader_that_stays_goes_on_in_a_new_epoch() -> None:
+def test_remaining_leader_continues_in_a_new_epoch() -> None:
     world = five(0, 1)
     reassign(world, [0, 2])
     told = world.isr(0, 1, 2)
@@ -61,7 +61,7 @@ def test_a_leader_that_stays_goes_on_in_a_new_epoch() -> None:
     assert world.partition().replicas == (0, 2)
 
 
-def test_another_order_is_taken_at_once() -> None:
+def test_reordering_completes_at_once() -> None:
     world = five(0, 1, 2)
     assert reassign(world, [2, 1, 0]) == 0
     partition = world.partition()
@@ -69,7 +69,7 @@ def test_another_order_is_taken_at_once() -> None:
     assert not partition.is_reassigning()
 
 
-def test_fewer_replicas_are_taken_at_once_if_they_are_in_sync() -> None:
+def test_removing_replicas_completes_at_once_if_the_rest_is_in_sync() -> None:
     world = five(0, 1, 2)
     reassign(world, [1])
     partition = world.partition()
@@ -80,14 +80,14 @@ def test_fewer_replicas_are_taken_at_once_if_they_are_in_sync() -> None:
     assert world.partition().is_reassigning() and world.partition().leader == 0
 
 
-def test_the_same_again_changes_nothing() -> None:
+def test_unchanged_assignment_writes_nothing() -> None:
     world = five(0, 1)
     before = world.image
     assert reassign(world, [0, 1]) == 0
     assert world.image == before
 
 
-def test_a_cancelled_reassignment_leaves_what_was() -> None:
+def test_cancelled_reassignment_restores_the_old_replicas() -> None:
     world = five(0, 1)
     reassign(world, [2, 3])
     world.isr(0, 1, 2)
@@ -98,7 +98,7 @@ def test_a_cancelled_reassignment_leaves_what_was() -> None:
     assert reassign(world, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_cancelling_does_not_lose_records() -> None:
+def test_cancellation_that_would_lose_records_is_rejected() -> None:
     world = five(0, 1)
     reassign(world, [2, 3])
     world.isr(0, 2)
@@ -111,7 +111,7 @@ def test_cancelling_does_not_lose_records() -> None:
     assert world.partition().replicas == (0, 1)
 
 
-def test_who_was_being_added_is_not_eligible_after_a_cancellation() -> None:
+def test_added_replica_is_not_eligible_after_a_cancellation() -> None:
     world = five(0, 1, elr=True)
     world.configure(2, "t", "min.insync.replicas", "2")
     reassign(world, [2, 3])
@@ -120,7 +120,7 @@ def test_who_was_being_added_is_not_eligible_after_a_cancellation() -> None:
     assert (world.partition().isr, world.partition().elr) == ((0,), ())
 
 
-def test_a_newer_target_takes_the_place_of_an_older_one() -> None:
+def test_newer_target_replaces_an_older_one() -> None:
     world = five(0, 1)
     reassign(world, [2, 3])
     reassign(world, [4, 1])
@@ -131,7 +131,7 @@ def test_a_newer_target_takes_the_place_of_an_older_one() -> None:
     assert world.partition().replicas == (4, 1)
 
 
-def test_nothing_of_the_newest_target_is_removed() -> None:
+def test_replicas_of_the_newest_target_are_not_removed() -> None:
     world = five(0, 1)
     reassign(world, [1, 2])
     reassign(world, [0, 1, 2])
@@ -140,7 +140,7 @@ def test_nothing_of_the_newest_target_is_removed() -> None:
     assert world.partition().replicas == (0, 1, 2)
 
 
-def test_back_to_the_start_is_like_cancelling() -> None:
+def test_reassigning_to_the_original_replicas_cancels() -> None:
     world = five(0, 1)
     reassign(world, [2, 3])
     reassign(world, [0, 1])
@@ -148,7 +148,7 @@ def test_back_to_the_start_is_like_cancelling() -> None:
     assert partition.replicas == (0, 1) and not partition.is_reassigning()
 
 
-def test_a_removed_replica_that_dies_does_not_stop_it() -> None:
+def test_fenced_removed_replica_does_not_block_completion() -> None:
     world = five(0, 1)
     reassign(world, [1, 2])
     world.kill(0)
@@ -157,20 +157,20 @@ def test_a_removed_replica_that_dies_does_not_stop_it() -> None:
 
 
 @pytest.mark.parametrize("target", [[], [2, 2], [2, 9]], ids=str)
-def test_bad_targets_are_refused(target: list[int]) -> None:
+def test_invalid_targets_are_rejected(target: list[int]) -> None:
     world = five(0, 1)
     assert reassign(world, target) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert not world.partition().is_reassigning()
 
 
-def test_what_is_not_there_is_not_reassigned() -> None:
+def test_reassignment_of_an_unknown_partition_is_rejected() -> None:
     world = five(0, 1)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassign(world, [2], name="none") == unknown
     assert reassign(world, [2], partition_id=1) == unknown
 
 
-def test_the_number_of_replicas_changes_only_if_that_is_allowed() -> None:
+def test_replication_factor_changes_only_if_allowed() -> None:
     world = five(0, 1)
     refused = ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(world, [2], allow_replication_factor_change=False) == refused
@@ -180,7 +180,7 @@ def test_the_number_of_replicas_changes_only_if_that_is_allowed() -> None:
     assert reassign(world, [4, 3, 2]) == 0
 
 
-def test_what_is_under_way_is_listed() -> None:
+def test_ongoing_reassignments_are_listed() -> None:
     world = five(0, 1)
     world.create("u", [0], [1])
     reassign(world, [2, 1])

@@ -61,7 +61,7 @@ def bereft(elr: bool = False, **configs: str) -> World:
         "nobody answered",
     ],
 )
-def test_the_most_complete_log(states: dict[int, tuple[int, int]], expected: int) -> None:
+def test_most_complete_log_is_chosen(states: dict[int, tuple[int, int]], expected: int) -> None:
     told = {replica: LogState(*state) for replica, state in states.items()}
     assert most_complete((1, 2), told) == expected
 
@@ -69,7 +69,7 @@ def test_the_most_complete_log(states: dict[int, tuple[int, int]], expected: int
 # -- what is asked, and what becomes of it ---------------------------------------------------
 
 
-def test_the_live_replicas_are_asked_and_nobody_else() -> None:
+def test_only_live_replicas_are_polled() -> None:
     world = bereft()
     (leaderless,) = partitions_to_recover(world.state, world.settings)
     assert list(leaderless.candidates) == [1, 2]
@@ -78,25 +78,25 @@ def test_the_live_replicas_are_asked_and_nobody_else() -> None:
     assert list(polls_by_broker(partitions_to_recover(world.state, world.settings))) == [1]
 
 
-def test_the_one_with_most_records_leads_and_not_the_first() -> None:
+def test_most_complete_replica_is_elected_not_the_first() -> None:
     world = bereft()
     world.recover(b1=(0, 10), b2=(0, 11))
     assert (world.partition().leader, world.partition().isr) == (2, (2,))
 
 
-def test_who_does_not_answer_is_not_elected() -> None:
+def test_unanswering_replica_is_not_elected() -> None:
     world = bereft()
     world.recover(b1=(0, 10))
     assert world.partition().leader == 1
 
 
-def test_nobody_leads_while_nobody_answers() -> None:
+def test_no_leader_is_elected_without_an_answer() -> None:
     world = bereft()
     world.recover()
     assert world.partition().leader == -1
 
 
-def test_topics_that_want_complete_leaders_wait_for_one() -> None:
+def test_topics_without_unclean_election_are_not_recovered() -> None:
     world = World(2)
     world.create("t", [0, 1])
     world.isr(0)
@@ -104,7 +104,7 @@ def test_topics_that_want_complete_leaders_wait_for_one() -> None:
     assert partitions_to_recover(world.state, world.settings) == []
 
 
-def test_partitions_whose_replicas_are_all_dead_are_not_asked_about() -> None:
+def test_partitions_without_live_replicas_are_not_polled() -> None:
     world = bereft()
     world.kill(1)
     world.kill(2)
@@ -117,7 +117,7 @@ def found_in(world: World) -> dict:
     return recoveries(leaderless, answers)
 
 
-def test_a_complete_replica_that_came_back_meanwhile_leads() -> None:
+def test_complete_replica_that_returned_meanwhile_leads() -> None:
     world = bereft()
     found = found_in(world)
     world.heartbeat(0)
@@ -125,7 +125,7 @@ def test_a_complete_replica_that_came_back_meanwhile_leads() -> None:
     assert decide_recoveries(world.image, found, world.settings).records == []
 
 
-def test_a_broker_that_restarted_since_it_answered_is_not_elected() -> None:
+def test_broker_restarted_since_its_answer_is_not_elected() -> None:
     world = bereft()
     found = found_in(world)
     world.kill(1)
@@ -133,14 +133,14 @@ def test_a_broker_that_restarted_since_it_answered_is_not_elected() -> None:
     assert decide_recoveries(world.image, found, world.settings).records == []
 
 
-def test_a_broker_that_died_since_it_answered_is_not_elected() -> None:
+def test_broker_fenced_since_its_answer_is_not_elected() -> None:
     world = bereft()
     found = found_in(world)
     world.kill(1)
     assert decide_recoveries(world.image, found, world.settings).records == []
 
 
-def test_nothing_is_elected_for_a_partition_that_changed_meanwhile() -> None:
+def test_partition_changed_since_the_poll_is_not_recovered() -> None:
     world = bereft(elr=True)
     found = {
         at: recovery._replace(partition_epoch=recovery.partition_epoch - 1)
@@ -150,7 +150,7 @@ def test_nothing_is_elected_for_a_partition_that_changed_meanwhile() -> None:
     assert decide_recoveries(world.image, found, world.settings).records == []
 
 
-def test_the_most_complete_log_is_preferred_to_the_last_known_leader() -> None:
+def test_most_complete_log_is_preferred_to_the_last_known_leader() -> None:
     world = World(3, elr=True)
     world.create("t", [0, 1], configs={**UNCLEAN, "min.insync.replicas": "1"})
     world.isr(0)
@@ -204,7 +204,7 @@ async def until(condition) -> None:
             await asyncio.sleep(0)
 
 
-def test_the_loop_recovers_what_it_finds_and_is_woken_by_an_image() -> None:
+def test_recovery_loop_runs_on_new_images() -> None:
     async def scenario() -> None:
         world = bereft()
         recovery, asked = looping(world, {1: (0, 4), 2: (0, 5), 3: (0, 1)})
@@ -225,7 +225,7 @@ def test_the_loop_recovers_what_it_finds_and_is_woken_by_an_image() -> None:
     asyncio.run(scenario())
 
 
-def test_a_controller_that_is_no_more_elects_nobody() -> None:
+def test_inactive_controller_elects_no_leader() -> None:
     async def scenario() -> None:
         world = bereft()
         recovery, asked = looping(world, {1: (0, 4)})
@@ -237,7 +237,7 @@ def test_a_controller_that_is_no_more_elects_nobody() -> None:
     asyncio.run(scenario())
 
 
-def test_many_partitions_are_asked_about_in_portions() -> None:
+def test_many_partitions_are_polled_in_portions() -> None:
     async def scenario() -> None:
         world = World(2)
         count = 2 * ASKED_MAX + 1
@@ -263,7 +263,7 @@ def test_many_partitions_are_asked_about_in_portions() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_asked_by_name_is_found_whatever_its_topic_prefers() -> None:
+def test_requested_election_ignores_the_topic_setting() -> None:
     async def scenario() -> None:
         world = World(2)
         world.create("t", [0, 1])

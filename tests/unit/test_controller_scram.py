@@ -53,7 +53,7 @@ def codes(decision: Decision[AlterUserScramCredentialsResponse]) -> dict[str, in
     return {result.user: result.error_code for result in decision.reply.results}
 
 
-def test_the_keys_are_those_of_rfc_7677() -> None:
+def test_scram_keys_match_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = salted_password(ScramMechanism.SCRAM_SHA_256, "pencil", salt, 4096)
     decision = alter(IMAGE, ScramCredentialUpsertion("user", 1, 4096, salt, salted))
@@ -69,7 +69,7 @@ def test_sha_512_has_longer_keys() -> None:
     assert len(image.scram[ScramUser(2, "alice")].stored_key) == 64
 
 
-def test_a_credential_is_set_replaced_and_removed() -> None:
+def test_credential_is_set_replaced_and_removed() -> None:
     image = after(IMAGE, alter(IMAGE, upsert()))
     image = after(image, alter(image, upsert(iterations=8192)))
     assert image.scram[ScramUser(1, "alice")].iterations == 8192
@@ -93,7 +93,7 @@ def test_a_credential_is_set_replaced_and_removed() -> None:
         (delete(), ErrorCode.RESOURCE_NOT_FOUND),
     ],
 )
-def test_what_can_be_altered(change: Change, expected: ErrorCode) -> None:
+def test_invalid_alterations_are_rejected(change: Change, expected: ErrorCode) -> None:
     decision = alter(IMAGE, change)
     assert codes(decision) == {change.name: expected}
     assert bool(decision.records) == (expected is ErrorCode.NONE)
@@ -109,27 +109,27 @@ def test_what_can_be_altered(change: Change, expected: ErrorCode) -> None:
         (upsert(), upsert(), upsert()),
     ],
 )
-def test_a_user_is_altered_once_in_a_request(changes: tuple[Change, ...]) -> None:
+def test_user_altered_twice_in_a_request_is_rejected(changes: tuple[Change, ...]) -> None:
     image = after(IMAGE, alter(IMAGE, upsert()))
     decision = alter(image, *changes, upsert("bob"))
     assert codes(decision) == {"alice": ErrorCode.DUPLICATE_RESOURCE, "bob": 0}
     assert len(decision.records) == 1
 
 
-def test_the_metadata_version_must_have_scram() -> None:
+def test_scram_requires_a_metadata_version() -> None:
     image = image_of(version=MetadataVersion.IBP_3_5_IV1)
     decision = alter(image, upsert(), delete("bob"))
     assert set(codes(decision).values()) == {ErrorCode.UNSUPPORTED_VERSION}
 
 
-def test_too_many_records_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_with_too_many_users_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scram, "RECORDS_MAX", 1)
     decision = alter(IMAGE, upsert("a"), upsert("b"))
     assert set(codes(decision).values()) == {ErrorCode.POLICY_VIOLATION}
     assert decision.records == []
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_replies_and_errors_contain_no_secret() -> None:
     changes = [upsert(), upsert("b", 9), upsert("c", iterations=1), upsert("d"), upsert("d")]
     decision = alter(IMAGE, *changes)
     assert len(decision.records) == 1
@@ -146,7 +146,7 @@ def describe(image: Image, *names: str) -> DescribeUserScramCredentialsResponse:
     return describe_user_scram_credentials(image, DescribeUserScramCredentialsRequest(users))
 
 
-def test_all_users_are_described_where_none_is_named() -> None:
+def test_describe_without_users_returns_all() -> None:
     image = after(IMAGE, alter(IMAGE, upsert("bob"), upsert("alice", 2, 5000)))
     image = after(image, alter(image, upsert("alice", 1)))
     reply = describe(image)
@@ -158,7 +158,7 @@ def test_all_users_are_described_where_none_is_named() -> None:
     assert describe_user_scram_credentials(image, request) == reply
 
 
-def test_unknown_and_repeated_users() -> None:
+def test_describe_rejects_unknown_and_repeated_users() -> None:
     image = after(IMAGE, alter(IMAGE, upsert("bob")))
     reply = describe(image, "bob", "eve", "bob")
     assert [(r.user, r.error_code) for r in reply.results] == [

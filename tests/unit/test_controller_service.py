@@ -143,7 +143,7 @@ def simulated(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
 
 
 @simulated
-async def test_a_reply_waits_for_commit_and_apply() -> None:
+async def test_reply_waits_for_commit_and_apply() -> None:
     world = World()
     await world.lead_a_fresh_log()
     asked = asyncio.create_task(world.controller.submit(set_config("a", "xyz")))
@@ -155,7 +155,7 @@ async def test_a_reply_waits_for_commit_and_apply() -> None:
 
 
 @simulated
-async def test_a_decision_sees_what_was_decided_before_it_and_is_not_committed() -> None:
+async def test_decision_sees_earlier_uncommitted_decisions() -> None:
     world = World()
     await world.lead_a_fresh_log()
     seen: list[dict[str, str]] = []
@@ -189,7 +189,7 @@ async def test_records_of_one_decision_are_one_batch() -> None:
 
 
 @simulated
-async def test_lost_leadership_fails_who_waits_and_drops_what_was_not_committed() -> None:
+async def test_lost_leadership_fails_waiting_requests_and_drops_uncommitted_state() -> None:
     world = World()
     await world.lead_a_fresh_log()
     asked = asyncio.create_task(world.controller.submit(set_config("a")))
@@ -215,7 +215,7 @@ async def test_lost_leadership_fails_who_waits_and_drops_what_was_not_committed(
 
 
 @simulated
-async def test_a_new_leader_decides_only_when_everything_before_its_reign_is_applied() -> None:
+async def test_new_leader_decides_only_once_all_earlier_records_are_applied() -> None:
     world = World()
     world.quorum.log = [(0, tuple(BOOTSTRAP)), (0, (Versioned(ConfigRecord(2, "t", "a", "1"), 0),))]
     world.lead()
@@ -230,7 +230,7 @@ async def test_a_new_leader_decides_only_when_everything_before_its_reign_is_app
 
 
 @simulated
-async def test_bootstrap_records_are_the_first_of_an_empty_log_and_never_come_again() -> None:
+async def test_bootstrap_records_are_written_once_to_an_empty_log() -> None:
     world = World()
     world.lead()
     with pytest.raises(NotController):
@@ -246,7 +246,7 @@ async def test_bootstrap_records_are_the_first_of_an_empty_log_and_never_come_ag
 
 
 @simulated
-async def test_an_open_transaction_of_an_older_leader_is_aborted_first() -> None:
+async def test_open_transaction_of_an_older_leader_is_aborted_first() -> None:
     world = World()
     world.quorum.log = [
         (0, tuple(BOOTSTRAP)),
@@ -270,7 +270,7 @@ async def test_an_open_transaction_of_an_older_leader_is_aborted_first() -> None
 
 
 @simulated
-async def test_what_the_log_refuses_leaves_no_trace_in_the_newest_state() -> None:
+async def test_rejected_append_does_not_change_the_newest_state() -> None:
     world = World()
     await world.lead_a_fresh_log()
     world.quorum.error = RecordTooLarge("too large")
@@ -288,7 +288,7 @@ async def test_what_the_log_refuses_leaves_no_trace_in_the_newest_state() -> Non
 
 
 @simulated
-async def test_an_append_of_unknown_outcome_ends_the_reign() -> None:
+async def test_append_of_unknown_outcome_resigns_leadership() -> None:
     world = World()
     await world.lead_a_fresh_log()
     world.quorum.error = OSError("disk")
@@ -298,7 +298,7 @@ async def test_an_append_of_unknown_outcome_ends_the_reign() -> None:
 
 
 @simulated
-async def test_no_more_than_the_bound_wait() -> None:
+async def test_pending_requests_are_bounded() -> None:
     world = World(pending_max=2)
     await world.lead_a_fresh_log()
     asked = [asyncio.create_task(world.controller.submit(set_config(name))) for name in "ab"]
@@ -312,7 +312,7 @@ async def test_no_more_than_the_bound_wait() -> None:
 
 
 @simulated
-async def test_decisions_do_not_overtake_one_another_while_an_append_takes_long() -> None:
+async def test_decisions_stay_in_order_during_a_slow_append() -> None:
     world = World()
     await world.lead_a_fresh_log()
     world.quorum.gate = asyncio.Event()
@@ -334,7 +334,7 @@ async def test_decisions_do_not_overtake_one_another_while_an_append_takes_long(
 
 
 @simulated
-async def test_a_quiet_leader_writes_a_record_that_says_nothing() -> None:
+async def test_idle_leader_writes_no_op_records() -> None:
     world = World(idle_ms=500)
     await world.lead_a_fresh_log()
     await asyncio.sleep(1.6)
@@ -343,7 +343,7 @@ async def test_a_quiet_leader_writes_a_record_that_says_nothing() -> None:
 
 
 @simulated
-async def test_a_leader_whose_replica_has_stopped_rests_between_attempts() -> None:
+async def test_leader_with_a_stopped_replica_pauses_between_attempts() -> None:
     world = World(idle_ms=500)
     await world.lead_a_fresh_log()
     attempts = 0
@@ -375,7 +375,7 @@ class Counted:
 
 
 @simulated
-async def test_duties_are_done_in_their_rhythm_and_only_while_active() -> None:
+async def test_periodic_tasks_run_at_their_interval_and_only_while_active() -> None:
     task = Counted()
     world = World(periodic_tasks=[task])
     await asyncio.sleep(3)

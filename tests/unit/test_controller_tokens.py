@@ -95,7 +95,7 @@ def expiration(image: Image) -> int:
 # -- create --------------------------------------------------------------------------------------
 
 
-def test_a_token_is_made_for_whoever_asks() -> None:
+def test_token_is_created_for_the_requester() -> None:
     reply = MADE.reply
     assert reply.error_code == 0
     assert (reply.principal_type, reply.principal_name) == ALICE
@@ -110,13 +110,13 @@ def test_a_token_is_made_for_whoever_asks() -> None:
     )
 
 
-def test_the_password_is_the_hmac_of_the_id() -> None:
+def test_token_password_is_the_hmac_of_its_id() -> None:
     key = b"shared secret"
     expected = hmac.new(key, uuid_text(TOKEN_ID).encode(), hashlib.sha512).digest()
     assert expected == PASSWORD
 
 
-def test_a_token_is_made_for_another() -> None:
+def test_token_is_created_for_another_owner() -> None:
     request = CreateDelegationTokenRequest("User", "bob")
     decision = create(request=request)
     assert decision.reply.principal_name == "bob"
@@ -127,7 +127,7 @@ def test_a_token_is_made_for_another() -> None:
 
 
 @pytest.mark.parametrize(("asked", "given"), [(-1, 1000), (0, 1000), (70, 70), (5000, 1000)])
-def test_the_longest_life_is_the_clusters(asked: int, given: int) -> None:
+def test_token_lifetime_is_bounded_by_the_cluster(asked: int, given: int) -> None:
     reply = create(request=CreateDelegationTokenRequest(max_lifetime_ms=asked)).reply
     assert reply.max_timestamp_ms == given
     assert reply.expiry_timestamp_ms == min(given, RENEWAL)
@@ -139,7 +139,7 @@ def test_times_do_not_overflow() -> None:
     assert reply.max_timestamp_ms == reply.expiry_timestamp_ms == most
 
 
-def test_renewers_are_users() -> None:
+def test_renewers_must_be_users() -> None:
     request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "g")])
     decision = create(request=request)
     assert decision.reply.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
@@ -147,7 +147,7 @@ def test_renewers_are_users() -> None:
     assert decision.reply.hmac == b""
 
 
-def test_without_a_secret_tokens_are_off() -> None:
+def test_tokens_are_disabled_without_a_secret() -> None:
     off = context(secret=None)
     expected = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     request = DescribeDelegationTokenRequest(None)
@@ -158,7 +158,7 @@ def test_without_a_secret_tokens_are_off() -> None:
     assert (reply.error_code, reply.tokens) == (expected, [])
 
 
-def test_the_metadata_version_must_have_tokens() -> None:
+def test_tokens_require_a_metadata_version() -> None:
     expected = ErrorCode.UNSUPPORTED_VERSION
     assert create(OLD).reply.error_code == expected
     assert renew(OLD, PASSWORD, context()).reply.error_code == expected
@@ -169,18 +169,18 @@ def test_the_metadata_version_must_have_tokens() -> None:
 
 
 @pytest.mark.parametrize("who", [ALICE, BOB])
-def test_owner_and_renewers_renew(who: Principal) -> None:
+def test_owner_and_renewers_may_renew(who: Principal) -> None:
     decision = renew(WITH, PASSWORD, context(50, who))
     assert (decision.reply.error_code, decision.reply.expiry_timestamp_ms) == (0, 150)
     assert expiration(after(WITH, decision)) == 150
 
 
 @pytest.mark.parametrize(("period", "end"), [(0, 150), (20, 70), (500, 150)])
-def test_the_longest_renewal_is_the_clusters(period: int, end: int) -> None:
+def test_renewal_period_is_bounded_by_the_cluster(period: int, end: int) -> None:
     assert renew(WITH, PASSWORD, context(50), period).reply.expiry_timestamp_ms == end
 
 
-def test_a_token_is_not_renewed_beyond_its_last_day() -> None:
+def test_token_is_not_renewed_beyond_its_maximum() -> None:
     image = WITH
     for now in range(90, 1000, 90):
         image = after(image, renew(image, PASSWORD, context(now)))
@@ -196,7 +196,7 @@ def test_a_token_is_not_renewed_beyond_its_last_day() -> None:
         (PASSWORD, ALICE, 100, ErrorCode.NONE),
     ],
 )
-def test_who_may_renew_what_and_when(
+def test_invalid_renewals_are_rejected(
     password: bytes, who: Principal, now: int, expected: ErrorCode
 ) -> None:
     decision = renew(WITH, password, context(now, who))
@@ -208,13 +208,13 @@ def test_who_may_renew_what_and_when(
 
 
 @pytest.mark.parametrize("now", [50, 5000])
-def test_a_negative_period_ends_a_token_at_once(now: int) -> None:
+def test_negative_period_expires_a_token_at_once(now: int) -> None:
     decision = expire(WITH, PASSWORD, context(now, BOB))
     assert (decision.reply.error_code, decision.reply.expiry_timestamp_ms) == (0, now)
     assert not after(WITH, decision).delegation_tokens
 
 
-def test_the_end_of_a_token_is_moved() -> None:
+def test_expire_sets_the_expiry_time() -> None:
     assert expiration(after(WITH, expire(WITH, PASSWORD, context(50), 200))) == 250
     assert expiration(after(WITH, expire(WITH, PASSWORD, context(50), 2000))) == LIFETIME
 
@@ -227,7 +227,7 @@ def test_the_end_of_a_token_is_moved() -> None:
         (PASSWORD, ALICE, 101, ErrorCode.DELEGATION_TOKEN_EXPIRED),
     ],
 )
-def test_who_may_expire_what_and_when(
+def test_invalid_expiries_are_rejected(
     password: bytes, who: Principal, now: int, expected: ErrorCode
 ) -> None:
     decision = expire(WITH, password, context(now, who), period=10)
@@ -235,11 +235,11 @@ def test_who_may_expire_what_and_when(
     assert decision.records == []
 
 
-def test_a_stranger_ends_no_token() -> None:
+def test_only_owner_and_renewers_may_expire() -> None:
     assert expire(WITH, PASSWORD, context(0, EVE)).records == []
 
 
-def test_tokens_that_ended_are_forgotten_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_tokens_are_removed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     image = IMAGE
     for number in range(3):
         token_id = Uuid((1 << 100 | number).to_bytes(16))
@@ -266,23 +266,23 @@ def described(who: Principal, *owners: Principal, may: bool = False) -> int:
     return len(reply.tokens)
 
 
-def test_owners_and_renewers_see_their_tokens_others_by_permission() -> None:
+def test_describe_shows_own_tokens_and_others_by_permission() -> None:
     assert described(ALICE) == described(BOB) == 1
     assert described(EVE) == 0
     assert described(EVE, may=True) == 1
 
 
-def test_tokens_of_named_owners() -> None:
+def test_describe_filters_by_owner() -> None:
     assert described(ALICE, ALICE) == described(ALICE, BOB) == 1
     assert described(ALICE, EVE) == 0
     request = DescribeDelegationTokenRequest([])
     assert describe_delegation_tokens(WITH, request, context(), lambda _: True).tokens == []
 
 
-def test_a_principals_name_may_hold_colons() -> None:
+def test_principal_name_may_contain_colons() -> None:
     assert parse_principal("User:a:b") == Principal("User", "a:b")
 
 
-def test_the_secret_is_not_shown() -> None:
+def test_secret_is_not_shown() -> None:
     assert "shared" not in repr(context())
     assert "shared" not in repr(MADE)

@@ -51,7 +51,7 @@ def refused(world: World, topic: CreatableTopic, context=None) -> ErrorCode:
 # -- creation -------------------------------------------------------------------------------
 
 
-def test_a_topic_is_created_with_everybody_alive_in_sync() -> None:
+def test_new_topic_has_all_live_replicas_in_sync() -> None:
     world = World(3)
     (result,) = create(world, asked("t", 4, 2))
     topic = world.topic("t")
@@ -66,28 +66,28 @@ def test_a_topic_is_created_with_everybody_alive_in_sync() -> None:
         assert partition.directories == tuple(directory(i) for i in partition.replicas)
 
 
-def test_minus_one_asks_for_the_defaults() -> None:
+def test_minus_one_means_the_defaults() -> None:
     world = World(3)
     world.settings = replace(world.settings, partitions_default=5, replication_factor_default=3)
     (result,) = create(world, asked("t", -1, -1))
     assert (result.num_partitions, result.replication_factor) == (5, 3)
 
 
-def test_where_a_broker_has_several_directories_it_chooses_itself() -> None:
+def test_replica_on_a_broker_with_several_directories_is_unassigned() -> None:
     world = World()
     world.start(0, directories=2)
     create(world, asked())
     assert world.partition().directories == (DIRECTORY_UNASSIGNED,)
 
 
-def test_below_directories_partitions_have_none() -> None:
+def test_partitions_have_no_directories_at_old_levels() -> None:
     world = World(level=MetadataVersion.IBP_3_6_IV2)
     world.start(0)
     create(world, asked())
     assert world.partition().directories == (ZERO_UUID,)
 
 
-def test_validate_only_answers_alike_and_writes_nothing() -> None:
+def test_validate_only_replies_the_same_and_writes_nothing() -> None:
     world = World(3)
     before = world.image
     good, bad = create(world, asked("t", 2, 3), asked("u", 1, 9), validate_only=True)
@@ -96,7 +96,7 @@ def test_validate_only_answers_alike_and_writes_nothing() -> None:
     assert world.image == before
 
 
-def test_one_bad_topic_does_not_keep_another_from_being_created() -> None:
+def test_invalid_topic_does_not_fail_the_others() -> None:
     world = World(1)
     results = create(world, asked("bad", 0), asked("good"))
     assert [r.name for r in results] == ["bad", "good"]
@@ -105,16 +105,16 @@ def test_one_bad_topic_does_not_keep_another_from_being_created() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a b", "a/b", "ä", "a\n", "a:b"])
-def test_bad_names_are_refused(name: str) -> None:
+def test_invalid_names_are_rejected(name: str) -> None:
     assert refused(World(1), asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_the_longest_name_is_accepted() -> None:
+def test_longest_name_is_accepted() -> None:
     world = World(1)
     assert create(world, asked("a" * 249))[0].error_code == 0
 
 
-def test_a_name_that_metrics_could_not_tell_apart_is_refused() -> None:
+def test_name_that_collides_in_metrics_is_rejected() -> None:
     world = World(1)
     create(world, asked("a.b_c"), asked("plain"))
     for name in ("a_b.c", "a_b_c", "a.b.c"):
@@ -124,13 +124,13 @@ def test_a_name_that_metrics_could_not_tell_apart_is_refused() -> None:
     assert create(world, asked("a_b.c"))[0].error_code == 0
 
 
-def test_a_topic_that_is_there_is_not_created_again() -> None:
+def test_existing_topic_is_rejected() -> None:
     world = World(1)
     create(world, asked("t"))
     assert refused(world, asked("t")) is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_topic_named_twice_is_not_created_at_all() -> None:
+def test_repeated_topic_is_not_created() -> None:
     world = World(1)
     results = create(world, asked("t"), asked("u"), asked("t", 2))
     assert [(r.name, r.error_code) for r in results] == [
@@ -140,7 +140,7 @@ def test_a_topic_named_twice_is_not_created_at_all() -> None:
     assert world.image.topics.names() == ["u"]
 
 
-def test_the_log_of_the_cluster_is_no_topic() -> None:
+def test_cluster_metadata_cannot_be_created() -> None:
     assert refused(World(1), asked("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
 
 
@@ -154,17 +154,19 @@ def test_the_log_of_the_cluster_is_no_topic() -> None:
         (1, 3, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_impossible_sizes_are_refused(partitions: int, factor: int, code: ErrorCode) -> None:
+def test_invalid_partition_and_replica_counts_are_rejected(
+    partitions: int, factor: int, code: ErrorCode
+) -> None:
     assert refused(World(2), asked("t", partitions, factor)) is code
 
 
-def test_without_a_live_broker_nothing_is_created() -> None:
+def test_creation_fails_without_a_live_broker() -> None:
     world = World(1)
     world.kill(0)
     assert refused(world, asked()) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_a_request_for_too_many_partitions_is_refused_as_a_whole() -> None:
+def test_request_for_too_many_partitions_is_rejected() -> None:
     world = World(1)
     for result in create(world, asked("t", 9_999), asked("u", 2)):
         assert result.error_code == ErrorCode.POLICY_VIOLATION
@@ -178,7 +180,7 @@ def test_ten_thousand_partitions_are_created_in_one_batch() -> None:
     assert world.image.topics.partition_count == 10_000
 
 
-def test_configurations_are_written_and_told() -> None:
+def test_configurations_are_written_and_returned() -> None:
     world = World(1)
     configs = [CreatableTopicConfig("retention.ms", "5000")]
     (result,) = create(world, asked("t", configs=configs))
@@ -193,12 +195,12 @@ def test_configurations_are_written_and_told() -> None:
     ("key", "value"),
     [("retention.ms", "-5"), ("no.such.key", "1"), ("retention.ms", None), ("retention.ms", "x")],
 )
-def test_bad_configurations_are_refused(key: str, value: str | None) -> None:
+def test_invalid_configurations_are_rejected(key: str, value: str | None) -> None:
     topic = asked("t", configs=[CreatableTopicConfig(key, value)])
     assert refused(World(1), topic) is ErrorCode.INVALID_CONFIG
 
 
-def test_configurations_that_contradict_each_other_are_refused() -> None:
+def test_conflicting_configurations_are_rejected() -> None:
     configs = [
         CreatableTopicConfig("min.compaction.lag.ms", "9"),
         CreatableTopicConfig("max.compaction.lag.ms", "8"),
@@ -206,7 +208,7 @@ def test_configurations_that_contradict_each_other_are_refused() -> None:
     assert refused(World(1), asked("t", configs=configs)) is ErrorCode.INVALID_CONFIG
 
 
-def test_who_may_not_see_configurations_is_not_told() -> None:
+def test_configurations_are_hidden_without_permission() -> None:
     world = World(1)
     (result,) = create(world, asked(), context=replace(world.topics, describable=()))
     assert result.error_code == 0
@@ -214,7 +216,7 @@ def test_who_may_not_see_configurations_is_not_told() -> None:
     assert (result.num_partitions, result.configs) == (-1, [])
 
 
-def test_creation_is_charged_by_the_partition() -> None:
+def test_creation_is_charged_per_partition() -> None:
     world = World(1)
     charged: list[int] = []
 
@@ -244,7 +246,7 @@ def by_name(*replicas: list[int], **more: object) -> CreatableTopic:
     )
 
 
-def test_named_replicas_are_taken_and_those_alive_are_in_sync() -> None:
+def test_assigned_replicas_are_used_and_live_ones_are_in_sync() -> None:
     world = World(3)
     world.kill(2)
     create(world, by_name([2, 0], [1, 2]))
@@ -273,7 +275,7 @@ def test_named_replicas_are_taken_and_those_alive_are_in_sync() -> None:
         ),
     ],
 )
-def test_bad_named_replicas_are_refused(topic: CreatableTopic, code: ErrorCode) -> None:
+def test_invalid_assignments_are_rejected(topic: CreatableTopic, code: ErrorCode) -> None:
     world = World(3)
     world.kill(2)
     assert refused(world, topic) is code
@@ -294,7 +296,7 @@ def grow(world: World, name: str, count: int, named=None, **more: object) -> int
     return result.error_code
 
 
-def test_a_topic_grows_with_its_replication_factor() -> None:
+def test_new_partitions_have_the_topics_replication_factor() -> None:
     world = World(3)
     create(world, asked("t", 2, 2))
     old = dict(world.topic("t").partitions)
@@ -323,7 +325,9 @@ def test_a_topic_grows_with_its_replication_factor() -> None:
         ("t", 2**31 - 1, None, ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_bad_growth_is_refused(name: str, count: int, named: list | None, code: ErrorCode) -> None:
+def test_invalid_create_partitions_is_rejected(
+    name: str, count: int, named: list | None, code: ErrorCode
+) -> None:
     world = World(4)
     create(world, by_name([0, 1], [1, 0]))
     world.kill(2)
@@ -333,14 +337,14 @@ def test_bad_growth_is_refused(name: str, count: int, named: list | None, code: 
     assert world.image == before
 
 
-def test_growth_can_be_tried() -> None:
+def test_create_partitions_can_be_validated_only() -> None:
     world = World(1)
     create(world, asked("t"))
     assert grow(world, "t", 3, validate_only=True) == 0
     assert world.topic("t").partition_ids() == [0]
 
 
-def test_a_topic_named_twice_does_not_grow() -> None:
+def test_repeated_topic_gets_no_partitions() -> None:
     world = World(1)
     create(world, asked("t"))
     topics = [CreatePartitionsTopic("t", n, None) for n in (2, 3)]
@@ -351,7 +355,7 @@ def test_a_topic_named_twice_does_not_grow() -> None:
     assert [r.error_code for r in decision.reply.results] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_growth_is_charged_and_so_is_deletion() -> None:
+def test_create_partitions_and_deletion_are_charged() -> None:
     world = World(1)
     create(world, asked("t", 3))
     charged: list[int] = []
@@ -387,7 +391,7 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_configurations() -> Non
     assert not world.image.configs.by_resource
 
 
-def test_the_reply_to_a_deletion_names_both_name_and_id() -> None:
+def test_deletion_reply_contains_name_and_id() -> None:
     world = World(1)
     topic_id = create(world, asked("a"))[0].topic_id
     request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
@@ -395,7 +399,7 @@ def test_the_reply_to_a_deletion_names_both_name_and_id() -> None:
     assert (result.name, result.topic_id) == ("a", topic_id)
 
 
-def test_what_is_not_there_cannot_be_deleted() -> None:
+def test_deletion_of_an_unknown_topic_is_rejected() -> None:
     world = World(1)
     unknown = DeleteTopicState(topic_id=Uuid(b"x" * 16))
     assert delete(world, items=[DeleteTopicState("a"), unknown]) == [
@@ -404,7 +408,7 @@ def test_what_is_not_there_cannot_be_deleted() -> None:
     ]
 
 
-def test_a_topic_named_in_two_ways_is_not_deleted() -> None:
+def test_topic_given_by_name_and_id_is_not_deleted() -> None:
     world = World(1)
     create(world, asked("a"), asked("b"), asked("c"))
     twice = [DeleteTopicState("a"), DeleteTopicState(topic_id=world.topic("a").id)]
@@ -417,7 +421,7 @@ def test_a_topic_named_in_two_ways_is_not_deleted() -> None:
     assert world.image.topics.names() == ["a", "b", "c"]
 
 
-def test_deletion_can_be_turned_off() -> None:
+def test_deletion_can_be_disabled() -> None:
     world = World(1)
     create(world, asked("a"))
     world.settings = replace(world.settings, is_topic_deletion_enabled=False)
@@ -427,7 +431,7 @@ def test_deletion_can_be_turned_off() -> None:
 
 
 @given(st.lists(st.sampled_from(["a.b", "a_b", "ab", "c.", "c_", "_c"]), max_size=12))
-def test_the_index_of_similar_names_follows_any_history(names: list[str]) -> None:
+def test_index_of_colliding_names_follows_any_history(names: list[str]) -> None:
     world = World(1)
     for name in names:
         # Every write compares the index with one made from scratch.

@@ -50,7 +50,7 @@ ROWS = [line.split() for line in KAFKA.strip().splitlines()]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
-def test_a_level_lets_in_what_kafkas_does(row: list[str]) -> None:
+def test_levels_support_the_same_as_in_kafka(row: list[str]) -> None:
     level = MetadataVersion(int(row[0]))
     letters = {
         "S": level.is_scram_supported(),
@@ -84,7 +84,7 @@ def test_levels_have_names(text: str, level: int | None) -> None:
     assert from_version_string(text) == level
 
 
-def test_which_steps_change_what_the_log_contains() -> None:
+def test_level_changes_that_change_the_metadata() -> None:
     changed = [
         str(MetadataVersion(level))
         for level in range(8, 30)
@@ -108,7 +108,7 @@ def test_which_steps_change_what_the_log_contains() -> None:
         ("4.2-IV1", [1, 2, 1, 1, 1, 1]),
     ],
 )
-def test_a_new_cluster_starts_with_the_levels_of_its_release(text: str, levels: list[int]) -> None:
+def test_new_cluster_starts_with_the_levels_of_its_release(text: str, levels: list[int]) -> None:
     version = from_version_string(text)
     assert version is not None
     found = default_levels(version)
@@ -116,7 +116,7 @@ def test_a_new_cluster_starts_with_the_levels_of_its_release(text: str, levels: 
     assert list(found.values()) == [int(version), *levels]
 
 
-def test_what_a_node_announces() -> None:
+def test_node_announces_supported_features() -> None:
     ranges = supported_features()
     assert ranges["metadata.version"] == VersionRange(7, 29)
     assert ranges["transaction.version"] == VersionRange(0, 2)
@@ -124,7 +124,7 @@ def test_what_a_node_announces() -> None:
     assert len(ranges) == 7
 
 
-def test_a_level_may_need_another_feature() -> None:
+def test_level_may_depend_on_another_feature() -> None:
     elr = features.ELIGIBLE_LEADER_REPLICAS_VERSION
     assert unmet_needs(elr, 1, {"metadata.version": 22}) == [("metadata.version", 23)]
     assert unmet_needs(elr, 1, {"metadata.version": 23}) == []

@@ -36,7 +36,7 @@ def loaded() -> BatchLoader:
     return loader
 
 
-def test_the_bootstrap_transaction_gives_the_levels_of_the_release() -> None:
+def test_bootstrap_transaction_gives_the_levels_of_the_release() -> None:
     records, provenance = next(batches())
     loader = BatchLoader()
     delta = loader.load(records, provenance)
@@ -47,7 +47,7 @@ def test_the_bootstrap_transaction_gives_the_levels_of_the_release() -> None:
     assert dict(loader.image.configs.of(ConfigResource(4, ""))) == {"min.insync.replicas": "1"}
 
 
-def test_the_whole_log_gives_what_the_broker_left_behind() -> None:
+def test_whole_log_gives_the_state_of_the_kafka_broker() -> None:
     image = loaded().image
     assert image.provenance.offset == 62
     assert image.topics.names() == ["__transaction_state", "peer"]
@@ -63,7 +63,7 @@ def test_the_whole_log_gives_what_the_broker_left_behind() -> None:
     assert sorted(image.cluster.controllers) == [1]
 
 
-def test_its_snapshot_is_the_same_image() -> None:
+def test_kafka_snapshot_gives_the_same_image() -> None:
     image = loaded().image
     records = [[record.message for record in batch] for batch in snapshot_batches(image)]
     assert snapshot_image(records, image.provenance) == image

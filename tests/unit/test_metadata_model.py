@@ -51,7 +51,7 @@ def check_derived(image: Image) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_batches_of_records_make_what_the_model_says(data: st.DataObject) -> None:
+def test_batches_of_records_match_the_model(data: st.DataObject) -> None:
     model, image, offset = empty(), EMPTY, -1
     log = draw_log(data)
     while log:
@@ -72,7 +72,7 @@ def test_batches_of_records_make_what_the_model_says(data: st.DataObject) -> Non
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_a_snapshot_replays_to_the_same_image(data: st.DataObject) -> None:
+def test_snapshot_replays_to_the_same_image(data: st.DataObject) -> None:
     image = replace(replay_all(EMPTY, draw_log(data)), provenance=Provenance(7, 2, 99))
     batches = list(snapshot_batches(image))
     wire = [[encode_framed(record) for record in batch] for batch in batches]
@@ -84,7 +84,7 @@ def test_a_snapshot_replays_to_the_same_image(data: st.DataObject) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_equality_does_not_depend_on_the_way(data: st.DataObject) -> None:
+def test_image_equality_does_not_depend_on_history(data: st.DataObject) -> None:
     image = replay_all(EMPTY, draw_log(data))
     [records] = list(snapshot_batches(image))
     messages = [record.message for record in records]
@@ -97,7 +97,7 @@ def test_equality_does_not_depend_on_the_way(data: st.DataObject) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_the_delta_between_strangers_leads_from_one_to_the_other(data: st.DataObject) -> None:
+def test_delta_between_unrelated_images_leads_from_one_to_the_other(data: st.DataObject) -> None:
     one, other = (replay_all(EMPTY, draw_log(data)) for _ in range(2))
     delta = delta_between(one, other)
     assert patched(flatten(one), delta) == flatten(other)
@@ -118,5 +118,5 @@ def test_every_level_writes_records_that_it_can_read_back(
         assert lost == []
 
 
-def test_replay_of_one_record_is_apply_of_one() -> None:
+def test_replay_of_one_record_equals_apply_of_one() -> None:
     assert replay(EMPTY, FIRST) == apply(EMPTY, [FIRST])[0]

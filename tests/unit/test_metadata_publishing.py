@@ -29,14 +29,14 @@ def step(image: Image, name: str, offset: int) -> Delta:
     return apply(image, [TopicRecord(name, name.encode() * 16)], Provenance(offset))[1]
 
 
-def test_publishers_hear_in_the_declared_order_whatever_the_order_given() -> None:
+def test_publishers_are_called_in_the_declared_order() -> None:
     heard: list[tuple[str, int, int]] = []
     publication = Publication([Listener(name, heard) for name in sorted(ORDER)])
     publication.start(EMPTY)
     assert [name for name, _, _ in heard] == list(ORDER)
 
 
-def test_what_is_allowed_is_known_before_what_can_be_reached() -> None:
+def test_acls_are_published_before_replicas() -> None:
     for earlier, later in [
         ("features", "replicas"),
         ("configs", "replicas"),
@@ -48,7 +48,7 @@ def test_what_is_allowed_is_known_before_what_can_be_reached() -> None:
     assert ORDER[-1] == ImageWatch.name and len(set(ORDER)) == len(ORDER)
 
 
-def test_the_first_image_is_handed_out_whole_and_then_what_changed() -> None:
+def test_first_image_is_published_whole_and_then_changes() -> None:
     listener = Listener("acls")
     publication = Publication([listener])
     image = replay_all(EMPTY, [TopicRecord("a", b"a" * 16), TopicRecord("b", b"b" * 16)])
@@ -60,7 +60,7 @@ def test_the_first_image_is_handed_out_whole_and_then_what_changed() -> None:
     assert publication.image is not None and publication.image.provenance.offset == 6
 
 
-def test_a_publisher_that_fails_ends_the_publication() -> None:
+def test_failing_publisher_ends_the_publication() -> None:
     first, broken, last = Listener("acls"), Listener("replicas", fails=True), Listener("watch")
     publication = Publication([first, broken, last])
     with pytest.raises(ValueError, match="broken") as raised:
@@ -72,7 +72,7 @@ def test_a_publisher_that_fails_ends_the_publication() -> None:
         publication.start(EMPTY)
 
 
-def test_a_delta_must_follow_the_last_image() -> None:
+def test_delta_must_follow_the_last_image() -> None:
     publication = Publication([Listener("acls")])
     with pytest.raises(AssertionError, match="does not follow"):
         publication.publish(step(EMPTY, "a", 0))
@@ -83,7 +83,7 @@ def test_a_delta_must_follow_the_last_image() -> None:
         publication.publish(step(replay_all(EMPTY, [TopicRecord("x", b"x" * 16)]), "a", 0))
 
 
-def test_a_publisher_is_known_and_there_once() -> None:
+def test_publishers_must_be_known_and_unique() -> None:
     with pytest.raises(ValueError):
         Publication([Listener("unheard-of")])
     with pytest.raises(AssertionError, match="duplicate"):
@@ -93,7 +93,7 @@ def test_a_publisher_is_known_and_there_once() -> None:
 # -- waiting -----------------------------------------------------------------------------------
 
 
-def test_waiting_ends_with_the_first_image_that_fulfils() -> None:
+def test_wait_returns_the_first_image_that_fulfils_the_condition() -> None:
     async def scene() -> None:
         watch = ImageWatch()
         assert watch.image is EMPTY
@@ -112,7 +112,7 @@ def test_waiting_ends_with_the_first_image_that_fulfils() -> None:
     asyncio.run(scene())
 
 
-def test_a_cancelled_waiter_is_forgotten() -> None:
+def test_cancelled_waiter_is_dropped() -> None:
     async def scene() -> None:
         watch = ImageWatch()
         asked: list[int] = []

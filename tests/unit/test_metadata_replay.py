@@ -87,7 +87,7 @@ def changed(**fields: object) -> PartitionRegistration:
     return partition
 
 
-def test_every_record_has_a_meaning_or_brackets_a_transaction() -> None:
+def test_every_record_is_replayed_or_delimits_a_transaction() -> None:
     brackets = {BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord}
     assert set(REPLAYS) | brackets == set(METADATA_RECORDS.values())
     for bracket in brackets:
@@ -98,45 +98,45 @@ def test_every_record_has_a_meaning_or_brackets_a_transaction() -> None:
 # -- topics and partitions ---------------------------------------------------------------------
 
 
-def test_a_topic_is_found_by_name_and_by_id() -> None:
+def test_topic_is_found_by_name_and_by_id() -> None:
     topics = led().topics
     assert topics.named("orders") == topics.by_id[ID]
     assert topics.names() == ["orders"] and topics.partition_count == 1
     assert topics.named("other") is None and topics.partition(b"?" * 16, 0) is None
 
 
-def test_node_0_leads_like_any_other_and_no_leader_is_minus_1() -> None:
+def test_node_0_can_lead_and_no_leader_is_minus_1() -> None:
     topics = led().topics
     assert topics.leader(ID, 0) == 0 and topics.by_id[ID].partitions[0].has_leader()
     assert topics.leader(ID, 1) == -1 and topics.leader(b"?" * 16, 0) == -1
     assert not changed(leader=-1).has_leader()
 
 
-def test_a_change_without_leader_keeps_the_leader_epoch() -> None:
+def test_change_without_leader_keeps_the_leader_epoch() -> None:
     partition = changed(isr=[0])
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (0, 4, 8)
     assert partition.isr == (0,) and partition.replicas == (0, 1)
 
 
-def test_naming_a_leader_raises_the_leader_epoch_even_if_it_is_the_same() -> None:
+def test_change_with_the_same_leader_raises_the_leader_epoch() -> None:
     assert (changed(leader=0).leader, changed(leader=0).leader_epoch) == (0, 5)
     assert (changed(leader=-1).leader, changed(leader=-1).leader_epoch) == (-1, 5)
 
 
-def test_an_empty_list_is_a_change_and_null_is_none() -> None:
+def test_empty_list_is_a_change_and_null_is_not() -> None:
     assert changed(isr=[]).isr == ()
     assert changed(eligible_leader_replicas=[1]).elr == (1,)
     assert changed(adding_replicas=[1], removing_replicas=[0]).is_reassigning()
 
 
-def test_recovery_state() -> None:
+def test_leader_recovery_state_is_replayed() -> None:
     assert changed(leader_recovery_state=1).leader_recovery_state is LeaderRecoveryState.RECOVERING
     assert changed().leader_recovery_state is LeaderRecoveryState.RECOVERED
     with pytest.raises(ReplayFault, match="recovery state 2"):
         changed(leader_recovery_state=2)
 
 
-def test_directories_stand_parallel_to_replicas() -> None:
+def test_directories_are_parallel_to_replicas() -> None:
     partition = changed(replicas=[1, 2, 0], directories=[DIR_B, DIRECTORY_UNASSIGNED, DIR_A])
     assert partition.directory(2) == DIRECTORY_UNASSIGNED and partition.directory(0) == DIR_A
     assert partition.directory(9) is None
@@ -146,7 +146,7 @@ def test_directories_stand_parallel_to_replicas() -> None:
         replay(led(), PartitionRecord(0, ID, [0, 1], [0], directories=[DIR_A]))
 
 
-def test_replicas_that_never_named_directories_are_migrating() -> None:
+def test_replicas_without_directories_are_migrating() -> None:
     old = replay(led(), PartitionRecord(1, ID, [0, 1], [0], leader=0))
     first = old.topics.partition(ID, 1)
     grown = replay(old, PartitionChangeRecord(1, ID, replicas=[0, 1, 2])).topics.partition(ID, 1)
@@ -154,7 +154,7 @@ def test_replicas_that_never_named_directories_are_migrating() -> None:
     assert grown is not None and grown.directories == (DIRECTORY_MIGRATING,) * 3
 
 
-def test_a_removed_topic_takes_its_configs_along_and_nothing_else() -> None:
+def test_removed_topic_removes_its_configs_and_nothing_else() -> None:
     image = replay_all(
         led(),
         [
@@ -173,18 +173,18 @@ def test_a_removed_topic_takes_its_configs_along_and_nothing_else() -> None:
     assert list(delta.configs) == [ConfigResource(ConfigResourceType.TOPIC, "orders")]
 
 
-def test_what_came_and_went_in_one_batch_was_never_there() -> None:
+def test_topic_created_and_removed_in_one_batch_leaves_no_delta() -> None:
     image, delta = apply(EMPTY, [TOPIC, PARTITION, RemoveTopicRecord(ID)])
     assert image == EMPTY and delta.is_empty()
 
 
-def test_setting_what_is_set_changes_nothing() -> None:
+def test_setting_an_equal_value_changes_nothing() -> None:
     image = replay_all(led(), [BROKER, ConfigRecord(4, "", "a", "1")])
     again, delta = apply(image, [PARTITION, BROKER, ConfigRecord(4, "", "a", "1")])
     assert again == image and delta.is_empty()
 
 
-def test_clearing_eligible_replicas_touches_only_partitions_that_have_some() -> None:
+def test_clear_elr_changes_only_partitions_with_elr() -> None:
     image = replay_all(
         led(),
         [
@@ -206,7 +206,7 @@ def test_clearing_eligible_replicas_touches_only_partitions_that_have_some() -> 
 # -- nodes -------------------------------------------------------------------------------------
 
 
-def test_a_broker_registers_fenced_and_changes_by_its_epoch() -> None:
+def test_broker_registers_fenced_and_changes_by_its_epoch() -> None:
     image = replay(EMPTY, BROKER)
     assert image.cluster.broker_epoch(0) == 12 and image.cluster.broker_epoch(5) == -1
     assert not image.cluster.is_unfenced(0) and image.cluster.unfenced() == []
@@ -220,19 +220,19 @@ def test_a_broker_registers_fenced_and_changes_by_its_epoch() -> None:
     assert broker.fenced and broker.in_controlled_shutdown and broker.log_dirs == (DIR_A,)
 
 
-def test_fencing_by_the_older_records() -> None:
+def test_older_fencing_records_are_replayed() -> None:
     image = replay_all(EMPTY, [BROKER, UnfenceBrokerRecord(0, 12)])
     assert image.cluster.is_unfenced(0)
     assert not replay(image, FenceBrokerRecord(0, 12)).cluster.is_unfenced(0)
 
 
-def test_an_unregistered_broker_is_gone_and_its_replicas_are_not() -> None:
+def test_unregistered_broker_stays_a_replica() -> None:
     image = replay_all(led(), [BROKER, UnregisterBrokerRecord(0, 12)])
     assert dict(image.cluster.brokers) == {}
     assert [at for at, _ in image.topics.replicas_on(0)] == [(ID, 0)]
 
 
-def test_a_delta_says_old_and_new_of_a_broker() -> None:
+def test_delta_contains_old_and_new_broker() -> None:
     old = replay(EMPTY, BROKER)
     new, delta = apply(old, [UnfenceBrokerRecord(0, 12), RegisterControllerRecord(3)])
     change = delta.brokers[0]
@@ -260,18 +260,18 @@ def test_features_are_finalized_and_removed_by_level_0() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 6, 30])
-def test_a_metadata_version_that_is_not_known_stops_the_node(level: int) -> None:
+def test_unknown_metadata_version_is_a_replay_fault(level: int) -> None:
     with pytest.raises(ReplayFault, match=f"metadata.version {level}"):
         replay(EMPTY, FeatureLevelRecord("metadata.version", level))
 
 
-def test_records_that_change_no_image() -> None:
+def test_no_op_records_change_no_image() -> None:
     silent = [NoOpRecord(), ZkMigrationStateRecord(3), FeatureLevelRecord("kraft.version", 1)]
     image, delta = apply(led(), silent)
     assert image == led() and delta.is_empty()
 
 
-def test_configs_are_unset_by_null_and_empty_is_a_value() -> None:
+def test_configs_are_removed_by_null_and_empty_is_a_value() -> None:
     key = ConfigResource(ConfigResourceType.BROKER, "")
     image = replay(EMPTY, ConfigRecord(4, "", "a", ""))
     assert dict(image.configs.of(key)) == {"a": ""}
@@ -280,7 +280,7 @@ def test_configs_are_unset_by_null_and_empty_is_a_value() -> None:
     assert apply(image, [ConfigRecord(4, "", "a", None)])[1].is_empty()
 
 
-def test_a_quota_entity_is_the_same_in_any_order_and_none_is_the_default() -> None:
+def test_quota_entity_is_independent_of_order_and_none_is_the_default() -> None:
     user, client = EntityData("user", None), EntityData("client-id", "c")
     image = replay_all(
         EMPTY,
@@ -292,19 +292,19 @@ def test_a_quota_entity_is_the_same_in_any_order_and_none_is_the_default() -> No
     assert replay_all(image, gone) == EMPTY
 
 
-def test_producer_ids_begin_unset() -> None:
+def test_next_producer_id_is_initially_unset() -> None:
     assert EMPTY.next_producer_id == -1
     image, delta = apply(EMPTY, [ProducerIdsRecord(1, 12, 1000)])
     assert image.next_producer_id == 1000
     assert delta.next_producer_id is not None and delta.next_producer_id.old == -1
 
 
-def test_a_credential_does_not_print_its_keys() -> None:
+def test_credential_repr_hides_its_keys() -> None:
     image = replay(EMPTY, UserScramCredentialRecord("u", 1, b"salt!", b"stored!", b"server!", 4096))
     assert "stored!" not in repr(image) and "server!" not in repr(image)
 
 
-def test_a_token_may_be_removed_twice() -> None:
+def test_token_may_be_removed_twice() -> None:
     assert replay(EMPTY, RemoveDelegationTokenRecord("t")) is EMPTY
 
 
@@ -335,7 +335,7 @@ ACL = AccessControlEntryRecord(b"1" * 16, 2, "t", 3, "User:u", "*", 3, 3)
     ],
     ids=lambda record: type(record).__name__,
 )
-def test_a_record_that_does_not_fit_is_a_fault(record: Message) -> None:
+def test_record_that_does_not_apply_is_a_replay_fault(record: Message) -> None:
     image = replay_all(led(), [BROKER, ACL])
     with pytest.raises(ReplayFault):
         replay(image, record)

@@ -64,14 +64,14 @@ ALL: list[Message] = [
 ]
 
 
-def test_records_come_in_kafkas_order() -> None:
+def test_records_are_in_kafkas_order() -> None:
     image = replay_all(EMPTY, reversed([r for r in ALL if not isinstance(r, PartitionRecord)]))
     image = replay_all(image, ALL[5:6])
     [batch] = snapshot_batches(image)
     assert [record.message for record in batch] == ALL
 
 
-def test_the_version_stands_first_whatever_its_name_sorts_like() -> None:
+def test_metadata_version_is_the_first_record() -> None:
     image = replay_all(EMPTY, [FeatureLevelRecord("a", 1), VERSION, FeatureLevelRecord("z", 1)])
     [batch] = snapshot_batches(image)
     assert [r.message.name for r in batch] == ["metadata.version", "a", "z"]  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ def test_batches_are_bounded_and_complete() -> None:
     assert snapshot_image(messages, Provenance()) == image
 
 
-def test_writing_a_snapshot_does_not_wake_the_collector() -> None:
+def test_writing_a_snapshot_does_not_trigger_the_garbage_collector() -> None:
     records: list[Message] = [VERSION, TopicRecord("t", ID)]
     records += [PartitionRecord(n, ID, [1, 2], [1, 2], leader=1) for n in range(5000)]
     image = replay_all(EMPTY, records)
@@ -122,7 +122,7 @@ def test_records_are_written_in_the_versions_of_the_level(
     assert batch[0].message == FeatureLevelRecord("metadata.version", MetadataVersion[level])
 
 
-def test_what_a_level_cannot_express_is_refused_or_told() -> None:
+def test_metadata_that_a_level_cannot_express_is_rejected_or_reported() -> None:
     image = replay_all(EMPTY, ALL)
     assert losses(image, MetadataVersion.IBP_4_2_IV1) == []
     assert len(losses(image, MetadataVersion.IBP_3_6_IV2)) == 3
@@ -153,25 +153,25 @@ LIMITS = SnapshotLimits(bytes_max=100, interval_ms=1000, records_max=10)
         (0, 0, 99999, None),
     ],
 )
-def test_a_snapshot_is_due_at_each_limit(
+def test_snapshot_is_due_at_each_limit(
     size: int, records: int, now: int, reason: Reason | None
 ) -> None:
     since = SinceSnapshot(1000).with_batch(size, records)
     assert decide_snapshot(since, LIMITS, now) is reason
 
 
-def test_limits_of_zero_are_off() -> None:
+def test_limits_of_zero_are_disabled() -> None:
     limits = SnapshotLimits(bytes_max=100, interval_ms=0)
     assert decide_snapshot(SinceSnapshot(0).with_batch(99, 10**9), limits, 10**12) is None
 
 
-def test_on_demand_but_not_for_what_is_written_already() -> None:
+def test_requested_snapshot_is_skipped_if_already_written() -> None:
     asked = SinceSnapshot(1000).with_request()
     assert decide_snapshot(asked, LIMITS, 1000) is None
     assert decide_snapshot(asked.with_batch(1, 1), LIMITS, 1000) is Reason.REQUESTED
 
 
-def test_batches_add_up() -> None:
+def test_batch_sizes_accumulate() -> None:
     since = SinceSnapshot(1000).with_batch(60, 2).with_batch(40, 3)
     assert (since.bytes, since.records) == (100, 5)
     assert decide_snapshot(since, LIMITS, 1000) is Reason.BYTES

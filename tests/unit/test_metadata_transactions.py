@@ -47,14 +47,14 @@ class Log:
         return self.loader.image.provenance.offset
 
 
-def test_without_a_transaction_every_batch_counts_at_once() -> None:
+def test_batches_outside_a_transaction_are_published_at_once() -> None:
     log = Log()
     assert log.batch(topic("a"), topic("b")) == ["a", "b"]
     assert log.batch(NoOpRecord()) == []
     assert log.loader.image.provenance == Provenance(2, 3, 1003)
 
 
-def test_records_of_an_open_transaction_are_out_of_sight() -> None:
+def test_records_of_an_open_transaction_are_not_published() -> None:
     log = Log()
     log.batch(topic("a"))
     assert log.batch(BEGIN, topic("b")) is None
@@ -67,7 +67,7 @@ def test_records_of_an_open_transaction_are_out_of_sight() -> None:
     assert not log.loader.is_in_transaction()
 
 
-def test_an_aborted_transaction_never_happened_but_the_log_goes_on() -> None:
+def test_aborted_transaction_changes_nothing_and_the_log_continues() -> None:
     log = Log()
     log.batch(topic("a"))
     log.batch(BEGIN, topic("b"), ConfigRecord(2, "b", "k", "v"))
@@ -78,7 +78,7 @@ def test_an_aborted_transaction_never_happened_but_the_log_goes_on() -> None:
     assert log.batch(topic("b")) == ["b"]
 
 
-def test_what_stands_before_a_transaction_in_its_batch_counts_at_once() -> None:
+def test_records_before_a_transaction_in_its_batch_are_published_at_once() -> None:
     log = Log()
     assert log.batch(topic("a"), topic("b"), BEGIN, topic("c")) == ["a", "b"]
     assert log.offset == 1, "provenance must not reach into the open transaction"
@@ -86,13 +86,13 @@ def test_what_stands_before_a_transaction_in_its_batch_counts_at_once() -> None:
     assert log.offset == 4
 
 
-def test_what_stands_behind_a_transaction_in_its_batch_counts_too() -> None:
+def test_records_after_a_transaction_in_its_batch_are_published() -> None:
     log = Log()
     assert log.batch(BEGIN, topic("a"), END, topic("b"), BEGIN, topic("c"), ABORT) == ["a", "b"]
     assert log.offset == 6
 
 
-def test_a_transaction_after_another_within_one_batch() -> None:
+def test_two_transactions_in_one_batch_are_applied() -> None:
     log = Log()
     assert log.batch(BEGIN, topic("a"), END, BEGIN, topic("b")) == ["a"]
     assert (log.visible, log.offset) == (["a"], 2)
@@ -100,7 +100,7 @@ def test_a_transaction_after_another_within_one_batch() -> None:
     assert (log.visible, log.offset) == (["a", "c"], 6)
 
 
-def test_a_snapshot_of_what_is_visible_and_the_log_behind_it_give_the_whole() -> None:
+def test_snapshot_of_the_published_image_and_the_later_log_give_the_state() -> None:
     records = [topic("a"), BEGIN, topic("b"), topic("c"), END, topic("d")]
     whole = Log()
     whole.batch(*records)
@@ -113,12 +113,12 @@ def test_a_snapshot_of_what_is_visible_and_the_log_behind_it_give_the_whole() ->
 
 
 @pytest.mark.parametrize("records", [[BEGIN, BEGIN], [END], [ABORT], [BEGIN, END, END]])
-def test_brackets_that_do_not_match_are_a_fault(records: list[Message]) -> None:
+def test_unbalanced_transaction_records_are_a_replay_fault(records: list[Message]) -> None:
     with pytest.raises(ReplayFault, match="transaction"):
         Log().batch(*records)
 
 
-def test_a_snapshot_takes_the_place_of_all_so_far() -> None:
+def test_snapshot_replaces_the_state() -> None:
     log = Log()
     log.batch(topic("a"), BEGIN, topic("b"))
     image = replay_all(EMPTY, [topic("z")])

@@ -52,7 +52,7 @@ def forget_recovery_point(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("has_recovery_point", [True, False])
-def test_flipped_byte_with_records_behind_it_is_refused(has_recovery_point: bool) -> None:
+def test_flipped_byte_followed_by_records_stops_the_start(has_recovery_point: bool) -> None:
     bench = written()
     where = position_of(bench, 4)
     flip(bench, 4)
@@ -72,14 +72,14 @@ def test_flipped_byte_with_records_behind_it_is_refused(has_recovery_point: bool
     assert bench.disk.read(segment()) == before, "nothing is cut"
 
 
-def test_damage_in_the_last_batch_is_refused_where_it_was_durable() -> None:
+def test_damage_in_a_durable_last_batch_stops_the_start() -> None:
     bench = written()
     flip(bench, 9)
     with pytest.raises(UnusableMetadataLog, match="offset 9"):
         bench.open()
 
 
-def test_damage_in_the_last_batch_after_a_clean_stop_is_refused() -> None:
+def test_damage_in_the_last_batch_after_a_clean_stop_stops_the_start() -> None:
     bench = written()
     flip(bench, 9)
     forget_recovery_point(bench)
@@ -87,7 +87,7 @@ def test_damage_in_the_last_batch_after_a_clean_stop_is_refused() -> None:
         bench.log.open(bench.disk, "/meta", bench.clock, bench.config, is_clean=True)
 
 
-def test_missing_end_of_a_durable_log_is_refused() -> None:
+def test_missing_end_of_a_durable_log_stops_the_start() -> None:
     bench = written()
     whole = bench.disk.read(segment())
     put_file(bench.disk, segment(), whole[: position_of(bench, 6)])
@@ -95,7 +95,7 @@ def test_missing_end_of_a_durable_log_is_refused() -> None:
         bench.open()
 
 
-def test_missing_segment_is_refused() -> None:
+def test_missing_segment_stops_the_start() -> None:
     bench = Bench(segment_bytes=1024)
     for number in range(60):
         bench.put(1, f"record-{number}")
@@ -108,7 +108,7 @@ def test_missing_segment_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_a_power_loss_leaves_of_unsynced_records_is_cut_off(seed: int) -> None:
+def test_unsynced_records_left_by_a_power_loss_are_truncated(seed: int) -> None:
     bench = Bench(SimDisk(seed))
     for number in range(5):
         bench.put(1, f"durable-{number}")
@@ -120,7 +120,7 @@ def test_whatever_a_power_loss_leaves_of_unsynced_records_is_cut_off(seed: int) 
     assert 5 <= bench.open().end().offset <= 10
 
 
-def test_torn_last_record_is_cut_off() -> None:
+def test_torn_last_record_is_truncated() -> None:
     bench = written(is_flushed=False)
     whole = bench.disk.read(segment())
     put_file(bench.disk, segment(), whole[:-7])
@@ -141,7 +141,7 @@ def repair(bench: Bench, wanted: Repair, static: VoterSet = VOTERS) -> None:
     repair_log(bench.disk, "/meta", wanted, static, NodeId(1))
 
 
-def test_rejoin_keeps_the_records_before_the_damage_and_sets_the_others_aside() -> None:
+def test_rejoin_keeps_records_before_the_damage_and_moves_the_others_aside() -> None:
     bench = written()
     flip(bench, 4)
     damaged = bench.disk.read(segment())
@@ -155,7 +155,7 @@ def test_rejoin_keeps_the_records_before_the_damage_and_sets_the_others_aside() 
     assert bench.open().end() == at(1, 4), "what is set aside is not read"
 
 
-def test_only_voter_cannot_rejoin() -> None:
+def test_single_voter_cannot_rejoin() -> None:
     bench = written()
     flip(bench, 4)
     with pytest.raises(UnusableMetadataLog, match="only voter"):
@@ -165,7 +165,7 @@ def test_only_voter_cannot_rejoin() -> None:
         bench.open()
 
 
-def test_only_voter_is_known_from_the_records_before_the_damage() -> None:
+def test_single_voter_is_detected_from_the_valid_records() -> None:
     bench = Bench()
     bench.control(1, VotersRecord(ALONE))
     for number in range(9):
@@ -176,7 +176,7 @@ def test_only_voter_is_known_from_the_records_before_the_damage() -> None:
         repair(bench, REJOIN, VOTERS)
 
 
-def test_truncate_needs_the_offset_of_the_damage() -> None:
+def test_truncation_requires_the_offset_of_the_damage() -> None:
     bench = written()
     flip(bench, 4)
     with pytest.raises(UnusableMetadataLog, match="must be 4, not 5"):
@@ -187,14 +187,14 @@ def test_truncate_needs_the_offset_of_the_damage() -> None:
 
 
 @pytest.mark.parametrize("wanted", [REJOIN, Repair(truncate_at=Offset(4))])
-def test_whole_log_is_not_repaired(wanted: Repair) -> None:
+def test_intact_log_is_not_repaired(wanted: Repair) -> None:
     bench = written()
     repair(bench, wanted)
     assert bench.open().end().offset == 10
     assert not RejoinMark(bench.disk, "/meta").is_set
 
 
-def test_rejoin_sets_segments_behind_the_damage_aside() -> None:
+def test_rejoin_moves_segments_after_the_damage_aside() -> None:
     bench = Bench(segment_bytes=1024)
     for number in range(60):
         bench.put(1, f"record-{number}")
@@ -211,7 +211,7 @@ def test_rejoin_sets_segments_behind_the_damage_aside() -> None:
         assert bench.disk.exists(f"{segment(base)}.damaged-1")
 
 
-def test_rejoin_without_a_usable_snapshot_begins_with_an_empty_log() -> None:
+def test_rejoin_without_a_usable_snapshot_starts_with_an_empty_log() -> None:
     bench = filled()
     newest: LogPosition = at(3, 5)
     bench.snapshot(newest, "a", "b")

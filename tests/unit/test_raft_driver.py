@@ -57,7 +57,7 @@ def vote_request(epoch: int, *, candidate: int = 2, own: int = 1) -> VoteRequest
 # -- alone -------------------------------------------------------------------
 
 
-def test_a_single_voter_elects_itself_and_commits() -> None:
+def test_single_voter_elects_itself_and_commits() -> None:
     bench = Bench()
 
     async def story(driver: RaftDriver) -> None:
@@ -77,7 +77,7 @@ def test_a_single_voter_elects_itself_and_commits() -> None:
     assert [batch.base_offset for batch in bench.listener.committed] == [0, *ends[:-1]]
 
 
-def test_what_was_committed_is_applied_again_after_a_restart_in_a_new_epoch() -> None:
+def test_committed_records_are_applied_again_after_a_restart() -> None:
     bench = Bench()
 
     async def first(driver: RaftDriver) -> None:
@@ -95,7 +95,7 @@ def test_what_was_committed_is_applied_again_after_a_restart_in_a_new_epoch() ->
     bench.play(second)
 
 
-def test_a_proposal_for_another_epoch_is_refused_and_changes_nothing() -> None:
+def test_proposal_for_another_epoch_is_rejected() -> None:
     async def story(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         before = driver.describe().log_end_offset
@@ -107,7 +107,7 @@ def test_a_proposal_for_another_epoch_is_refused_and_changes_nothing() -> None:
     Bench().play(story)
 
 
-def test_a_proposal_larger_than_a_batch_is_refused_whole() -> None:
+def test_proposal_larger_than_a_batch_is_rejected() -> None:
     async def story(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         before = driver.describe().log_end_offset
@@ -118,7 +118,7 @@ def test_a_proposal_larger_than_a_batch_is_refused_whole() -> None:
     Bench().play(story)
 
 
-def test_a_leader_that_resigns_stands_again_in_a_later_epoch() -> None:
+def test_resigned_leader_is_a_candidate_in_a_later_epoch() -> None:
     async def story(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         driver.resign(LeaderEpoch(7))
@@ -134,7 +134,7 @@ def test_a_leader_that_resigns_stands_again_in_a_later_epoch() -> None:
 # -- stopping and failing ----------------------------------------------------
 
 
-def test_a_stopped_driver_neither_votes_nor_answers() -> None:
+def test_stopped_driver_neither_votes_nor_answers() -> None:
     bench = Bench(OTHERS)
 
     async def story(driver: RaftDriver) -> None:
@@ -155,7 +155,7 @@ def test_a_stopped_driver_neither_votes_nor_answers() -> None:
     assert bench.peers.is_closed
 
 
-def test_who_waits_when_the_driver_stops_is_told() -> None:
+def test_waiting_requests_fail_when_the_driver_stops() -> None:
     bench = Bench()
     waiting: list[asyncio.Future[Reply]] = []
 
@@ -182,7 +182,7 @@ def test_who_waits_when_the_driver_stops_is_told() -> None:
     assert error is None or isinstance(error, Stopped)
 
 
-def test_a_disk_that_fails_ends_the_service() -> None:
+def test_disk_failure_ends_the_service() -> None:
     bench = Bench()
 
     async def story(driver: RaftDriver) -> None:
@@ -196,7 +196,7 @@ def test_a_disk_that_fails_ends_the_service() -> None:
     assert bench.listener.values == [], "what is not durable is not committed"
 
 
-def test_a_quorum_state_that_cannot_be_written_ends_the_service_before_the_vote() -> None:
+def test_failed_quorum_state_write_ends_the_service_before_the_vote() -> None:
     bench = Bench(OTHERS)
     replies: list[Reply] = []
 
@@ -212,7 +212,7 @@ def test_a_quorum_state_that_cannot_be_written_ends_the_service_before_the_vote(
 # -- votes -------------------------------------------------------------------
 
 
-def test_a_vote_is_on_disk_when_it_is_answered_and_given_once() -> None:
+def test_vote_is_durable_before_the_reply_and_granted_once() -> None:
     bench = Bench(OTHERS)
 
     async def vote(driver: RaftDriver) -> None:
@@ -232,7 +232,7 @@ def test_a_vote_is_on_disk_when_it_is_answered_and_given_once() -> None:
     bench.play(again)
 
 
-def test_a_voter_with_a_new_directory_has_no_vote_of_the_old_one() -> None:
+def test_voter_with_a_new_directory_has_no_vote_of_the_old_one() -> None:
     bench = Bench(OTHERS, is_observer=True)
     bench.directory_id = directory(77)
 
@@ -250,7 +250,7 @@ def test_a_voter_with_a_new_directory_has_no_vote_of_the_old_one() -> None:
 # -- snapshots of one's own --------------------------------------------------
 
 
-def test_a_snapshot_is_written_and_the_next_start_begins_with_it() -> None:
+def test_next_start_loads_the_written_snapshot() -> None:
     bench = Bench()
     bench.retention = Retention(bytes_max=0)
 
@@ -276,7 +276,7 @@ def test_a_snapshot_is_written_and_the_next_start_begins_with_it() -> None:
     bench.play(second)
 
 
-def test_a_snapshot_whose_records_fail_leaves_nothing_behind() -> None:
+def test_failed_snapshot_leaves_no_file() -> None:
     bench = Bench()
 
     def broken() -> Iterator[list[bytes]]:
@@ -362,7 +362,7 @@ def names(bench: Bench) -> list[str]:
     return [name for name in bench.disk.list(DIRECTORY) if name.endswith(".checkpoint")]
 
 
-def test_a_snapshot_is_loaded_piece_by_piece_and_survives() -> None:
+def test_snapshot_is_downloaded_in_chunks_and_is_durable() -> None:
     bench = play_download(SnapshotLeader(snapshot_bytes()))
     assert bench.listener.values == ["s"]
     assert names(bench) == [snapshot_name(SNAPSHOT)]
@@ -374,7 +374,7 @@ def test_a_snapshot_is_loaded_piece_by_piece_and_survives() -> None:
 @pytest.mark.parametrize(
     "kind", ["truncated", "oversized", "misplaced", "empty", "garbage", "flipped", "endless"]
 )
-def test_snapshot_pieces_that_do_not_fit_are_thrown_away(kind: str) -> None:
+def test_invalid_snapshot_chunks_are_rejected(kind: str) -> None:
     data = snapshot_bytes()
     leader = SnapshotLeader(data)
     match kind:
@@ -402,7 +402,7 @@ def test_snapshot_pieces_that_do_not_fit_are_thrown_away(kind: str) -> None:
 # -- readers who are no replicas ---------------------------------------------
 
 
-def test_who_reads_along_sees_only_what_is_committed() -> None:
+def test_reading_client_sees_only_committed_records() -> None:
     bench = Bench((voter(1), voter(2)))
     grants: dict[str, bool] = {"granted": True}
 

@@ -33,7 +33,7 @@ def test_static_voters_know_their_own_directory_only() -> None:
     ]
 
 
-def test_a_dynamic_quorum_has_no_voters_of_its_own() -> None:
+def test_dynamic_quorum_has_no_static_voters() -> None:
     dynamic = config(
         controller_quorum_voters=(), controller_quorum_bootstrap_servers=("b:2", "c:3")
     )
@@ -41,11 +41,11 @@ def test_a_dynamic_quorum_has_no_voters_of_its_own() -> None:
     assert [server.host for server in bootstrap_servers(dynamic, "CTRL")] == ["b", "c"]
 
 
-def test_static_voters_are_asked_too_but_never_oneself() -> None:
+def test_bootstrap_servers_include_the_other_static_voters() -> None:
     assert [server.host for server in bootstrap_servers(config(), "CTRL")] == ["b"]
 
 
-def test_settings_are_the_configured_ones() -> None:
+def test_raft_settings_come_from_the_configuration() -> None:
     given = config(
         controller_quorum_election_timeout_ms=7000,
         controller_quorum_fetch_timeout_ms=8000,
@@ -61,7 +61,7 @@ def test_settings_are_the_configured_ones() -> None:
     assert not broker.may_become_voter
 
 
-def test_retention_and_segments() -> None:
+def test_retention_and_segment_settings_come_from_the_configuration() -> None:
     given = config(metadata_max_retention_bytes=5, metadata_log_segment_bytes=9_000_000)
     assert retention(given).bytes_max == 5
     assert log_config(given).segment_bytes == 9_000_000

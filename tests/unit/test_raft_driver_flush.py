@@ -25,7 +25,7 @@ class Gate:
         await self.rounds[-1]
 
 
-def test_what_is_appended_while_a_sync_runs_is_not_covered_by_it() -> None:
+def test_records_appended_during_a_sync_are_not_covered_by_it() -> None:
     bench = Bench()
     gate = bench.committer = Gate()
 

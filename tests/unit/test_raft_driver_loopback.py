@@ -129,5 +129,5 @@ async def play(tmp_path: Path) -> None:
             node.stop.set()
 
 
-def test_a_quorum_over_loopback_survives_its_leader(tmp_path: Path) -> None:
+def test_quorum_over_loopback_survives_the_loss_of_its_leader(tmp_path: Path) -> None:
     asyncio.run(play(tmp_path))

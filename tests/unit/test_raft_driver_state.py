@@ -28,7 +28,7 @@ def put(disk: SimDisk, data: bytes) -> None:
     replace_file(disk, "/meta/quorum-state", data)
 
 
-def test_a_node_without_the_file_has_voted_for_nobody() -> None:
+def test_missing_file_means_no_vote() -> None:
     assert fresh()[1].read() == NO_ELECTION
 
 
@@ -46,7 +46,7 @@ def test_version_1_keeps_everything(voted: ReplicaKey | None, leader: NodeId | N
         assert content["votedDirectoryId"] == uuid_text(voted.directory_id)
 
 
-def test_version_0_names_the_voters_and_no_directory() -> None:
+def test_version_0_contains_voters_and_no_directory() -> None:
     disk, file = fresh()
     file.write(PersistElection(LeaderEpoch(7), OTHER, None), 0, VOTERS)
     content = json.loads(disk.read("/meta/quorum-state"))
@@ -55,13 +55,13 @@ def test_version_0_names_the_voters_and_no_directory() -> None:
     assert file.read().voted == ReplicaKey(OTHER.node_id)
 
 
-def test_a_vote_for_oneself_is_recognised_in_version_0() -> None:
+def test_vote_for_the_own_node_is_recognised_in_version_0() -> None:
     _, file = fresh()
     file.write(PersistElection(LeaderEpoch(7), OWN, None), 0, VOTERS)
     assert file.read().voted == OWN
 
 
-def test_what_was_written_survives_the_worst_power_loss() -> None:
+def test_written_state_survives_a_power_loss() -> None:
     disk, file = fresh()
     election = PersistElection(LeaderEpoch(9), OTHER, None)
     file.write(election, 1, VOTERS)
@@ -86,7 +86,7 @@ def test_what_was_written_survives_the_worst_power_loss() -> None:
     ],
     ids=["empty", "zeros", "text", "no utf-8", "torn", "bad id", "version", "epoch", "huge"],
 )
-def test_a_damaged_file_keeps_the_node_from_starting(data: bytes) -> None:
+def test_damaged_file_stops_the_start(data: bytes) -> None:
     disk, file = fresh()
     put(disk, data)
     with pytest.raises(UnreadableQuorumState, match=r"quorum-state is damaged.*does not start"):
@@ -94,7 +94,7 @@ def test_a_damaged_file_keeps_the_node_from_starting(data: bytes) -> None:
     assert disk.read("/meta/quorum-state") == data, "left for the operator to look at"
 
 
-def test_the_largest_epoch_keeps_the_node_from_starting_and_the_error_says_what_to_do() -> None:
+def test_largest_epoch_stops_the_start_with_instructions() -> None:
     _, file = fresh()
     election = PersistElection(LeaderEpoch(2**31 - 1), None, None)
     file.write(election, 1, VoterSet(()))

@@ -175,7 +175,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("make", ALL)
-def test_another_cluster_is_refused_at_the_top(make: Callable[..., Message]) -> None:
+def test_request_for_another_cluster_gets_a_top_level_error(make: Callable[..., Message]) -> None:
     told = ask_leader(make(cluster_id="another"))
     assert told.message.error_code == E.INCONSISTENT_CLUSTER_ID  # type: ignore[attr-defined]
     assert not getattr(told.message, "topics", []), "and nothing else is said"
@@ -234,9 +234,7 @@ PARTITION_ERRORS = [
     [row[1:] for row in PARTITION_ERRORS],
     ids=[r[0] for r in PARTITION_ERRORS],
 )
-def test_an_error_stands_with_the_partition_beside_the_leader(
-    request_: Message, error: ErrorCode
-) -> None:
+def test_partition_error_is_returned_with_the_leader(request_: Message, error: ErrorCode) -> None:
     told = ask_leader(request_)
     part = partition_of(told.message)
     assert part.error_code == error, ErrorCode(part.error_code)  # type: ignore[attr-defined]
@@ -271,7 +269,7 @@ TOP_ERRORS = [
 @pytest.mark.parametrize(
     ("request_", "error"), [row[1:] for row in TOP_ERRORS], ids=[row[0] for row in TOP_ERRORS]
 )
-def test_a_voter_change_that_cannot_be_is_refused(request_: Message, error: ErrorCode) -> None:
+def test_invalid_voter_change_is_rejected(request_: Message, error: ErrorCode) -> None:
     told = ask_leader(request_)
     code = told.message.error_code  # type: ignore[attr-defined]
     assert code == error, ErrorCode(code)
@@ -308,7 +306,7 @@ def nothing(message: Message) -> Message:
 
 @pytest.mark.parametrize("bend", [other_topic, other_partition, two_partitions, nothing])
 @pytest.mark.parametrize("make", [vote_message, begin_message, end_message, fetch_message])
-def test_a_request_about_anything_else_is_refused_at_the_top(
+def test_request_for_another_partition_gets_a_top_level_error(
     make: Callable[[], Message], bend: Callable[[Message], Message]
 ) -> None:
     told = ask_leader(bend(make()))
@@ -316,7 +314,7 @@ def test_a_request_about_anything_else_is_refused_at_the_top(
     assert told.is_unchanged
 
 
-def test_a_snapshot_of_another_partition_is_not_known() -> None:
+def test_snapshot_of_another_partition_is_unknown() -> None:
     for bend in (other_topic, other_partition):
         part = partition_of(ask_leader(bend(snapshot_message())).message)
         assert part.error_code == E.UNKNOWN_TOPIC_OR_PARTITION  # type: ignore[attr-defined]
@@ -329,7 +327,7 @@ def test_a_snapshot_of_another_partition_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("version", [13, 15, 17, 18])
-def test_a_replica_fetches_by_id(version: int) -> None:
+def test_replica_fetches_by_topic_id(version: int) -> None:
     told = ask_leader(fetch_message(), version)
     part = partition_of(told.message)
     assert isinstance(part, fetch.PartitionData)
@@ -342,7 +340,7 @@ def test_a_replica_fetches_by_id(version: int) -> None:
     assert (reply.leader.leader_id, reply.leader.epoch) == (1, 1)
 
 
-def test_a_position_the_leader_does_not_have_is_told_where_to_cut() -> None:
+def test_unknown_fetch_position_gets_the_diverging_epoch() -> None:
     told = ask_leader(fetch_message(log_end=LogPosition(EPOCH, Offset(900))))
     reply = rpc_codec.to_reply(told.message, "CONTROLLER")
     assert isinstance(reply, core.FetchReply)
@@ -351,7 +349,7 @@ def test_a_position_the_leader_does_not_have_is_told_where_to_cut() -> None:
     assert reply.records is None
 
 
-def test_snapshots_are_served_in_pieces() -> None:
+def test_snapshots_are_served_in_chunks() -> None:
     async def story(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         await driver.propose([record("a")], EPOCH)
@@ -378,7 +376,7 @@ def test_snapshots_are_served_in_pieces() -> None:
     Bench().play(story)
 
 
-def test_the_quorum_is_described_by_its_leader() -> None:
+def test_leader_describes_the_quorum() -> None:
     message = describe_quorum.DescribeQuorumRequest(
         [
             describe_quorum.RequestTopicData(
@@ -409,14 +407,14 @@ def test_log_described_twice_in_one_request_is_unknown() -> None:
     assert (codes, told.nodes) == ([E.UNKNOWN_TOPIC_OR_PARTITION] * 2, [])
 
 
-def test_fetch_by_name_is_refused_as_a_whole() -> None:
+def test_fetch_by_name_gets_a_top_level_error() -> None:
     told = ask_leader(fetch_message(cluster_id=None), 12).message
     assert isinstance(told, fetch.FetchResponse)
     assert (told.error_code, told.responses) == (E.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize(("version", "endpoints"), [(16, 0), (17, 1)])
-def test_refused_fetch_says_where_the_log_begins(version: int, endpoints: int) -> None:
+def test_rejected_fetch_contains_the_log_start(version: int, endpoints: int) -> None:
     told = ask_leader(fetch_message(epoch=LeaderEpoch(0)), version).message
     assert isinstance(told, fetch.FetchResponse)
     [part] = told.responses[0].partitions
@@ -425,7 +423,7 @@ def test_refused_fetch_says_where_the_log_begins(version: int, endpoints: int) -
     assert len(told.node_endpoints) == endpoints
 
 
-def test_only_the_leader_describes_and_changes() -> None:
+def test_only_the_leader_describes_and_changes_the_quorum() -> None:
     async def story(driver: RaftDriver) -> None:
         message = describe_quorum.DescribeQuorumRequest(
             [
@@ -441,7 +439,7 @@ def test_only_the_leader_describes_and_changes() -> None:
     Bench((voter(1), voter(2), voter(3))).play(story)
 
 
-def test_the_routes_are_those_of_a_controller_listener() -> None:
+def test_routes_are_those_of_a_controller_listener() -> None:
     async def story(driver: RaftDriver) -> None:
         routes = Routes(
             Listener.CONTROLLER,
@@ -456,7 +454,7 @@ def test_the_routes_are_those_of_a_controller_listener() -> None:
 
 
 @pytest.mark.parametrize("make", [vote_message, begin_message, end_message, fetch_message])
-def test_a_response_of_another_shape_is_none(make: Callable[[], Message]) -> None:
+def test_response_of_another_shape_is_rejected(make: Callable[[], Message]) -> None:
     told = ask_leader(make()).message
     name = "responses" if isinstance(told, fetch.FetchResponse) else "topics"
     for topics in ([], getattr(told, name) * 2):
@@ -465,7 +463,7 @@ def test_a_response_of_another_shape_is_none(make: Callable[[], Message]) -> Non
             rpc_codec.to_reply(told, "CONTROLLER")
 
 
-def test_damaged_records_in_a_response_are_none() -> None:
+def test_damaged_records_in_a_response_are_rejected() -> None:
     told = ask_leader(fetch_message()).message
     assert isinstance(told, fetch.FetchResponse)
     part = told.responses[0].partitions[0]
@@ -475,7 +473,7 @@ def test_damaged_records_in_a_response_are_none() -> None:
         rpc_codec.to_reply(told, "CONTROLLER")
 
 
-def test_half_a_position_is_none() -> None:
+def test_incomplete_position_is_rejected() -> None:
     told = ask_leader(fetch_message()).message
     assert isinstance(told, fetch.FetchResponse)
     told.responses[0].partitions[0].diverging_epoch = fetch.EpochEndOffset(3, -1)
@@ -484,7 +482,7 @@ def test_half_a_position_is_none() -> None:
 
 
 @pytest.mark.parametrize("make", ALL)
-def test_what_is_sent_is_what_arrives(make: Callable[..., Message]) -> None:
+def test_requests_roundtrip_through_the_protocol(make: Callable[..., Message]) -> None:
     """Asking and answering side agree on every field: the handler hears the core's own words."""
     heard: list[core.Request] = []
 
@@ -504,7 +502,7 @@ def test_what_is_sent_is_what_arrives(make: Callable[..., Message]) -> None:
     asyncio.run(story())
 
 
-def test_a_vote_of_a_version_without_directories_is_for_this_node() -> None:
+def test_vote_without_a_directory_is_for_this_node() -> None:
     message = vote_message()
     told = partition_of(ask_leader(message, 0).message)
     assert told.error_code == E.NONE  # type: ignore[attr-defined]

@@ -129,13 +129,13 @@ def encoded_record(value: str) -> bytes:
 # -- positions ---------------------------------------------------------------
 
 
-def test_an_empty_log_stands_at_the_start() -> None:
+def test_empty_log_ends_at_offset_0() -> None:
     log = Bench().log
     assert (log.start_offset(), log.end()) == (0, at(0, 0))
     assert log.end_offset_for_epoch(LeaderEpoch(3)) == at(0, 0)
 
 
-def test_positions_by_epoch() -> None:
+def test_end_offset_for_epoch_returns_positions() -> None:
     bench = Bench()
     bench.put(2, "a", "b")
     bench.put(2, "c")
@@ -152,7 +152,7 @@ def test_positions_by_epoch() -> None:
     assert [log.epoch_before(Offset(o)) for o in (0, 1, 3, 4)] == [0, 2, 2, 5]
 
 
-def test_a_cut_takes_epochs_back() -> None:
+def test_truncation_removes_epochs() -> None:
     bench = Bench()
     bench.put(2, "a")
     bench.put(5, "b")
@@ -162,7 +162,7 @@ def test_a_cut_takes_epochs_back() -> None:
     assert bench.log.end() == at(6, 2)
 
 
-def test_reading_gives_whole_batches_and_at_least_one() -> None:
+def test_read_returns_whole_batches_and_at_least_one() -> None:
     bench = Bench()
     bench.put(1, "a", "b")
     bench.put(1, "c")
@@ -180,7 +180,7 @@ def test_reading_gives_whole_batches_and_at_least_one() -> None:
 # -- durability --------------------------------------------------------------
 
 
-def test_what_was_flushed_survives_and_the_rest_may_not() -> None:
+def test_flushed_records_survive_a_power_loss() -> None:
     bench = Bench()
     bench.put(1, "a")
     bench.flush()
@@ -189,7 +189,7 @@ def test_what_was_flushed_survives_and_the_rest_may_not() -> None:
     assert bench.open().end() == at(1, 1)
 
 
-def test_a_cut_is_durable_before_it_returns() -> None:
+def test_truncation_is_durable_before_it_returns() -> None:
     bench = Bench()
     bench.put(1, "a")
     bench.put(1, "b")
@@ -199,7 +199,7 @@ def test_a_cut_is_durable_before_it_returns() -> None:
     assert bench.open().end() == at(1, 1)
 
 
-def test_what_is_found_in_the_page_cache_is_synced_at_the_start() -> None:
+def test_unsynced_records_are_synced_at_the_start() -> None:
     bench = Bench()
     bench.put(1, "a")
     bench.disk.kill()
@@ -209,7 +209,7 @@ def test_what_is_found_in_the_page_cache_is_synced_at_the_start() -> None:
     assert bench.open().end() == at(1, 1)
 
 
-def test_a_torn_end_is_cut_off() -> None:
+def test_torn_end_is_truncated() -> None:
     bench = Bench()
     bench.put(1, "a")
     bench.put(1, "b" * 500)
@@ -223,7 +223,7 @@ def test_a_torn_end_is_cut_off() -> None:
     assert bench.open().end() == at(1, 1)
 
 
-def test_epochs_are_those_of_the_batches_whatever_the_checkpoint_says() -> None:
+def test_epochs_come_from_the_batches_not_the_checkpoint() -> None:
     bench = Bench()
     bench.put(1, "a")
     bench.put(4, "b")
@@ -241,7 +241,7 @@ def test_epochs_are_those_of_the_batches_whatever_the_checkpoint_says() -> None:
 # -- what is in force --------------------------------------------------------
 
 
-def test_voters_come_from_the_log_else_from_the_configuration() -> None:
+def test_voters_come_from_the_log_or_the_configuration() -> None:
     bench = Bench()
     static = VoterSet((voter(7),))
     assert bench.log.membership(static).voters == static
@@ -252,7 +252,7 @@ def test_voters_come_from_the_log_else_from_the_configuration() -> None:
     assert (found.voters, found.kraft_version, found.voters_offset) == (VOTERS, 1, 2)
 
 
-def test_a_formatted_directory_begins_with_its_voters() -> None:
+def test_formatted_directory_starts_with_its_voters() -> None:
     disk = SimDisk(0)
     write_initial_snapshot(disk, DIRECTORY, VOTERS, Millis(1))
     disk.crash(Keep.NOTHING)
@@ -273,7 +273,7 @@ def fetched() -> bytes:
     return bench.log.read(Offset(0), 1 << 20)
 
 
-def test_fetched_bytes_are_checked_and_their_controls_found() -> None:
+def test_fetched_bytes_are_checked_for_control_records() -> None:
     data = fetched()
     found = checked_batches(data + data[:30])
     assert found is not None
@@ -285,18 +285,18 @@ def test_fetched_bytes_are_checked_and_their_controls_found() -> None:
     assert bench.log.read(Offset(0), 1 << 20) == data
 
 
-def test_nothing_whole_is_nothing() -> None:
+def test_incomplete_batch_is_ignored() -> None:
     assert checked_batches(fetched()[:40]) is None
 
 
-def test_damaged_bytes_are_refused() -> None:
+def test_damaged_bytes_are_rejected() -> None:
     data = bytearray(fetched())
     data[-1] ^= 1
     with pytest.raises(CorruptBatch):
         checked_batches(bytes(data))
 
 
-def test_batches_that_do_not_follow_each_other_are_refused() -> None:
+def test_batches_with_gaps_are_rejected() -> None:
     data = fetched()
     starts = [start for start, _ in batches(data)]
     with pytest.raises(CorruptBatch, match="expected 4"):
@@ -314,7 +314,7 @@ def test_batches_that_do_not_follow_each_other_are_refused() -> None:
 # -- snapshots ---------------------------------------------------------------
 
 
-def test_names() -> None:
+def test_snapshot_names_are_parsed() -> None:
     assert snapshot_name(at(7, 1500)) == "00000000000000001500-0000000007.checkpoint"
     assert parse_snapshot_name(snapshot_name(at(7, 1500))) == at(7, 1500)
     for other in ("1-2.checkpoint", snapshot_name(at(7, 1)) + ".part", "9" * 20 + "-" + "0" * 10):
@@ -329,7 +329,7 @@ def filled() -> Bench:
     return bench
 
 
-def test_a_snapshot_reads_back_and_survives() -> None:
+def test_snapshot_reads_back_and_is_durable() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a", "b")
     bench.lose_power()
@@ -341,7 +341,7 @@ def test_a_snapshot_reads_back_and_survives() -> None:
     assert (head.last_timestamp, head.kraft_version, head.voters) == (bench.clock.wall, 1, VOTERS)
 
 
-def test_a_half_written_snapshot_is_gone_after_a_restart() -> None:
+def test_unfinished_snapshot_is_deleted_at_the_start() -> None:
     bench = filled()
     writer = SnapshotWriter(bench.log.snapshots, at(3, 5), Millis(1))
     writer.begin(Millis(5), 1, VOTERS)
@@ -351,7 +351,7 @@ def test_a_half_written_snapshot_is_gone_after_a_restart() -> None:
     assert not [name for name in bench.disk.list(DIRECTORY) if "checkpoint.part" in name]
 
 
-def test_a_damaged_snapshot_keeps_the_node_from_starting() -> None:
+def test_damaged_snapshot_stops_the_start() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a", "b")
     bench.log.replace_by(at(3, 5))  # the log has nothing of what the snapshot covers
@@ -366,7 +366,7 @@ def test_a_damaged_snapshot_keeps_the_node_from_starting() -> None:
             bench.open()
 
 
-def test_damaged_snapshot_that_the_log_makes_unneeded_is_set_aside() -> None:
+def test_unneeded_damaged_snapshot_is_moved_aside() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a", "b")
     path = f"{DIRECTORY}/{snapshot_name(at(3, 5))}"
@@ -408,7 +408,7 @@ def install(bench: Bench, snapshot: LogPosition) -> None:
     download.freeze()
 
 
-def test_an_installed_snapshot_replaces_the_log() -> None:
+def test_installed_snapshot_replaces_the_log() -> None:
     bench = Bench()
     bench.put(1, "x")
     install(bench, at(3, 5))
@@ -422,7 +422,7 @@ def test_an_installed_snapshot_replaces_the_log() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 9])
-def test_a_crash_before_the_log_is_emptied_is_made_good(epoch: int) -> None:
+def test_crash_before_the_log_is_emptied_is_completed_at_the_start(epoch: int) -> None:
     """Whatever the log has, shorter or longer or newer: the snapshot is what is committed."""
     for count in (1, 7):
         bench = Bench()
@@ -434,13 +434,13 @@ def test_a_crash_before_the_log_is_emptied_is_made_good(epoch: int) -> None:
         assert (bench.open().start_offset(), bench.log.end()) == (5, at(4, 5))
 
 
-def test_a_log_that_passes_through_the_snapshot_stays() -> None:
+def test_log_that_contains_the_snapshot_position_is_kept() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a")
     assert (bench.open().start_offset(), bench.log.end()) == (0, at(3, 8))
 
 
-def test_a_gap_between_snapshot_and_log_is_refused() -> None:
+def test_gap_between_snapshot_and_log_stops_the_start() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a")
     bench.log.trim(Retention(bytes_max=0), Offset(8))
@@ -453,7 +453,7 @@ def test_a_gap_between_snapshot_and_log_is_refused() -> None:
 # -- retention ---------------------------------------------------------------
 
 
-def test_trimming_leaves_the_newest_snapshot_and_what_follows_it() -> None:
+def test_trimming_keeps_the_newest_snapshot_and_later_records() -> None:
     bench = filled()
     bench.snapshot(at(3, 2), "a")
     bench.snapshot(at(3, 5), "a")
@@ -466,7 +466,7 @@ def test_trimming_leaves_the_newest_snapshot_and_what_follows_it() -> None:
     assert (bench.open().start_offset(), bench.log.end()) == (5, at(3, 8))
 
 
-def test_nothing_is_trimmed_while_all_is_small_and_young() -> None:
+def test_nothing_is_trimmed_within_retention() -> None:
     bench = filled()
     bench.snapshot(at(3, 2), "a")
     bench.snapshot(at(3, 5), "a")
@@ -475,7 +475,7 @@ def test_nothing_is_trimmed_while_all_is_small_and_young() -> None:
     assert bench.log.start_offset() == 0
 
 
-def test_an_old_snapshot_goes_when_there_is_a_newer_one() -> None:
+def test_old_snapshot_is_deleted_once_there_is_a_newer_one() -> None:
     bench = filled()
     bench.snapshot(at(3, 2), "a")
     bench.snapshot(at(3, 5), "a")
@@ -490,7 +490,7 @@ def test_an_old_snapshot_goes_when_there_is_a_newer_one() -> None:
 # -- bootstrap ---------------------------------------------------------------
 
 
-def test_the_bootstrap_checkpoint_gives_its_records() -> None:
+def test_bootstrap_checkpoint_returns_its_records() -> None:
     bench = filled()
     assert read_bootstrap(bench.disk, "/meta") is None
     bench.snapshot(at(0, 0), "a", "b")
@@ -515,7 +515,7 @@ class FailsAsReal:
             raise StorageFailed("/meta", str(error)) from error
 
 
-def test_a_sync_that_failed_is_not_tried_again_by_closing() -> None:
+def test_close_does_not_retry_a_failed_sync() -> None:
     did: list[str] = []
     bench = Bench(SimDisk(0, clock=FixedClock(), journal=lambda kind, *_: did.append(kind)))
     bench.put(1, "a")

@@ -55,7 +55,7 @@ def fresh() -> Story:
 # -- votes -------------------------------------------------------------------
 
 
-def test_a_vote_is_durable_before_it_is_told() -> None:
+def test_vote_is_durable_before_the_reply() -> None:
     story = fresh()
     story.asked(5, vote_request())
     kinds = [type(effect) for effect in story.effects]
@@ -64,7 +64,7 @@ def test_a_vote_is_durable_before_it_is_told() -> None:
     assert story.answer() == said.VoteReply(NONE, hint(5), True)
 
 
-def test_one_vote_per_epoch_and_the_same_again_when_asked_again() -> None:
+def test_replica_votes_once_per_epoch_and_repeats_the_same_vote() -> None:
     story = fresh()
     story.asked(5, vote_request(2))
     story.asked(6, vote_request(3))
@@ -76,7 +76,7 @@ def test_one_vote_per_epoch_and_the_same_again_when_asked_again() -> None:
     assert not story.answer().is_granted
 
 
-def test_a_candidate_with_an_older_log_gets_no_vote_but_its_epoch_counts() -> None:
+def test_candidate_with_an_older_log_gets_no_vote_but_its_epoch_is_adopted() -> None:
     story = fresh()
     for now, end in ((5, at(1, 1)), (6, at(0, 9))):
         story.asked(now, vote_request(end=end))
@@ -85,7 +85,7 @@ def test_a_candidate_with_an_older_log_gets_no_vote_but_its_epoch_counts() -> No
     assert story.answer().is_granted
 
 
-def test_a_pre_vote_promises_nothing_and_raises_no_epoch() -> None:
+def test_pre_vote_persists_nothing_and_raises_no_epoch() -> None:
     story = fresh()
     story.asked(5, vote_request(epoch=1, is_pre_vote=True))
     assert story.answer() == said.VoteReply(NONE, hint(1), True)
@@ -96,7 +96,7 @@ def test_a_pre_vote_promises_nothing_and_raises_no_epoch() -> None:
     assert not story.has(out.PersistElection)
 
 
-def test_who_hears_from_a_leader_refuses_pre_votes() -> None:
+def test_replica_with_a_leader_rejects_pre_votes() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=5)
     story.asked(1, vote_request(3, 5, is_pre_vote=True))
@@ -110,7 +110,7 @@ def test_who_hears_from_a_leader_refuses_pre_votes() -> None:
     assert not leader.answer().is_granted
 
 
-def test_a_leaving_leader_frees_its_followers_for_the_next_election() -> None:
+def test_followers_vote_again_after_their_leader_resigns() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=5)
     story.records(2, 2, 5, (), high_watermark=2)
@@ -122,7 +122,7 @@ def test_a_leaving_leader_frees_its_followers_for_the_next_election() -> None:
     assert describe(story).role is Role.PROSPECTIVE
 
 
-def test_the_best_successor_stands_at_once_and_each_next_one_later() -> None:
+def test_best_successor_starts_at_once_and_the_others_later() -> None:
     order = tuple(key(i) for i in (4, 5, 6, 7))
     waits = [successor_delay_ms(order, key(i), 1000) for i in (4, 5, 6, 7, 8)]
     assert waits == [0, 125, 250, 500, 1000]
@@ -165,7 +165,7 @@ def test_the_best_successor_stands_at_once_and_each_next_one_later() -> None:
         ),
     ],
 )
-def test_what_is_refused_changes_nothing(request_: said.Request, error: ErrorCode) -> None:
+def test_rejected_request_changes_nothing(request_: said.Request, error: ErrorCode) -> None:
     story = Story(history=(1, 1), election=out.PersistElection(LeaderEpoch(2), None, None))
     story.start()
     before = describe(story)
@@ -175,7 +175,7 @@ def test_what_is_refused_changes_nothing(request_: said.Request, error: ErrorCod
     assert not story.has(out.PersistElection)
 
 
-def test_a_replica_that_missed_many_elections_learns_the_epoch_from_replies() -> None:
+def test_replica_that_missed_many_elections_learns_the_epoch_from_replies() -> None:
     far = 1 + 3 * STEP_MAX
     story = fresh()
     story.asked(5, vote_request(epoch=far))
@@ -188,7 +188,7 @@ def test_a_replica_that_missed_many_elections_learns_the_epoch_from_replies() ->
     assert story.answer() == said.VoteReply(NONE, hint(far + 1), True)
 
 
-def test_an_absurd_epoch_in_a_reply_changes_nothing() -> None:
+def test_implausible_epoch_in_a_reply_changes_nothing() -> None:
     story = fresh()
     story.tick(100_000)
     before = describe(story).epoch
@@ -201,7 +201,7 @@ def test_an_absurd_epoch_in_a_reply_changes_nothing() -> None:
 @example(LEARNED_MAX, LEARNED_MAX + 1, False)
 @example(0, LEARNED_MAX, True)
 @example(EPOCH_LAST - 1, EPOCH_LAST, False)
-def test_a_plausible_epoch_leaves_elections_to_hold(own: int, offered: int, is_reply: bool) -> None:
+def test_plausible_epoch_leaves_room_for_elections(own: int, offered: int, is_reply: bool) -> None:
     is_taken = is_plausible(LeaderEpoch(own), LeaderEpoch(offered), is_reply=is_reply)
     if is_taken and offered > own + NEAR:
         assert EPOCH_LAST - offered >= RESERVE
@@ -211,12 +211,12 @@ def test_a_plausible_epoch_leaves_elections_to_hold(own: int, offered: int, is_r
         assert is_taken, "the next elections are never refused"
 
 
-def test_the_last_epoch_is_followed_by_none() -> None:
+def test_no_epoch_follows_the_largest() -> None:
     with pytest.raises(EpochsExhausted, match="leaderEpoch"):
         next_epoch(LeaderEpoch(EPOCH_LAST))
 
 
-def test_a_request_for_another_directory_is_refused() -> None:
+def test_request_for_another_directory_is_rejected() -> None:
     """A node that lost its disk must not vote in the place of what it was."""
     lost = ReplicaKey(NodeId(1), directory(99))
     story = fresh()
@@ -228,7 +228,7 @@ def test_a_request_for_another_directory_is_refused() -> None:
     assert story.answer().error is ErrorCode.INVALID_VOTER_KEY
 
 
-def test_an_epoch_has_one_leader_whatever_others_say() -> None:
+def test_second_leader_of_an_epoch_is_ignored() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=5)
     story.asked(1, said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(5), (), key(1)))
@@ -248,7 +248,7 @@ def test_only_voters_count_and_each_only_once() -> None:
     assert describe(story).role is Role.CANDIDATE
 
 
-def test_a_voter_whose_disk_was_replaced_counts_as_refusal() -> None:
+def test_reply_of_a_voter_with_a_new_directory_counts_as_rejection() -> None:
     story = fresh()
     story.tick(100)
     for sender in (2, 3):
@@ -256,7 +256,7 @@ def test_a_voter_whose_disk_was_replaced_counts_as_refusal() -> None:
     assert describe(story).role is Role.UNATTACHED
 
 
-def test_a_late_answer_meets_nobody() -> None:
+def test_late_reply_is_ignored() -> None:
     story = fresh()
     story.tick(100)
     old = dict(story.tickets)
@@ -268,7 +268,7 @@ def test_a_late_answer_meets_nobody() -> None:
     assert describe(story).epoch == 7
 
 
-def test_a_lost_quorum_state_gives_no_vote_in_the_epoch_of_the_log() -> None:
+def test_replica_without_quorum_state_grants_no_vote_in_the_logs_epoch() -> None:
     story = Story(history=(1, 3), election=out.PersistElection(LeaderEpoch(0), None, None))
     story.start()
     assert story.election.epoch == 4
@@ -276,14 +276,14 @@ def test_a_lost_quorum_state_gives_no_vote_in_the_epoch_of_the_log() -> None:
     assert story.answer().error is ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_candidate_that_restarts_asks_again_in_its_epoch() -> None:
+def test_restarted_candidate_requests_votes_again_in_its_epoch() -> None:
     story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
     story.start()
     assert describe(story).role is Role.CANDIDATE
     assert [r.epoch for r in story.sent()] == [4, 4]
 
 
-def test_a_pre_vote_that_was_refused_is_asked_for_again() -> None:
+def test_rejected_pre_vote_is_requested_again() -> None:
     story = fresh()
     story.tick(100)
     assert len(story.sent()) == 2
@@ -295,7 +295,7 @@ def test_a_pre_vote_that_was_refused_is_asked_for_again() -> None:
     assert describe(story).role is Role.CANDIDATE
 
 
-def test_a_candidate_that_was_refused_stands_again_before_its_election_timeout() -> None:
+def test_rejected_candidate_retries_before_its_election_timeout() -> None:
     story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
     story.start()
     story.vote(1, 2, 4, granted=False)
@@ -304,7 +304,7 @@ def test_a_candidate_that_was_refused_stands_again_before_its_election_timeout()
     assert describe(story).epoch == 4
 
 
-def test_a_candidate_that_nobody_refuses_waits_its_election_timeout() -> None:
+def test_candidate_without_rejections_waits_for_its_election_timeout() -> None:
     story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
     story.start()
     story.tick(2)
@@ -313,7 +313,7 @@ def test_a_candidate_that_nobody_refuses_waits_its_election_timeout() -> None:
     assert describe(story).role is Role.PROSPECTIVE
 
 
-def test_a_pre_vote_that_nobody_answers_is_tried_again() -> None:
+def test_unanswered_pre_vote_is_retried() -> None:
     story = fresh()
     story.tick(100)
     story.tick(200)
@@ -323,7 +323,7 @@ def test_a_pre_vote_that_nobody_answers_is_tried_again() -> None:
     assert describe(story).epoch == 1
 
 
-def test_a_sole_voter_elects_itself_at_once() -> None:
+def test_single_voter_elects_itself_at_once() -> None:
     story = Story(voters=(1,))
     story.start()
     assert describe(story).role is Role.LEADER
@@ -334,7 +334,7 @@ def test_a_sole_voter_elects_itself_at_once() -> None:
     assert describe(story).role is Role.LEADER
 
 
-def test_an_observer_never_stands() -> None:
+def test_observer_is_never_a_candidate() -> None:
     story = Story(voters=(2, 3), history=(1,))
     story.start()
     for now in (100, 200, 400, 10_000):
@@ -346,7 +346,7 @@ def test_an_observer_never_stands() -> None:
 # -- the high watermark ------------------------------------------------------
 
 
-def test_a_record_of_an_older_epoch_is_committed_only_with_one_of_the_leaders_own() -> None:
+def test_older_record_is_committed_only_with_one_of_the_leaders_epoch() -> None:
     story = Story(history=(1, 1))
     story.elect()
     story.flushed(101)
@@ -357,7 +357,7 @@ def test_a_record_of_an_older_epoch_is_committed_only_with_one_of_the_leaders_ow
     assert describe(story).high_watermark == 3
 
 
-def test_a_leader_counts_itself_only_for_what_is_flushed() -> None:
+def test_leader_counts_itself_only_for_flushed_records() -> None:
     story = Story(history=(1, 1))
     story.elect()
     story.fetch(102, 2, 2, at(2, 3), wait_ms_max=0)
@@ -366,7 +366,7 @@ def test_a_leader_counts_itself_only_for_what_is_flushed() -> None:
     assert describe(story).high_watermark == 3
 
 
-def test_the_high_watermark_never_falls() -> None:
+def test_high_watermark_never_decreases() -> None:
     story = Story(history=(1, 1))
     story.lead()
     story.tell("propose", into.Propose(Millis(105), LeaderEpoch(2), 3, "x"))
@@ -378,7 +378,7 @@ def test_the_high_watermark_never_falls() -> None:
         assert not story.has(out.HighWatermark)
 
 
-def test_a_flush_covers_what_was_appended_before_it_began() -> None:
+def test_flush_covers_records_appended_before_it_began() -> None:
     story = Story(voters=(1,), history=(1,))
     story.start()
     story.flushed(1)
@@ -392,7 +392,7 @@ def test_a_flush_covers_what_was_appended_before_it_began() -> None:
     assert describe(story).high_watermark == 4
 
 
-def test_a_follower_raises_the_high_watermark_to_what_it_has_durably() -> None:
+def test_follower_raises_its_high_watermark_only_to_durable_records() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=1)
     story.records(2, 2, 1, (1, 1), high_watermark=9)
@@ -401,7 +401,7 @@ def test_a_follower_raises_the_high_watermark_to_what_it_has_durably() -> None:
     assert describe(story).high_watermark == 4
 
 
-def test_a_follower_fetches_only_behind_what_is_flushed() -> None:
+def test_follower_fetches_only_after_its_flush() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=1)
     story.records(2, 2, 1, (1, 1), high_watermark=2)
@@ -413,7 +413,7 @@ def test_a_follower_fetches_only_behind_what_is_flushed() -> None:
     assert fetch.log_end == at(1, 4)
 
 
-def test_a_flush_of_a_tail_that_was_cut_off_proves_nothing() -> None:
+def test_flush_of_a_truncated_tail_is_ignored() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=1)
     story.records(2, 2, 1, (1, 1), high_watermark=2)
@@ -432,7 +432,7 @@ def test_a_flush_of_a_tail_that_was_cut_off_proves_nothing() -> None:
     assert story.sent() == []
 
 
-def test_a_truncation_below_the_high_watermark_stops_the_node() -> None:
+def test_truncation_below_the_high_watermark_stops_the_node() -> None:
     story = Story(history=(1, 1, 1))
     story.follow(leader=2, epoch=1)
     story.records(2, 2, 1, (), high_watermark=3)
@@ -444,7 +444,7 @@ def test_a_truncation_below_the_high_watermark_stops_the_node() -> None:
     ("base", "end"),
     [(1, at(1, 4)), (3, at(1, 4)), (2, at(1, 2)), (2, at(9, 3)), (2, at(0, 3))],
 )
-def test_batches_that_do_not_fit_are_not_appended(base: int, end) -> None:
+def test_non_contiguous_batches_are_not_appended(base: int, end) -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=1)
     batches = said.Batches(Offset(base), end, (Entry(1, "x"),))
@@ -453,7 +453,7 @@ def test_batches_that_do_not_fit_are_not_appended(base: int, end) -> None:
     assert describe(story).high_watermark is None
 
 
-def test_a_node_does_not_ask_itself_who_leads() -> None:
+def test_node_does_not_ask_itself_for_the_leader() -> None:
     """All nodes are given the same servers, so one's own address is among them."""
     story = Story(voters=(2, 3), bootstrap=tuple(endpoint(i) for i in (1, 2)))
     story.start()
@@ -477,7 +477,7 @@ def test_a_node_does_not_ask_itself_who_leads() -> None:
         (2, {"wait_ms_max": -1}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_leader_refuses_fetches_of_another_epoch(epoch: int, changed, error) -> None:
+def test_leader_rejects_fetches_of_another_epoch(epoch: int, changed, error) -> None:
     story = Story(history=(1, 1))
     story.lead()
     story.fetch(110, 3, epoch, at(1, 2), **changed)
@@ -485,7 +485,7 @@ def test_a_leader_refuses_fetches_of_another_epoch(epoch: int, changed, error) -
     assert describe(story).replicas[2].log_end_offset is None
 
 
-def test_a_leader_refuses_impossible_positions_and_other_clusters() -> None:
+def test_leader_rejects_impossible_positions_and_other_clusters() -> None:
     story = Story(history=(1, 1))
     story.lead()
     for end in (at(1, -1), at(-1, 1), at(3, 1)):
@@ -498,7 +498,7 @@ def test_a_leader_refuses_impossible_positions_and_other_clusters() -> None:
     assert story.answer().error is ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_a_follower_names_the_leader_to_those_who_ask_it() -> None:
+def test_follower_returns_the_leader_to_fetching_replicas() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=5)
     story.fetch(1, 3, 5, at(1, 2))
@@ -506,7 +506,7 @@ def test_a_follower_names_the_leader_to_those_who_ask_it() -> None:
     assert story.answer() == said.FetchReply(refusal, hint(5, 2), log_start=Offset(0))
 
 
-def test_a_fetch_waits_for_news_then_for_its_time() -> None:
+def test_fetch_waits_for_records_until_its_max_wait() -> None:
     story = Story(history=(1, 1))
     story.lead()
     story.fetch(110, 2, 2, at(2, 3), high_watermark=3)
@@ -520,14 +520,14 @@ def test_a_fetch_waits_for_news_then_for_its_time() -> None:
     assert story.answer().records is None
 
 
-def test_a_fetch_is_answered_when_the_asker_does_not_know_the_high_watermark_yet() -> None:
+def test_fetch_with_an_older_high_watermark_is_answered_at_once() -> None:
     story = Story(history=(1, 1))
     story.lead()
     story.fetch(110, 3, 2, at(2, 3), high_watermark=2)
     assert story.answer().high_watermark == 3
 
 
-def test_fetches_that_wait_are_refused_when_leadership_is_lost() -> None:
+def test_waiting_fetches_are_rejected_when_leadership_is_lost() -> None:
     story = Story(history=(1, 1))
     story.lead()
     story.fetch(110, 2, 2, at(2, 3), high_watermark=3)
@@ -539,7 +539,7 @@ def test_fetches_that_wait_are_refused_when_leadership_is_lost() -> None:
     assert kinds.index(out.PersistElection) < kinds.index(out.Answer)
 
 
-def test_a_position_that_the_log_does_not_have_is_answered_with_the_last_one_shared() -> None:
+def test_diverging_position_is_answered_with_the_last_shared_one() -> None:
     story = Story(history=(1, 1, 3, 3))
     story.elect()
     for asked, shared in ((at(2, 9), at(1, 2)), (at(3, 9), at(3, 4)), (at(1, 3), at(1, 2))):
@@ -548,7 +548,7 @@ def test_a_position_that_the_log_does_not_have_is_answered_with_the_last_one_sha
     assert describe(story).replicas[2].log_end_offset is None, "a diverging fetch counts nothing"
 
 
-def test_a_position_before_the_log_is_answered_with_the_snapshot() -> None:
+def test_position_before_the_log_start_is_answered_with_the_snapshot() -> None:
     story = Story(history=(1, 1, 2, 2, 2))
     snapshot = at(2, 4)
     story.log.snapshots[snapshot] = Snapshot(snapshot, 1, story.voters, ())
@@ -558,7 +558,7 @@ def test_a_position_before_the_log_is_answered_with_the_snapshot() -> None:
     assert match_position(story.log, at(2, 4)) == (Match.VALID, at(2, 4))
 
 
-def test_where_a_follower_cuts() -> None:
+def test_truncation_offset_of_a_follower() -> None:
     story = Story(history=(1, 1, 3, 3))
     assert truncation_offset(story.log, at(3, 3)) == 3
     assert truncation_offset(story.log, at(2, 4)) == 2
@@ -566,7 +566,7 @@ def test_where_a_follower_cuts() -> None:
     assert truncation_offset(story.log, at(0, 1)) == 1
 
 
-def test_proposals_are_for_one_reign() -> None:
+def test_proposals_are_for_one_epoch() -> None:
     story = Story(history=(1,))
     story.lead()
     story.tell("propose", into.Propose(Millis(110), LeaderEpoch(1), 1, "old"))
@@ -581,7 +581,7 @@ def test_proposals_are_for_one_reign() -> None:
 # -- lease -------------------------------------------------------------------
 
 
-def test_a_leader_leads_as_long_as_a_majority_fetches() -> None:
+def test_leader_keeps_its_lease_while_a_majority_fetches() -> None:
     story = Story(history=(1,))
     story.lead()
     for now in range(200, 2000, 100):
@@ -593,7 +593,7 @@ def test_a_leader_leads_as_long_as_a_majority_fetches() -> None:
     assert describe(story).role is Role.RESIGNED
 
 
-def test_observers_and_strangers_do_not_hold_a_lease() -> None:
+def test_observers_and_unknown_replicas_do_not_renew_the_lease() -> None:
     story = Story(history=(1,))
     story.lead()
     stranger = ReplicaKey(NodeId(2), directory(99))
@@ -628,7 +628,7 @@ def with_snapshot() -> tuple[Story, said.FetchSnapshotRequest]:
         ({"position": -1}, ErrorCode.POSITION_OUT_OF_RANGE),
     ],
 )
-def test_a_snapshot_request_that_is_off_is_refused(changed: dict, error: ErrorCode) -> None:
+def test_invalid_snapshot_request_is_rejected(changed: dict, error: ErrorCode) -> None:
     from msgspec.structs import replace
 
     story, request = with_snapshot()
@@ -636,7 +636,7 @@ def test_a_snapshot_request_that_is_off_is_refused(changed: dict, error: ErrorCo
     assert story.answer() == said.FetchSnapshotReply(error, hint(2, 1))
 
 
-def test_a_snapshot_is_served_and_holds_the_lease() -> None:
+def test_serving_a_snapshot_renews_the_lease() -> None:
     story, request = with_snapshot()
     story.asked(350, request)
     reply = story.answer()
@@ -664,14 +664,14 @@ def piece(position: int = 0, length: int = 10, size: int = 10, which=WANTED):
 @pytest.mark.parametrize(
     "bad", [piece(position=3), piece(length=11), piece(length=0), piece(which=at(4, 41))]
 )
-def test_a_piece_that_does_not_fit_is_thrown_away(bad: said.FetchSnapshotReply) -> None:
+def test_invalid_snapshot_chunk_is_rejected(bad: said.FetchSnapshotReply) -> None:
     story = downloading()
     story.hears(5, 2, bad)
     assert not story.has(out.WriteSnapshotChunk)
     assert not story.has(out.InstallSnapshot)
 
 
-def test_nobody_stands_for_election_between_two_logs() -> None:
+def test_replica_installing_a_snapshot_is_no_candidate() -> None:
     story = downloading()
     story.hears(5, 2, piece())
     assert story.has(out.InstallSnapshot)
@@ -683,14 +683,14 @@ def test_nobody_stands_for_election_between_two_logs() -> None:
     assert describe(story).role is Role.PROSPECTIVE
 
 
-def test_a_leader_without_that_snapshot_is_asked_for_records_again() -> None:
+def test_follower_fetches_again_if_the_leader_lacks_the_snapshot() -> None:
     story = downloading()
     gone = said.FetchSnapshotReply(ErrorCode.SNAPSHOT_NOT_FOUND, hint(4, 2))
     story.hears(5, 2, gone)
     assert isinstance(story.sent()[0], said.FetchRequest)
 
 
-def test_a_snapshot_never_takes_committed_records_back() -> None:
+def test_snapshot_never_discards_committed_records() -> None:
     story = Story(history=(1, 1, 1))
     story.follow(leader=2, epoch=1)
     story.records(2, 2, 1, (), high_watermark=3)
@@ -703,7 +703,7 @@ def test_a_snapshot_never_takes_committed_records_back() -> None:
 # -- what operators see, and stopping ----------------------------------------
 
 
-def test_the_leader_describes_everybody() -> None:
+def test_leader_describes_all_replicas() -> None:
     story = Story(history=(1,))
     story.lead()
     story.fetch(110, 9, 2, at(2, 2), wait_ms_max=0)
@@ -717,7 +717,7 @@ def test_the_leader_describes_everybody() -> None:
     assert story.core.describe(Millis(110 + 300_000)).observers == ()
 
 
-def test_a_stopped_node_stands_no_more() -> None:
+def test_stopped_node_is_no_candidate() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=5)
     story.tell("shutdown", into.Shutdown(Millis(1)))
@@ -727,7 +727,7 @@ def test_a_stopped_node_stands_no_more() -> None:
     assert describe(story).role is Role.FOLLOWER
 
 
-def test_time_does_not_run_backwards() -> None:
+def test_decreasing_time_is_rejected() -> None:
     story = fresh()
     story.tick(50)
     with pytest.raises(AssertionError):

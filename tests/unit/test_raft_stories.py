@@ -17,7 +17,7 @@ def reads(story: Story, expected: str) -> None:
     assert without_waits(story) == expected.strip("\n")
 
 
-def test_the_first_election() -> None:
+def test_first_election() -> None:
     story = Story()
     story.start()
     story.tick(100)
@@ -104,7 +104,7 @@ def test_failover_after_a_pre_vote() -> None:
     )
 
 
-def test_a_pre_vote_that_fails_leads_back_to_the_leader() -> None:
+def test_failed_pre_vote_returns_to_the_leader() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=3, epoch=1)
     story.records(10, 3, 1, (), high_watermark=2)
@@ -137,7 +137,7 @@ def test_a_pre_vote_that_fails_leads_back_to_the_leader() -> None:
     )
 
 
-def test_a_diverging_log_is_cut_and_filled_anew() -> None:
+def test_diverging_log_is_truncated_and_replicated_again() -> None:
     story = Story(history=(1, 1, 2, 2))
     story.follow(leader=3, epoch=3)
     reply = said.FetchReply(NONE, hint(3, 3), None, Offset(0), diverging=at(1, 3))
@@ -169,7 +169,7 @@ def test_a_diverging_log_is_cut_and_filled_anew() -> None:
     )
 
 
-def test_a_snapshot_replaces_the_log() -> None:
+def test_snapshot_replaces_the_log() -> None:
     story = Story(history=(1,))
     story.follow(leader=2, epoch=4)
     wanted = at(4, 40)
@@ -209,7 +209,7 @@ def test_a_snapshot_replaces_the_log() -> None:
     )
 
 
-def test_a_voter_is_added() -> None:
+def test_voter_is_added() -> None:
     story = Story(history=(1,))
     story.lead()
     story.lines.clear()
@@ -241,7 +241,7 @@ def test_a_voter_is_added() -> None:
     )
 
 
-def test_the_leader_is_removed_and_leaves() -> None:
+def test_removed_leader_resigns() -> None:
     story = Story(history=(1,))
     story.lead()
     story.lines.clear()
@@ -275,7 +275,7 @@ def test_the_leader_is_removed_and_leaves() -> None:
     )
 
 
-def test_a_leader_that_is_cut_off_gives_up() -> None:
+def test_partitioned_leader_resigns() -> None:
     story = Story(history=(1,))
     story.lead()
     story.lines.clear()
@@ -302,7 +302,7 @@ def test_a_leader_that_is_cut_off_gives_up() -> None:
     )
 
 
-def test_a_leader_hands_over_when_it_stops() -> None:
+def test_stopping_leader_hands_over() -> None:
     story = Story(history=(1,))
     story.lead()
     story.lines.clear()
@@ -323,7 +323,7 @@ def test_a_leader_hands_over_when_it_stops() -> None:
     )
 
 
-def test_a_crashed_leader_comes_back_resigned() -> None:
+def test_crashed_leader_restarts_resigned() -> None:
     story = Story(history=(1,))
     story.elect()
     story.lines.clear()

@@ -70,7 +70,7 @@ def added(story: Story, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
         (said.RemoveVoterRequest(CLUSTER, ReplicaKey(NodeId(2))), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_change_that_is_off_is_refused(request_: said.Request, error: ErrorCode) -> None:
+def test_invalid_change_is_rejected(request_: said.Request, error: ErrorCode) -> None:
     story = leading()
     story.asked(110, request_)
     assert error_of(story) is error
@@ -85,7 +85,7 @@ def test_only_a_leader_changes_voters() -> None:
     assert error_of(story) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_the_last_voter_stays() -> None:
+def test_last_voter_cannot_be_removed() -> None:
     story = Story(voters=(1,), history=(1,))
     story.start()
     story.flushed(1)
@@ -93,7 +93,7 @@ def test_the_last_voter_stays() -> None:
     assert error_of(story) is ErrorCode.VOTER_NOT_FOUND
 
 
-def test_who_lags_is_not_added() -> None:
+def test_lagging_observer_is_not_added() -> None:
     story = leading()
     added(story)
     assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "it never fetched"
@@ -108,7 +108,7 @@ def test_who_lags_is_not_added() -> None:
     assert describe(story).voters.ids == (1, 2, 3, 4)
 
 
-def test_who_stopped_fetching_is_not_added() -> None:
+def test_observer_that_stopped_fetching_is_not_added() -> None:
     story = leading()
     story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     for now in (200, 300, 400, 500):
@@ -118,14 +118,14 @@ def test_who_stopped_fetching_is_not_added() -> None:
     assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_who_cannot_run_the_version_is_not_added() -> None:
+def test_observer_without_the_kraft_version_is_not_added() -> None:
     story = leading()
     story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     added(story, NO_RECONFIGURATION)
     assert error_of(story) is ErrorCode.INVALID_REQUEST
 
 
-def test_who_does_not_answer_is_not_added() -> None:
+def test_unanswering_observer_is_not_added() -> None:
     story = leading()
     story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     story.asked(112, add())
@@ -135,7 +135,7 @@ def test_who_does_not_answer_is_not_added() -> None:
     assert story.has(out.AppendControl), "the way is free again"
 
 
-def test_one_change_at_a_time() -> None:
+def test_only_one_change_at_a_time() -> None:
     story = leading()
     story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     story.asked(111, add())
@@ -152,7 +152,7 @@ def test_one_change_at_a_time() -> None:
     assert not story.has(out.AppendControl)
 
 
-def test_no_change_before_the_leader_has_committed() -> None:
+def test_change_is_rejected_before_the_leader_has_committed() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=3, epoch=1)
     story.records(2, 3, 1, (), high_watermark=2)
@@ -166,7 +166,7 @@ def test_no_change_before_the_leader_has_committed() -> None:
     assert not story.has(out.AppendControl)
 
 
-def test_a_change_is_answered_when_committed_or_when_its_time_is_over() -> None:
+def test_change_is_answered_when_committed_or_timed_out() -> None:
     story = leading()
     story.asked(110, remove(3))
     asked = story.token
@@ -177,7 +177,7 @@ def test_a_change_is_answered_when_committed_or_when_its_time_is_over() -> None:
     assert (answer.token, answer.reply.error) == (asked, ErrorCode.REQUEST_TIMED_OUT)
 
 
-def test_an_add_that_does_not_wait_is_answered_once_appended() -> None:
+def test_add_without_waiting_is_answered_once_appended() -> None:
     story = leading()
     story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     story.asked(112, add(is_ack_when_committed=False))
@@ -186,7 +186,7 @@ def test_an_add_that_does_not_wait_is_answered_once_appended() -> None:
     assert describe(story).high_watermark == 2
 
 
-def test_a_removed_voter_counts_no_more() -> None:
+def test_removed_voter_no_longer_counts() -> None:
     story = Story(voters=(1, 2, 3, 4), history=(1,))
     story.start()
     story.tick(100)
@@ -204,7 +204,7 @@ def test_a_removed_voter_counts_no_more() -> None:
     assert describe(story).high_watermark == 3
 
 
-def test_an_added_voter_counts_from_the_append_on() -> None:
+def test_added_voter_counts_from_the_append_on() -> None:
     story = leading()
     story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     added(story)
@@ -213,7 +213,7 @@ def test_an_added_voter_counts_from_the_append_on() -> None:
     assert describe(story).high_watermark == 2, "1 and 2 of {1 2 3 4}: no majority"
 
 
-def test_cutting_the_log_takes_the_voters_back() -> None:
+def test_truncation_reverts_the_voters() -> None:
     story = Story(history=(1, 1))
     story.follow(leader=2, epoch=1)
     four = VoterSet((*story.voters, voter(4)))
@@ -229,7 +229,7 @@ def test_cutting_the_log_takes_the_voters_back() -> None:
     assert describe(story).voters == story.voters
 
 
-def test_a_leader_that_was_removed_leads_on_until_that_is_committed() -> None:
+def test_removed_leader_leads_until_its_removal_is_committed() -> None:
     story = leading()
     story.tell("propose", into.Propose(Millis(109), LeaderEpoch(2), 1, "x"))
     story.asked(110, remove(1))
@@ -244,7 +244,7 @@ def test_a_leader_that_was_removed_leads_on_until_that_is_committed() -> None:
     assert describe(story).role is Role.RESIGNED
 
 
-def test_who_was_removed_may_still_stand_until_it_knows_that_this_is_committed() -> None:
+def test_removed_voter_may_be_candidate_until_its_removal_is_committed() -> None:
     """It may be the only one whose log is up to date: see docs/raft.md."""
     story = leading()
     story.asked(110, remove(1))
@@ -281,14 +281,14 @@ def update(**changed) -> said.UpdateVoterRequest:
         (update(endpoints=()), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_an_update_that_is_off_is_refused(request_: said.Request, error: ErrorCode) -> None:
+def test_invalid_update_is_rejected(request_: said.Request, error: ErrorCode) -> None:
     story = leading()
     story.asked(110, request_)
     assert error_of(story) is error
     assert not story.has(out.AppendControl)
 
 
-def test_a_voter_renews_its_endpoints() -> None:
+def test_voter_updates_its_endpoints() -> None:
     story = leading()
     story.asked(110, update())
     assert error_of(story) is NONE
@@ -330,7 +330,7 @@ def upgrade(story: Story, level: int, **changed: bool) -> None:
     story.tell("upgrade", into.UpgradeKRaftVersion(Millis(120), 77, level, **changed))
 
 
-def test_the_version_is_raised_once_every_voter_is_known_to_run_it() -> None:
+def test_kraft_version_is_raised_once_every_voter_supports_it() -> None:
     story = static(complete=False)
     upgrade(story, 1)
     assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
@@ -356,7 +356,7 @@ def test_the_version_is_raised_once_every_voter_is_known_to_run_it() -> None:
 # -- membership along the log ------------------------------------------------
 
 
-def test_membership_follows_the_log_both_ways() -> None:
+def test_membership_follows_appends_and_truncations() -> None:
     one, two, three = (VoterSet(tuple(voter(i) for i in range(n))) for n in (1, 2, 3))
     membership = Membership(
         one, 0, [said.KRaftVersionAt(Offset(3), 1), said.VotersAt(Offset(4), two)]
@@ -379,7 +379,7 @@ def test_membership_follows_the_log_both_ways() -> None:
     assert membership.changed_at == 39
 
 
-def test_a_set_of_voters_has_one_per_node() -> None:
+def test_voter_set_has_one_voter_per_node() -> None:
     with pytest.raises(AssertionError):
         VoterSet((voter(1), voter(1, 9)))
     nameless = VoterSet((Voter(ReplicaKey(NodeId(1))),))

@@ -60,7 +60,7 @@ def is_caught_up(world: World) -> bool:
 
 
 @pytest.mark.parametrize("block", SEEDS[::20])
-def test_promises_hold_and_a_healed_quorum_works(block: int) -> None:
+def test_invariants_hold_and_a_healed_quorum_works(block: int) -> None:
     for seed in SEEDS[block - SEEDS.start :][:20]:
         try:
             one_world(seed)
@@ -84,7 +84,7 @@ def one_world(seed: int) -> World:
     return world
 
 
-def test_the_worlds_are_eventful() -> None:
+def test_simulations_cover_all_kinds_of_events() -> None:
     """The promises are only worth something if what could break them happened."""
     worlds = [one_world(seed) for seed in range(3, 23)]
     assert sum(len(w.leaders) for w in worlds) > 60
@@ -94,7 +94,7 @@ def test_the_worlds_are_eventful() -> None:
     assert sum(reply.error == 0 for reply in changes) > 10
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
+def test_same_seed_gives_the_same_simulation() -> None:
     def journal(seed: int) -> object:
         world = one_world(seed)
         return world.now, world.sequence, world.leaders, world.committed
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_world() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_replica_with_a_new_disk_is_another_replica(seed: int) -> None:
+def test_replica_with_a_new_disk_is_another_replica(seed: int) -> None:
     world = World(seed, voters=3)
     assert world.run(3000, lambda: len(world.committed) > 0)
     world.propose()
