@@ -165,11 +165,11 @@ def compile_modules(*, with_spark: bool) -> None:
 
 
 def install_java() -> None:
-    """Install Java for Spark where that is possible without asking."""
-    run("looking for Java", [ROOT / "tools" / "ensure_java"])
-    log = (LOGS / "looking-for-Java.log").read_text().strip()
-    if log:
-        say(log.splitlines()[-1])
+    """Install Java for Spark if it is missing and apt-get may install it without asking."""
+    if shutil.which("java") or "JAVA_HOME" in os.environ:
+        return
+    run("installing Java", [ROOT / "tools" / "ensure_java"])
+    say((LOGS / "installing-Java.log").read_text().strip().splitlines()[-1])
 
 
 def fetch_spark() -> None:
