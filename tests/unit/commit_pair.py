@@ -10,6 +10,7 @@ from produce_pair import Transport, frozen_scheduler, hear
 from replication_world import TOPIC_ID, Machine, registration
 
 from ottla.api.binding import bind_routes, handlers_of
+from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import Caller, Routes
@@ -75,6 +76,7 @@ class Broker:
     settings: GroupSettings = field(default_factory=GroupSettings)
     taken: int = 0
     image: Image = IMAGE
+    access: GroupAccess = ALLOW_ALL
 
     def __post_init__(self) -> None:
         self.machine = Machine()
@@ -92,7 +94,9 @@ class Broker:
         self.runtime.on_led(OFFSETS.topic, 0, LeaderEpoch(0))
         self.load()
         groups = GroupCoordinator(self.runtime, self.settings, SimRandom(1))
-        handlers = handlers_of(OffsetHandlers(groups, lambda: self.image), GroupHandlers(groups))
+        handlers = handlers_of(
+            OffsetHandlers(groups, lambda: self.image, self.access), GroupHandlers(groups)
+        )
         served = bind_routes(Listener.BROKER, handlers)
         commits = next(route for route in served if route.api_key is ApiKey.OFFSET_COMMIT)
         others = [route for route in served if route is not commits]

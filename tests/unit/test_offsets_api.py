@@ -309,8 +309,3 @@ def test_offsets_go_with_their_topic() -> None:
 )
 def test_keys_belong_where_kafka_puts_them(key: str, expected: int) -> None:
     assert partition_for(key, 50) == expected
-
-
-def test_the_short_way_is_open_where_everybody_may() -> None:
-    assert World().offsets.fast_path() is not None
-    assert World(read_group=lambda caller, group: True).offsets.fast_path() is None

@@ -1,31 +1,42 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The short way of an OffsetCommit: from the bytes of a frame to the bytes of its reply.
+"""The fast path of OffsetCommit: from the bytes of a frame to the bytes of its reply.
 
-    header   OffsetCommit, version 8 to 10, the client id that the connection had before, no tags
+It serves requests of one form:
+
+    header   OffsetCommit, version 8 to 10, same client id as the previous request, no tags
     body     group, generation, member, instance, topics by name or by id, no tags anywhere
-    group    is there, coordinated here, and does not object
-    topics   are there with all the partitions that are named, each topic once
-    log      nobody has to be waited for
+    group    exists, is coordinated here, and accepts the commit
+    topics   exist with all the partitions named, each topic once
+    access   the general path has allowed the caller to read the group and every topic
+    log      the append is committed at once: no follower has to acknowledge it
 
-Such a request is read, written and answered in one go (`CommitBatch`), by C where this is compiled.
-Any other one is left alone: `CommitFastPath.serve` returns None, and has done nothing then. So no
-refusal is worded here; the long way (`offsets.py`) says what is wrong. Both ways must come to the
-same reply, log and state: a test holds them to it, request by request.
+Such a request is read, written and answered in one pass (`CommitBatch`), by C if this module is
+compiled. `CommitFastPath.serve` returns None for any other request, having changed nothing; the
+general path (`offsets.py`) serves it and returns its errors. Both paths check the group with
+`check_commit`, set timers with `commit_timers` and store offsets with ``put_all``; a test compares
+their replies, logs and states request by request.
 
-Every index is checked by our own comparisons before it is used.
+Every index is compared with the bounds before it is used.
 """
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.api.access_decisions import AccessDecisions
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.kind import Committer
-from ottla.coordinators.groups.offsets.commit_batch import REFUSED, CommitTopic
-from ottla.protocol.types import ZERO_UUID, Uuid
+from ottla.coordinators.groups.offsets.commit_batch import REFUSED, CommitBatch, CommitTopic
+from ottla.coordinators.groups.offsets.rules import check_commit
+from ottla.coordinators.groups.requests import commit_timers
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.types import ZERO_UUID, Millis, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.coordinators.groups.offsets.quick_commits import QuickCommits
+    from ottla.coordinators.groups.machine import GroupMachine
+    from ottla.coordinators.groups.service import GroupCoordinator
+    from ottla.coordinators.shard import Shard
     from ottla.metadata.image import Image
     from ottla.metadata.topics import Topic
     from ottla.protocol import cython_stub as cython
@@ -38,12 +49,12 @@ else:
 IS_COMPILED: Final[bool] = cython.compiled
 
 FRAME_BYTES_MAX: Final = 64 << 10
-"""Larger ones are served the long way."""
+"""Larger requests take the general path."""
 
 NAMES_MAX: Final = 1000
-"""Groups, members and topics that are known by their bytes; then all are forgotten."""
+"""Groups, members and topics cached by their bytes; a full cache is dropped whole."""
 
-# C's own numbers, so that comparing with them makes no object.
+# C integers: comparing with them creates no Python object.
 _FRAME_MAX: cython.Py_ssize_t = FRAME_BYTES_MAX
 _KEY: cython.int = 8
 _VERSION_FIRST: cython.int = 8  # from here on lengths are compact
@@ -57,7 +68,7 @@ _REPLY_HEAD: cython.Py_ssize_t = 13
 @cython.inline
 @cython.exceptval(check=False)
 def _is_at(data: bytearray, at: cython.Py_ssize_t, text: bytes) -> cython.bint:
-    """Say whether ``text`` stands there; that there is room for it was checked."""
+    """Return whether ``text`` is at this position; the caller has checked that it fits."""
     left: cython.Py_ssize_t = len(text)
     while left > 0 and data[at + left - 1] == text[left - 1]:
         left -= 1
@@ -69,7 +80,7 @@ def _is_at(data: bytearray, at: cython.Py_ssize_t, text: bytes) -> cython.bint:
 def _is_plain_header(
     data: bytearray, at: cython.Py_ssize_t, end: cython.Py_ssize_t, client: bytes
 ) -> cython.bint:
-    """Say whether the frame begins as expected; there is a byte behind the header then."""
+    """Return whether the header has the expected form and is followed by at least one byte."""
     if end - at < 10 + len(client) or end - at > _FRAME_MAX:
         return False
     if data[at] or data[at + 1] != _KEY or data[at + 2]:
@@ -84,7 +95,7 @@ def _is_plain_header(
 def _end_of_string(
     data: bytearray, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return where a short compact string that may be null ends; 0 where it is none."""
+    """Return where a compact string below 128 bytes, or null, ends; 0 if it is malformed."""
     length: cython.Py_ssize_t
     if at >= end or data[at] > 0x7F:
         return 0
@@ -97,7 +108,7 @@ def _end_of_string(
 @cython.final
 @cython.cclass
 class _Named:
-    """A topic of the image, and how commits know it."""
+    """A topic of the image, and its form in commits."""
 
     topic: "Topic"
     form: CommitTopic
@@ -106,7 +117,7 @@ class _Named:
 @cython.final
 @cython.cclass
 class _Plain:
-    """What a request says before its topics, where it looks as expected."""
+    """The fields of a request before its topics."""
 
     version: cython.int
     group: str
@@ -116,46 +127,100 @@ class _Plain:
 
 @cython.final
 @cython.cclass
-class CommitFastPath:
-    """Serves the OffsetCommit requests of a node that look as expected, and no others."""
+class _Commit:
+    """A commit that its group accepts, while it is filled and written."""
 
-    _commits: "QuickCommits"
+    shard: "Shard[GroupMachine]"
+    plain: _Plain
+    now: Millis
+    batch: CommitBatch
+
+    def replay(self) -> None:
+        """Apply the written offsets to the state, as `decide_offset_commit` does."""
+        shard, group_id = self.shard, self.plain.group
+        machine = shard.machine
+        machine.offsets.put_all(group_id, self.batch.offsets)
+        group = machine.groups[group_id]
+        shard.change_timers(commit_timers(machine, group, self.plain.committer.member_id, self.now))
+
+
+@cython.final
+@cython.cclass
+class CommitFastPath:
+    """Serves the OffsetCommit requests of a broker that have the expected form, and no others."""
+
+    _groups: "GroupCoordinator"
     _image: "Callable[[], Image]"
+    _group_reads: AccessDecisions
+    _topic_reads: AccessDecisions
     _texts: "dict[bytes, str | None]"
     _by_name: "dict[bytes, _Named]"
     _by_id: "dict[bytes, _Named]"
 
-    def __init__(self, commits: "QuickCommits", image: "Callable[[], Image]") -> None:
-        self._commits = commits
+    def __init__(
+        self,
+        groups: "GroupCoordinator",
+        image: "Callable[[], Image]",
+        group_reads: AccessDecisions,
+        topic_reads: AccessDecisions,
+    ) -> None:
+        self._groups = groups
         self._image = image
+        self._group_reads = group_reads
+        self._topic_reads = topic_reads
         self._texts = {}
         self._by_name = {}
         self._by_id = {}
 
-    @cython.locals(at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, reply=bytearray)
+    @cython.locals(
+        at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, commit=_Commit, reply=bytearray
+    )
     def serve(
         self, caller: Caller, client: bytes, data: bytearray, start: int, stop: int
     ) -> bytearray | None:
-        """Serve the frame ``data[start:stop]``, its length left out; return the reply, whole.
+        """Serve the frame ``data[start:stop]``, without its length; return the whole reply.
 
-        ``client`` is the client id as a header has it, with its length. None where the request
-        has to be served the long way: then nothing has happened.
+        ``client`` is the client id with its length as encoded in a header. None if the request
+        has to take the general path: then nothing has changed.
         """
         at, end = start, stop
         if not _is_plain_header(data, at, end, client):
             return None
         plain = self._read(data, at + 9 + len(client), end, data[at + 3])
-        if plain is None:
+        if plain is None or not self._group_reads.is_allowed(caller, plain.group):
             return None
-        commit = self._commits.begin(plain.group, plain.committer)
+        commit = self._begin(plain)
         if commit is None:
             return None
         reply = bytearray(_REPLY_HEAD)
         reply[4:8] = data[at + 4 : at + 8]
-        if not self._add_topics(plain, commit.batch, data, end, reply) or not commit.write():
+        if not self._add_topics(caller, commit, data, end, reply):
+            return None
+        batch = commit.batch
+        if not commit.shard.write_at_once(batch.seal(), batch.count, commit.now, commit.replay):
             return None
         reply[:4] = (len(reply) - 4).to_bytes(4, "big")
         return reply
+
+    @cython.cfunc
+    @cython.locals(commit=_Commit)
+    def _begin(self, plain: _Plain) -> "_Commit | None":
+        """Return an empty commit; None if the group does not exist here or rejects it."""
+        groups = self._groups
+        try:
+            shard = groups.runtime.shard(groups.runtime.index_of(plain.group))
+        except Fault:
+            return None
+        group = shard.machine.groups.get(plain.group)
+        if group is None or check_commit(group, plain.committer) is not ErrorCode.NONE:
+            return None
+        commit = _Commit()
+        commit.shard = shard
+        commit.plain = plain
+        commit.now = shard.now()
+        metadata_max = groups.settings.offset_metadata_max_bytes
+        commit.batch = CommitBatch(plain.group, commit.now, shard.end, metadata_max)
+        return commit
 
     @cython.cfunc
     @cython.locals(plain=_Plain)
@@ -166,7 +231,7 @@ class CommitFastPath:
         end: cython.Py_ssize_t,
         version: cython.int,
     ) -> "_Plain | None":
-        """Read what comes before the topics."""
+        """Read the fields before the topics."""
         plain = _Plain()
         plain.version = version
         stop: cython.Py_ssize_t = _end_of_string(data, at, end)
@@ -194,16 +259,19 @@ class CommitFastPath:
         return plain
 
     @cython.cfunc
-    @cython.locals(at=cython.Py_ssize_t, stop=cython.Py_ssize_t, left=cython.int, named=_Named)
+    @cython.locals(
+        at=cython.Py_ssize_t, stop=cython.Py_ssize_t, left=cython.int, named=_Named, plain=_Plain
+    )
     def _add_topics(
         self,
-        plain: _Plain,
-        batch: object,
+        caller: Caller,
+        commit: _Commit,
         data: bytearray,
         end: cython.Py_ssize_t,
         reply: bytearray,
     ) -> cython.bint:
-        """Take all topics up to the end of the request; False where one is not as expected."""
+        """Add all topics up to the end of the request; False if one has another form."""
+        plain, batch = commit.plain, commit.batch
         at = plain.topics_at
         if at >= end or not 2 <= data[at] <= 0x7F:
             return False
@@ -220,21 +288,23 @@ class CommitFastPath:
             named = self._named(bytes(data[at:stop]), plain.version)
             if named is None or named in seen:
                 return False
+            if not self._topic_reads.is_allowed(caller, named.topic.name):
+                return False
             seen.append(named)
             reply += data[at:stop]
-            at = batch.add(named.form, data, stop, end, reply)  # type: ignore[attr-defined]
+            at = batch.add(named.form, data, stop, end, reply)
             if at == REFUSED:
                 return False
             left -= 1
         reply.append(0)
-        # Nothing behind the topics but the empty tags of the request.
+        # Only the empty tags of the request follow the topics.
         return at == end - 1 and data[at] == 0
 
     @cython.cfunc
     def _text(
         self, data: bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> "str | None":
-        """Return a string by its bytes, length included; None where it is not UTF-8."""
+        """Return the string of these bytes, length included; None if it is not UTF-8."""
         key = bytes(data[start:end])
         text = self._texts.get(key)
         if text is None:
@@ -250,7 +320,7 @@ class CommitFastPath:
     @cython.cfunc
     @cython.locals(named=_Named)
     def _named(self, key: bytes, version: cython.int) -> "_Named | None":
-        """Return a topic by its name, length included, or by its id."""
+        """Return a topic by its name, length included, or by its id; None if it is unknown."""
         topics = self._image().topics
         known = self._by_id if version >= _IDS_SINCE else self._by_name
         named = known.get(key)
@@ -275,5 +345,5 @@ class CommitFastPath:
 
 
 def _is_whole(topic: "Topic") -> bool:
-    """Say whether no number is missing among a topic's partitions."""
+    """Return whether the partitions of a topic are numbered without a gap."""
     return all(index in topic.partitions for index in range(len(topic.partitions)))

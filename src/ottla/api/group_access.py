@@ -29,6 +29,8 @@ class GroupAccess(msgspec.Struct, frozen=True):
     describe_transactional_id: May = everybody
     describe_cluster: Callable[[Caller], bool] = lambda caller: True
     cluster_action: Callable[[Caller], bool] = lambda caller: True
+    # Changes whenever a decision may have changed; guards the decisions kept for fast paths.
+    version: Callable[[], int] = lambda: 0
     # The bits of what a caller may do to a group, where DescribeGroups asks for them (KIP-430).
     group_operations: Callable[[Caller, str], int] = lambda caller, name: GROUP_OPERATIONS
 

@@ -1,21 +1,23 @@
-"""The APIs about committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+"""The APIs of committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
 
-The coordinator knows topics by name. Where a version names them by id (10 of both), names are
-looked up on the way in and ids put back on the way out. Topics and partitions that are not
-there, or that the caller may not see, are answered here and never reach it.
+The coordinator identifies topics by name. Versions that identify them by id (10 of OffsetCommit and
+OffsetFetch) have the ids replaced by names in the request, and the names by ids in the reply.
+Topics and partitions that do not exist, or that the caller may not use, are answered here and never
+reach the coordinator.
+
+OffsetCommit has one general path, `OffsetHandlers.on_commit`, and one fast path for plain commits,
+`commit_fast_path.py`. Both use the same authorization decisions (`access_decisions.py`).
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
+from ottla.api.access_decisions import AccessDecisions
 from ottla.api.commit_fast_path import CommitFastPath
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
 from ottla.api.routes import Caller, FastPath
-from ottla.coordinators.groups.offsets.quick_commits import QuickCommits
 from ottla.coordinators.groups.requests import (
     commit_refused,
     decide_fetch,
@@ -59,23 +61,29 @@ from ottla.protocol.types import Uuid
 
 _TOPIC_IDS_SINCE: Final = 10
 _GROUPS_SINCE: Final = 8
-# Before this version a response has no code for all of it.
+# Older responses have no error code for the whole request.
 _TOP_LEVEL_ERROR_SINCE: Final = 2
 _NO_OFFSET: Final = -1
 
 
-class OffsetHandlers(msgspec.Struct, frozen=True):
+class OffsetHandlers:
     """The handlers of one broker."""
 
-    groups: GroupCoordinator
-    image: Callable[[], Image]
-    access: GroupAccess = ALLOW_ALL
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        image: Callable[[], Image],
+        access: GroupAccess = ALLOW_ALL,
+    ) -> None:
+        self.groups = groups
+        self.image = image
+        self.access = access
+        self._group_reads = AccessDecisions(access.read_group, access.version)
+        self._topic_reads = AccessDecisions(access.read_topic, access.version)
 
-    def fast_path(self) -> FastPath | None:
-        """Return the fast path of OffsetCommit; None where clients are authorized."""
-        if self.access is not ALLOW_ALL:
-            return None
-        return CommitFastPath(QuickCommits(self.groups), self.image).serve
+    def fast_path(self) -> FastPath:
+        """Return the fast path of OffsetCommit."""
+        return CommitFastPath(self.groups, self.image, self._group_reads, self._topic_reads).serve
 
     # -- commit ------------------------------------------------------------------
 
@@ -83,7 +91,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: OffsetCommitRequest, version: int
     ) -> Answered[OffsetCommitResponse]:
         """OffsetCommit."""
-        if not self.access.read_group(caller, request.group_id):
+        if not self._group_reads.ask(caller, request.group_id):
             raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
         known: list[OffsetCommitRequestTopic] = []
         answered: list[OffsetCommitResponseTopic] = []
@@ -95,7 +103,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
 
         def merge(reply: OffsetCommitResponse) -> OffsetCommitResponse:
             if not answered:
-                return reply  # a topic that is named twice is answered twice
+                return reply  # a topic named twice is answered twice
             return OffsetCommitResponse(topics=_merged(answered, reply.topics))
 
         return asked(
@@ -116,7 +124,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         known: list[OffsetCommitRequestTopic],
         answered: list[OffsetCommitResponseTopic],
     ) -> None:
-        """Put what the coordinator can commit into ``known`` and answer the rest."""
+        """Put what can be committed into ``known``; ``answered`` gets the other results."""
         found = self._find(topic, version)
         code = self._objection(caller, topic.name, found, version)
         if code is ErrorCode.NONE and found is not None:
@@ -151,7 +159,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
     def _objection(self, caller: Caller, name: str, found: Topic | None, version: int) -> ErrorCode:
         if found is None and version >= _TOPIC_IDS_SINCE:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if not self.access.read_topic(caller, name):
+        if not self._topic_reads.ask(caller, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else ErrorCode.NONE
 
@@ -186,7 +194,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
     def _fetch(
         self, caller: Caller, group: OffsetFetchRequestGroup, require_stable: bool, version: int
     ) -> Answered[OffsetFetchResponseGroup]:
-        """Fetch for one group; whatever fails is told in its own place."""
+        """Fetch the offsets of one group; a failure is the result of this group alone."""
         if not self.access.describe_group(caller, group.group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             return OffsetFetchResponseGroup(group.group_id, error_code=code)
@@ -235,7 +243,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
         version: int,
         hidden: list[OffsetFetchResponseTopics],
     ) -> Iterable[OffsetFetchRequestTopics]:
-        """Yield what the caller may see, by name, and answer the rest in ``hidden``."""
+        """Yield the topics that the caller may describe; ``hidden`` gets the others' results."""
         for topic in topics:
             code = ErrorCode.NONE
             if version >= _TOPIC_IDS_SINCE:
@@ -256,7 +264,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
     def _visible(
         self, caller: Caller, reply: OffsetFetchResponseGroup, version: int
     ) -> OffsetFetchResponseGroup:
-        """Leave out what the caller may not see, and by id what no longer has one."""
+        """Leave out topics that the caller may not describe, and by id those deleted since."""
         shown: list[OffsetFetchResponseTopics] = []
         for topic in reply.topics:
             if not self.access.describe_topic(caller, topic.name):
@@ -314,7 +322,7 @@ class OffsetHandlers(msgspec.Struct, frozen=True):
 def _merged(
     answered: list[OffsetCommitResponseTopic], topics: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
-    """Return both, with the partitions of one topic together; an unknown id has no name."""
+    """Return both lists, with the partitions of each topic together; an unknown id has no name."""
     found: dict[tuple[str, Uuid], OffsetCommitResponseTopic] = {}
     for topic in (*answered, *topics):
         same = found.setdefault((topic.name, topic.topic_id), topic)
@@ -335,7 +343,7 @@ def _merged_deletes(
 
 
 def _fetch_refused(group_id: str, fault: Fault) -> OffsetFetchResponseGroup:
-    """Tell of a failure. Consumers before 3.9 know only NOT_COORDINATOR of those to try again."""
+    """Return a failed result. Consumers before 3.9 retry only NOT_COORDINATOR."""
     code = fault.code
     if isinstance(fault, CoordinatorNotAvailable):
         code = ErrorCode.NOT_COORDINATOR
@@ -347,7 +355,7 @@ def _single(
 ) -> OffsetFetchResponse:
     """Return the reply of a version with one group.
 
-    Version 1 has no code for the whole, so each partition that was asked for gets it.
+    Version 1 has no error code for the group, so each requested partition carries it.
     """
     code = ErrorCode(reply.error_code)
     if code is not ErrorCode.NONE and version < _TOP_LEVEL_ERROR_SINCE:
