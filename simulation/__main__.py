@@ -1,7 +1,7 @@
-"""`python -m simulation`: play seeds; exit 1 if an invariant broke or a replay differed.
+"""`python -m simulation`: run seeds; exit 1 if an invariant broke or a replay differed.
 
-One seed is played twice: the same journal hash both times, or something outside the
-simulation leaked into it.
+One seed is run twice. The journal hash must be the same both times; otherwise something outside the
+simulation influenced it.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from simulation.runner import Outcome, play
 from simulation.scenarios import SCENARIOS, STEPPED
 
 SEEDS_DEFAULT = "0:100"
-# Of so many seeds one is played in a scenario that takes long.
+# Slow scenarios run only one of this many seeds.
 STEPPED_ONE_IN = 50
 LINES_SHOWN = 60
 

@@ -1,9 +1,9 @@
-"""A server that acknowledges appends once they are durable, and clients that keep asking.
+"""A server that acknowledges appends once they are durable, and clients that keep sending.
 
     request   length i32, number u64, value      reply   length i32, number u64, offset u64
 
-The server appends as requests come, commits what came meanwhile together, and replies.
-Any failure of its disk ends it: it never answers for what it is not sure of.
+The server appends requests as they arrive, commits those that arrived meanwhile together, and
+replies. Any disk failure ends it: it never acknowledges a write that may not be durable.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ SERVER = Address("server", 9092)
 _LENGTH = struct.Struct(">i")
 _REPLY = struct.Struct(">iQQ")
 _NUMBER = struct.Struct(">Q")
-# What a client has under way at once; more would only grow queues.
+# Requests in flight per client; more would only lengthen the queues.
 OUTSTANDING_MAX = 8
 
 StoreMaker = Callable[[Ports], Store]
 
 
 class _Frames(asyncio.Protocol):
-    """Cuts a stream into frames."""
+    """Split a stream into frames."""
 
     transport: asyncio.Transport
 
@@ -55,7 +55,7 @@ class _Frames(asyncio.Protocol):
 
 
 class AppendService:
-    """One run of the server. A crash throws it away; `run` of the next one recovers."""
+    """One run of the server. A crash discards it; the next `run` recovers."""
 
     def __init__(self, ports: Ports, ledger: Ledger, store: Store) -> None:
         self._ports = ports
@@ -73,10 +73,10 @@ class AppendService:
             while True:
                 await self._serve_some()
         except (OSError, StorageFailed):
-            return  # the process ends; clients find the connection gone
+            return  # the process ends; clients see the connection close
 
     def _on_request(self, connection: _Frames, frame: bytes) -> None:
-        """Append at once, in the order of arrival; the reply waits for the commit."""
+        """Append at once, in arrival order; the reply waits for the commit."""
         if self._failure is not None:
             return
         number = _NUMBER.unpack_from(frame)[0]
@@ -95,7 +95,7 @@ class AppendService:
         self._wake.clear()
         if self._failure is not None:
             raise self._failure
-        # Taken before the commit begins: what comes during it is not covered by it.
+        # Taken before the commit begins: it does not cover what arrives during it.
         batch, self._waiting = self._waiting, []
         await self._store.commit()
         self._reply(batch)
@@ -106,7 +106,7 @@ class AppendService:
 
 
 class AppendClient:
-    """Sends values that never repeat, and tells the ledger what was acknowledged."""
+    """Send values that never repeat, and record in the ledger which were acknowledged."""
 
     def __init__(self, ports: Ports, ledger: Ledger, name: str) -> None:
         self._ports = ports
@@ -116,7 +116,7 @@ class AppendClient:
         self._sent: dict[int, bytes] = {}
 
     async def run(self) -> None:
-        """Connect, send until the connection is lost, begin again; for ever."""
+        """Connect, send until the connection is lost, and reconnect; forever."""
         random = self._ports.random
         while True:
             await asyncio.sleep(0.05 + 0.2 * random.fraction())
@@ -131,9 +131,9 @@ class AppendClient:
             await self._send_all(protocol)
 
     async def _send_all(self, connection: _Frames) -> None:
-        """Send at random intervals; without an answer for 10 s the connection is given up."""
+        """Send at random intervals; give up a connection that is silent for 10 s."""
         loop = asyncio.get_running_loop()
-        self._sent.clear()  # numbers go on, so a late answer of an old connection is ignored
+        self._sent.clear()  # numbers continue, so a late reply on an old connection is ignored
         heard = loop.time()
         while not connection.is_lost and loop.time() - heard < 10:
             if len(self._sent) < OUTSTANDING_MAX:
@@ -147,7 +147,7 @@ class AppendClient:
     def _send_one(self, connection: _Frames) -> None:
         self._number += 1
         value = b"%s-%d-" % (self._name.encode(), self._number)
-        # Mostly within a sector of the disk, sometimes over several, so that it can tear.
+        # Mostly within one disk sector, sometimes across several, so that a write can tear.
         longest = 1500 if self._ports.random.below(8) == 0 else 100
         value += bytes([65 + self._number % 26]) * self._ports.random.below(longest)
         self._sent[self._number] = value

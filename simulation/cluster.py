@@ -1,10 +1,10 @@
-"""The scenario ``cluster``: whole nodes, brokers and controllers, with clients, in one simulation.
+"""The scenario ``cluster``: whole nodes, brokers and controllers, with clients.
 
-3 to 5 nodes, by seed; a topic of two partitions on three replicas, two of which must be in sync.
-Producers and consumers work and an operator moves replicas about, while nodes lose power, die, are
-cut off, slow down, lose a log directory, are restarted one after the other. In the end everything
-heals, then all die at once: nothing that was acknowledged is missing, all replicas are equal, and
-work goes on.
+3 to 5 nodes, by seed; one topic with two partitions, three replicas and min.insync.replicas=2.
+Producers and consumers run and an operator reassigns replicas, while nodes lose power, crash, are
+cut off, slow down, lose a log directory, or restart one after the other. At the end all faults are
+repaired and all nodes crash at once: no acknowledged record may be missing, all replicas must be
+equal, and the cluster must accept new work.
 
 With every second seed each append is synced, and power may be lost anywhere, at any time. With the
 others it is not, as by default, and records survive on replicas only: one machine at a time loses
@@ -31,18 +31,18 @@ PARTITIONS: Final = 2
 NODES: Final = (3, 3, 4, 3, 5)
 PRODUCERS: Final = ("ann", "bob")
 CONSUMERS: Final = ("eve",)
-# After healing: sessions end, logs are recovered, followers catch up and join the ISR.
+# After repair: sessions expire, logs are recovered, followers catch up and rejoin the ISR.
 HEALED_S: Final = 20.0
 STEP_S: Final = 0.15
 
 
 async def cluster(simulation: Simulation) -> None:
-    """Whole clusters and their clients: acknowledged is for ever, whatever breaks."""
+    """Whole clusters with clients: acknowledged records survive every fault."""
     await ClusterScenario(simulation).run()
 
 
 def make_shape(seed: int) -> Shape:
-    """Return what the cluster of a seed looks like."""
+    """Return the cluster's shape for a seed."""
     return Shape(
         nodes=NODES[seed % len(NODES)],
         voters=3,
@@ -53,7 +53,7 @@ def make_shape(seed: int) -> Shape:
 
 
 class ClusterScenario:
-    """The machines of one cluster, their clients, and the hand that breaks things."""
+    """The machines of one cluster, its clients, and the faults injected into it."""
 
     def __init__(
         self, simulation: Simulation, shape: Shape | None = None, watch: ClusterWatch | None = None
@@ -63,23 +63,23 @@ class ClusterScenario:
         self.watch = watch or ClusterWatch(PARTITIONS)
         self.machines = [Machine(i, self.shape) for i in range(1, self.shape.nodes + 1)]
         self.is_cut = False
-        self._suspect: set[str] = set()  # a sync or write was made to fail since power loss
-        self._lossy: set[str] = set()  # lost unsynced data since all were in sync
-        self._killed: set[str] = set()  # died since all were in sync
-        self._armed: set[str] = set()  # will lose power at a step or an operation to come
+        self._suspect: set[str] = set()  # a sync or write failed since the last power loss
+        self._lossy: set[str] = set()  # lost unsynced data since all replicas were in sync
+        self._killed: set[str] = set()  # crashed since all replicas were in sync
+        self._armed: set[str] = set()  # will lose power at a future step or disk operation
 
     async def run(self) -> None:
-        """Break things and repair them, round after round, then see what is left."""
+        """Inject faults and repair them, round after round, then check the result."""
         random = self.simulation.random
         await self._begin()
         for _ in range(ROUNDS):
             await self._pass(random.between(0.1, 0.4))
             await self._inject()
             if random.chance(0.6):
-                # Two faults shortly after one another find what one alone does not.
+                # Two faults in quick succession find what one alone does not.
                 await self._pass(random.between(0.02, 0.4))
                 await self._inject()
-            # Mostly long enough for others to lead behind the back of one that is cut off.
+            # Mostly long enough for another leader to be elected while one is cut off.
             is_long = random.chance(0.8 if self.is_cut else 0.3)
             await self._pass(random.between(0.9, 1.5) if is_long else random.between(0.05, 0.5))
             self._mend()
@@ -117,16 +117,16 @@ class ClusterScenario:
     # -- looking ---------------------------------------------------------------
 
     def _image(self) -> Image:
-        """Return the newest image that any node shows."""
+        """Return the newest image of any node."""
         images = [each.node.image for each in self._up() if each.node is not None]
         return max(images, key=lambda image: image.provenance.offset, default=EMPTY)
 
     def _up(self) -> list[Machine]:
-        """Return the machines whose node runs; one that a crash ended is not to be asked."""
+        """Return the machines whose node runs and was not ended by a crash."""
         return [each for each in self.machines if self.host(each).is_up and each.node is not None]
 
     def _is_whole(self) -> bool:
-        """Say whether everybody is up, and every replica in sync."""
+        """Say whether all nodes are up and all replicas in sync."""
         topic = self._image().topics.named(TOPIC)
         if topic is None or len(self._up()) < len(self.machines):
             return False
@@ -136,7 +136,7 @@ class ClusterScenario:
         )
 
     def _has_whole(self, names: Sequence[str]) -> bool:
-        """Say whether everybody is up, and every replica of these topics in sync."""
+        """Say whether all nodes are up and all replicas of these topics in sync."""
         if len(self._up()) < len(self.machines):
             return False
         image = self._image()
@@ -151,14 +151,14 @@ class ClusterScenario:
         )
 
     def _look(self) -> None:
-        """Compare what everybody shows."""
+        """Compare the state of all nodes."""
         for machine in self._up():
             assert machine.node is not None
             self.watch.look_at_image(machine.node.image)
             self._each(machine, partial(self.watch.look_at_log, machine.name, machine.lives))
 
     def _each(self, machine: Machine, look: Callable[[Partition], None]) -> None:
-        """Look at every replica of a machine, from inside it: a log is opened by reading it."""
+        """Inspect every replica of a machine, in its own context: reading opens a log."""
         for partition in self._hosted(machine):
             self.host(machine).call_inside(partial(look, partition))
 
@@ -168,7 +168,7 @@ class ClusterScenario:
         return [each for each in machine.node.partitions or () if each.topic == TOPIC]
 
     async def _pass(self, seconds: float) -> None:
-        """Let time pass, looking now and then."""
+        """Let time pass, checking the invariants regularly."""
         loop = self.simulation.loop
         end = loop.time() + seconds
         while loop.time() < end:
@@ -202,7 +202,7 @@ class ClusterScenario:
     # -- faults ---------------------------------------------------------------
 
     def _victim(self) -> Machine:
-        """Return a machine, leaders more often than others."""
+        """Return a machine; leaders are chosen more often."""
         random = self.simulation.random
         up = self._up()
         topic = self._image().topics.named(TOPIC)
@@ -215,7 +215,7 @@ class ClusterScenario:
         return self.machines[random.below(len(self.machines))]
 
     async def _inject(self) -> None:
-        """Do one bad thing, chosen by the simulation's luck."""
+        """Inject one random fault."""
         random = self.simulation.random
         victim = self._victim()
         host = self.host(victim)
@@ -245,13 +245,13 @@ class ClusterScenario:
             fault()
 
     def _may_lose(self, machine: Machine) -> bool:
-        """Say whether a machine may lose what it has not synced."""
+        """Say whether a machine may lose its unsynced writes."""
         if self.shape.is_durable:
             return True
         return self._lossy <= {machine.name} and self._killed <= {machine.name}
 
     def _may_die(self, machine: Machine) -> bool:
-        """Say whether a machine's process may end, its page cache kept."""
+        """Say whether a machine's process may crash; the page cache survives."""
         return self.shape.is_durable or self._lossy <= {machine.name}
 
     def _crash(self, machine: Machine, keep: Keep | None = None) -> None:
@@ -275,7 +275,7 @@ class ClusterScenario:
             self.host(machine).kill()
 
     def _kill_all(self) -> None:
-        """All processes end at once; where everything is synced, the power goes with them."""
+        """Kill all processes at once; where everything is synced, cut their power too."""
         for machine in self.machines:
             if self.shape.is_durable:
                 self._crash(machine)
@@ -321,7 +321,7 @@ class ClusterScenario:
                 self.host(machine).sync_delay_s = lambda: self.simulation.random.between(0.1, 0.5)
 
     async def _restart_all_in_turn(self) -> None:
-        """Have every node shut down in order and start again, one after the other."""
+        """Restart every node by controlled shutdown, one after the other."""
         for machine in self.machines:
             if machine.node is None or not self._may_die(machine):
                 continue
@@ -339,7 +339,7 @@ class ClusterScenario:
     # -- repair ----------------------------------------------------------------
 
     def _mend(self) -> None:
-        """Repair what is broken, mostly, and start what is down."""
+        """Repair most of what is broken, and start the nodes that are down."""
         random = self.simulation.random
         if random.chance(0.8):
             self._heal_links()
@@ -353,7 +353,7 @@ class ClusterScenario:
                 self._restart(machine, crash_at_step=self._maybe_step(machine))
 
     def _maybe_step(self, machine: Machine) -> int:
-        """Return a step at which a machine that starts loses power, now and then; 0 for none."""
+        """Return a step at which a starting machine loses power, sometimes; 0 for none."""
         if not self._may_lose(machine) or self.simulation.random.chance(0.7):
             return 0
         self._lossy.add(machine.name)
@@ -369,7 +369,7 @@ class ClusterScenario:
                 link.delay_s, link.jitter_s = 0.0002, 0.0003
 
     def _restart(self, machine: Machine, crash_at_step: int = 0) -> None:
-        """Start a machine; one whose disk failed loses its page cache first."""
+        """Start a machine; if its disk failed, it loses its page cache first."""
         host = self.host(machine)
         if not crash_at_step:
             self._armed.discard(machine.name)
@@ -382,7 +382,7 @@ class ClusterScenario:
     # -- the end ---------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """Heal; let all die at once; then nothing is missing, and work goes on."""
+        """Repair everything, crash all nodes at once, then check logs and that work continues."""
         self.watch.is_calm = True
         self._heal()
         await self._wait(self._is_whole, "after healing")
@@ -421,7 +421,7 @@ class ClusterScenario:
         return not any(self.simulation.host(name).is_up for name in (*PRODUCERS, *CONSUMERS))
 
     def _is_equal(self) -> bool:
-        """Say whether all replicas have all, and know it."""
+        """Say whether all replicas have all records, and have advanced their high watermark."""
         if not self._is_whole():
             return False
         self._look()

@@ -1,9 +1,8 @@
 """Simulated clients of a cluster: idempotent producers, and consumers. Their hosts never fail.
 
-Both go by the newest leader epoch they have heard of, as Kafka's clients do: a leader of the past
-is found out by it. They ask again for ever, and take as broken any answer that the protocol does
-not allow: an order of sequences that does not fit, an offset out of range, a history that
-diverges.
+Both use the newest leader epoch they have seen, as Kafka's clients do, and so detect a former
+leader. They retry forever, and treat any answer that the protocol does not allow as a broken
+invariant: a sequence out of order, an offset out of range, a diverging log.
 """
 
 import asyncio
@@ -55,12 +54,13 @@ REQUEST_TIMEOUT_MS: Final = 900
 ACKS_TIMEOUT_MS: Final = 500
 FETCH_WAIT_MS: Final = 60
 LATEST: Final = -1
-# Batches of one partition under way at once: fewer than the five a broker remembers.
+# Batches in flight per partition: fewer than the five that a broker remembers.
 WINDOW_MAX: Final = 3
-# Of one batch, before a sequence that does not fit is an error: all committed is seen by then.
+# Attempts per batch before an out-of-order sequence is an error: by then all committed batches are
+# seen.
 TRIES_MAX: Final = 30
 
-# What a client has to expect of a cluster in which things break; it asks again.
+# Errors that a client must expect while faults are injected; it retries.
 EXPECTED: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -81,7 +81,7 @@ EXPECTED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition, as far as a client knows."""
+    """A partition's leader, as far as a client knows."""
 
     node_id: int
     epoch: int
@@ -89,7 +89,7 @@ class Leader:
 
 
 class ClusterClient:
-    """What clients have in common: connections, and who leads."""
+    """Common parts of the clients: connections, and the leaders of partitions."""
 
     def __init__(self, name: str, ports: Ports, watch: ClusterWatch, nodes: int) -> None:
         self.name = name
@@ -117,7 +117,7 @@ class ClusterClient:
             return None
 
     async def connect(self, node_id: int) -> Connection:
-        """Return the connection to a node, opened if need be. Raises OSError or a `Fault`."""
+        """Return the connection to a node, opened if needed. Raises OSError or a `Fault`."""
         connection = self._connections.get(node_id)
         if connection is None or not connection.is_open:
             connection = self._connections[node_id] = await Connection.open(
@@ -126,17 +126,17 @@ class ClusterClient:
         return connection
 
     def anybody(self) -> int:
-        """Return some node."""
+        """Return a random node."""
         return 1 + self.ports.random.below(self._nodes)
 
     async def leader(self, index: int, topic: str = TOPIC) -> Leader | None:
-        """Return who leads a partition; None while nobody is known to."""
+        """Return a partition's leader; None while none is known."""
         if (topic, index) not in self._leaders:
             await self._refresh(topic)
         return self._leaders.get((topic, index))
 
     def forget(self, index: int, topic: str = TOPIC) -> None:
-        """Ask anew who leads."""
+        """Discard the known leader, so that it is looked up again."""
         self._leaders.pop((topic, index), None)
 
     async def _refresh(self, name: str) -> None:
@@ -152,7 +152,7 @@ class ClusterClient:
         self.topic_ids[name] = topic.topic_id
         for each in topic.partitions:
             key = (name, each.partition_index)
-            # An older node may tell of the past: who has heard of more does not go back.
+            # A node with an older image may report an older leader epoch: never go back.
             if each.leader_epoch < self._epochs.get(key, -1):
                 continue
             self._epochs[key] = each.leader_epoch
@@ -163,10 +163,10 @@ class ClusterClient:
                 )
 
     def expect(self, error: ErrorCode, index: int) -> None:
-        """Take an error that has to be expected; forget the leader.
+        """Accept an expected error, and forget the leader.
 
         Raises:
-            InvariantBroken: it has not.
+            InvariantBroken: the error must not happen here.
         """
         self.watch.refused += 1
         if error not in EXPECTED:
@@ -185,14 +185,14 @@ class Pending:
 
 @dataclass(slots=True)
 class Outbox:
-    """What a producer has for one partition, in order."""
+    """A producer's batches for one partition, in order."""
 
     next_sequence: int = 0
     pending: list[Pending] = field(default_factory=list)
 
 
 class ClusterProducer(ClusterClient):
-    """Writes numbered values with acks=all, several batches at once, each until it is there."""
+    """Write numbered values with acks=all, several batches in flight, each retried."""
 
     def __init__(self, name: str, ports: Ports, watch: ClusterWatch, nodes: int) -> None:
         super().__init__(name, ports, watch, nodes)
@@ -200,7 +200,7 @@ class ClusterProducer(ClusterClient):
         self._producer_id = -1
 
     async def run(self) -> None:
-        """Work until it is over and everything is acknowledged."""
+        """Run until the watch ends the clients and everything is acknowledged."""
         random = self.ports.random
         while self._producer_id < 0:
             await self._begin()
@@ -219,7 +219,7 @@ class ClusterProducer(ClusterClient):
 
     def _fill(self, box: Outbox) -> None:
         if any(batch.tries for batch in box.pending):
-            return  # nothing goes behind one that was refused: a broker remembers five batches
+            return  # never send past a rejected batch: a broker remembers five batches
         random = self.ports.random
         wanted = 1 + random.below(WINDOW_MAX)
         while len(box.pending) < wanted and not self.watch.is_over:
@@ -230,12 +230,12 @@ class ClusterProducer(ClusterClient):
             box.next_sequence += count
 
     async def _deliver(self, index: int, box: Outbox) -> None:
-        """Send what is pending, in order and without waiting; keep what is not acknowledged."""
+        """Send the pending batches in order without waiting; keep those not acknowledged."""
         leader = await self.leader(index)
         if leader is None:
             return
         try:
-            await self.connect(leader.node_id)  # all go over one, in order
+            await self.connect(leader.node_id)  # all use one connection, in order
         except (OSError, Fault):
             self.forget(index)
             return
@@ -271,17 +271,18 @@ class ClusterProducer(ClusterClient):
             self.watch.acked(index, answer.base_offset, batch.values)
             box.pending.remove(batch)
         elif error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and box.pending[0] is not batch:
-            self.forget(index)  # the one before it was refused, or is under way
+            self.forget(index)  # the batch before it was rejected or is in flight
         elif error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.tries < TRIES_MAX:
             self._look_for(index, box, batch)
         else:
             self.expect(error, index)
 
     def _look_for(self, index: int, box: Outbox, batch: Pending) -> None:
-        """Give up a batch that is in the log, and that the broker has forgotten.
+        """Drop a batch that is in the log but that the broker has forgotten.
 
-        Of the five batches by which a broker knows a retry, a restarted one remembers the last
-        (Kafka's snapshots hold no more). Another batch is retried, and is broken if it stays so.
+        A broker detects retries by the last five batches; after a restart it remembers only the
+        last (Kafka's snapshots hold no more). Any other batch is retried, and is an error if it
+        stays out of order.
         """
         self.forget(index)
         if all(value in self.watch.partitions[index].places for value in batch.values):
@@ -290,7 +291,7 @@ class ClusterProducer(ClusterClient):
 
 
 class ClusterConsumer(ClusterClient):
-    """Reads from the beginning on, over and over, mostly from leaders; asks where the end is."""
+    """Read from the start, over and over, mostly from leaders, and ask for the end offset."""
 
     def __init__(self, name: str, ports: Ports, watch: ClusterWatch, nodes: int) -> None:
         super().__init__(name, ports, watch, nodes)
@@ -299,7 +300,7 @@ class ClusterConsumer(ClusterClient):
         self._end_seen = [0 for _ in watch.partitions]
 
     async def run(self) -> None:
-        """Read until it is over and everything committed is read."""
+        """Read until the watch ends the clients and everything committed is read."""
         random = self.ports.random
         while not self.watch.is_over or not self._has_all():
             await asyncio.sleep(0.02 + 0.1 * random.fraction())
@@ -341,7 +342,7 @@ class ClusterConsumer(ClusterClient):
         data = response.responses[0].partitions[0]
         error = ErrorCode(data.error_code)
         if error is ErrorCode.OFFSET_OUT_OF_RANGE and node_id != leader.node_id:
-            return  # a follower that is behind
+            return  # a follower that lags
         if error is not ErrorCode.NONE:
             self.expect(error, index)
             return
@@ -369,7 +370,7 @@ class ClusterConsumer(ClusterClient):
         self.positions[index] = record.offset + 1
 
     async def _ask_end(self, index: int) -> None:
-        """Ask the leader for the end; it is never less than what was seen before."""
+        """Ask the leader for the end offset; it must never decrease."""
         leader = await self.leader(index)
         if leader is None:
             return

@@ -1,14 +1,15 @@
-"""Simulations in which a hand aims: one partition, one weak spot of replication, hit every time.
+"""Simulations that aim a fault at one weak spot of replication, every time.
 
-The scenario ``cluster`` breaks things at random; moments of a few milliseconds it seldom hits. Here
-the moment is waited for. The first node is the controller and no replica, so that who is cut off
-from a leader is not fenced for it.
+The scenario ``cluster`` injects faults at random and seldom hits moments of a few milliseconds.
+These scenarios wait for the moment. The first node is the controller and not a replica, so that a
+broker that is cut off from a leader is not fenced.
 
-``joining``: a follower comes back far behind. The moment it counts as in sync, all others die. It
-leads, and has whatever was acknowledged.
+``joining``: a follower comes back far behind. As soon as it counts as in sync, all others crash. It
+becomes leader and must have all acknowledged records.
 
-``minimum``: the leader is left alone, below min.insync.replicas, and written to with acks=1. It
-dies; who left the ISR last is complete, and what readers saw is still there (KIP-966).
+``minimum``: the leader is left alone, below min.insync.replicas, and is written to with acks=1. It
+crashes; the replica that left the ISR last is complete, and all records that were read are still
+there (KIP-966).
 """
 
 import asyncio
@@ -46,25 +47,25 @@ NODES: Final = 4
 VOTERS: Final = 1
 STEP_S: Final = 0.05
 WAIT_S: Final = 20.0
-# Leaders change when they die, and for no other reason.
+# Leaders change when they crash, and for no other reason.
 STEADY: Final = "auto.leader.rebalance.enable=false\n"
-# A batch at a time, so that catching up takes many fetches.
+# One batch per fetch, so that catching up takes many fetches.
 SMALL_STEPS: Final = STEADY + "replica.fetch.max.bytes=1\n"
 ACKS_LEADER, ACKS_ALL = 1, -1
 
 
 async def joining(simulation: Simulation) -> None:
-    """Who is in sync has what was acknowledged."""
+    """A replica in the ISR has all acknowledged records."""
     await JoiningScenario(simulation).run()
 
 
 async def minimum(simulation: Simulation) -> None:
-    """What was read stays, also where too few are in sync."""
+    """Records that were read survive, even below min.insync.replicas."""
     await BelowMinimumScenario(simulation).run()
 
 
 class Held:
-    """What a replica holds: its batches, and what makes it more complete than another."""
+    """The content of a replica: its batches, and what makes it more complete than another."""
 
     def __init__(self, partition: Partition) -> None:
         end = int(partition.log.log_end_offset)
@@ -74,14 +75,14 @@ class Held:
         self.how_complete = (epoch, end)
 
     def committed(self) -> list[bytes]:
-        """Return the batches that readers are shown."""
+        """Return the batches that readers can see."""
         return [
             data for data in self.batches if read_header(data).next_offset <= self.high_watermark
         ]
 
 
 class DirectedScenario(ClusterScenario):
-    """One partition, its replicas on the brokers that are no controllers."""
+    """One partition, its replicas on brokers that are not controllers."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class DirectedScenario(ClusterScenario):
         self.acknowledged: list[tuple[int, bytes]] = []
 
     async def run(self) -> None:
-        """Start everything, aim, and see whether all heals."""
+        """Start everything, run the directed fault, and check that the cluster recovers."""
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
@@ -114,7 +115,7 @@ class DirectedScenario(ClusterScenario):
         await self._are_all_equal()
 
     async def aim(self) -> None:
-        """Do what the simulation is about. Raises InvariantBroken."""
+        """Inject the directed faults. Raises InvariantBroken."""
         raise NotImplementedError
 
     # -- what can be done ------------------------------------------------------
@@ -134,7 +135,7 @@ class DirectedScenario(ClusterScenario):
         return found
 
     async def _cut_off(self, leader: int, follower: int) -> None:
-        """Cut a follower off from its leader, and wait until it is out of sync."""
+        """Cut a follower off from its leader, and wait until it leaves the ISR."""
         self._cut(leader, follower)
         await self._until(lambda: follower not in self._partition().isr, f"without {follower}")
 
@@ -169,7 +170,7 @@ class DirectedScenario(ClusterScenario):
     # -- looking ---------------------------------------------------------------
 
     async def _survivors(self) -> dict[int, Held]:
-        """Return what each living replica holds."""
+        """Return what each live replica holds."""
         found: dict[int, Held] = {}
         for machine in self._up():
             for partition in self._hosted(machine):
@@ -178,7 +179,7 @@ class DirectedScenario(ClusterScenario):
         return found
 
     async def _are_all_equal(self) -> None:
-        """Wait until all replicas are in sync, and see that they are equal."""
+        """Wait until all replicas are in sync, and check that they are equal."""
         while True:
             await self._until(self._is_whole, "in catching up")
             held = list((await self._survivors()).values())
@@ -190,7 +191,7 @@ class DirectedScenario(ClusterScenario):
     # -- clients ---------------------------------------------------------------
 
     async def _operate(self, ports: Ports) -> None:
-        """Make the topic; then do what the simulation wants of an operator."""
+        """Create the topic, then act as the scenario's operator."""
         client = ClusterClient("operator", ports, self.watch, NODES)
         topic = CreatableTopic(
             TOPIC,
@@ -208,14 +209,14 @@ class DirectedScenario(ClusterScenario):
             await self.operate(client)
 
     async def operate(self, client: ClusterClient) -> None:
-        """Do what an operator does again and again; nothing by default."""
+        """Repeat the operator's action; nothing by default."""
 
     def timestamp(self, ports: Ports) -> Millis:
-        """Return the timestamp of a record that is written now."""
+        """Return the timestamp of a record written now."""
         return Millis(1)
 
     async def _write(self, ports: Ports) -> None:
-        """Write one record after the other, as far as a leader takes them."""
+        """Write one record after the other, as long as a leader accepts them."""
         client = ClusterClient("writer", ports, self.watch, NODES)
         number = 0
         while self.is_writing:
@@ -248,7 +249,7 @@ class JoiningScenario(DirectedScenario):
         self.acks = ACKS_ALL
 
     async def aim(self) -> None:
-        """Leave a follower behind; once it is in sync, let it be the only one alive."""
+        """Let a follower fall behind; once it is in sync, crash all others."""
         leader = self._partition().leader
         late, other = self._followers()
         await self._cut_off(leader, late)
@@ -267,13 +268,13 @@ class JoiningScenario(DirectedScenario):
 
 
 class BelowMinimumScenario(DirectedScenario):
-    """A leader alone, below the minimum, shows readers nothing that its death would take back."""
+    """A lone leader below the minimum shows readers nothing that its crash would take back."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation, min_insync=2)
 
     async def aim(self) -> None:
-        """Leave a leader alone, let it be written to, and kill it."""
+        """Leave a leader alone, write to it, and kill it."""
         leader = self._partition().leader
         for follower in self._followers():
             await self._cut_off(leader, follower)

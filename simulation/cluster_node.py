@@ -1,7 +1,8 @@
-"""One simulated machine of a cluster: the whole node, as it is composed, on simulated ports.
+"""One simulated machine of a cluster: the whole node, composed as in production, on simulated
+ports.
 
-Every machine is a broker; the first ones are controllers, too. Times are short, so that seconds
-of work see sessions end, replicas fall out of the ISR and come back, and controllers change.
+Every machine is a broker; the first ones are also controllers. Timeouts are short, so that within
+seconds sessions expire, replicas leave and rejoin the ISR, and controllers change.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ META: Final = "/meta"
 DATA: Final = "/data"
 """A log directory without the metadata log: when it fails the node goes on."""
 
-# For leave to stop, when nobody may be there to give it.
+# Controlled shutdown may get no answer from a controller.
 PATIENCE_S: Final = 2.0
 
 TIMES: Final = """
@@ -60,10 +61,10 @@ transaction.state.log.num.partitions=1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a simulation's cluster looks like.
+    """The shape of a simulated cluster.
 
-    ``is_durable``: every append is synced before anybody is told of it, on leaders and followers.
-    Without it, as by default, only replication keeps a record over a loss of power. ``more`` are
+    ``is_durable``: every append is synced before it is acknowledged, on leaders and followers.
+    Without it, as by default, only replication preserves a record across a power loss. ``more`` are
     further settings, as lines.
     """
 
@@ -98,7 +99,7 @@ def name_of(node_id: int) -> str:
 
 @dataclass
 class Machine:
-    """What is known from outside of one machine. ``node`` is None while it is not up."""
+    """One machine as seen from outside. ``node`` is None while it is not up."""
 
     node_id: int
     shape: Shape
@@ -108,16 +109,16 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """Its host."""
+        """The name of its host."""
         return name_of(self.node_id)
 
     def stop(self) -> None:
-        """Have it shut down in order; called inside its life."""
+        """Shut down in order; called in the context of its process."""
         if self.stopping is not None:
             self.stopping.set()
 
     async def run(self, ports: Ports) -> None:
-        """Run one life of the node, until its disk fails, it is stopped, or switched off."""
+        """Run the node until its disk fails, it is stopped, or it is switched off."""
         self.lives += 1
         self.node, self.stopping = None, asyncio.Event()
         loaded = self.shape.settings(self.node_id)
@@ -140,11 +141,11 @@ class Machine:
         try:
             await node.controlled_shutdown(PATIENCE_S)
         except ShutdownTimeout:
-            await node.shutdown()  # without leave, as an operator does who waits no longer
+            await node.shutdown()  # without the controller's answer, as an operator would
 
 
 def node_ports(ports: Ports) -> NodePorts:
-    """Return a host's ports as a node takes them."""
+    """Return a host's ports in the form that a node takes."""
     return NodePorts(
         disk=ports.disk,
         clock=ports.clock,

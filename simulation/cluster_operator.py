@@ -1,7 +1,7 @@
-"""A simulated operator of a cluster: makes its topic, then moves things about while others work.
+"""A simulated operator of a cluster: creates its topic, then moves replicas and leaders.
 
-Replicas go to other log directories and to other brokers, preferred leaders are asked for. Any
-answer is fine: what is wanted may be impossible, and what is lost is not asked again.
+Replicas move to other log directories and other brokers, and preferred leaders are elected. Any
+answer is accepted: a request may be impossible, and lost requests are not repeated.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ PREFERRED: Final = 0
 
 
 class Operator(ClusterClient):
-    """Works until ``watch.is_calm``. ``image`` gives the newest image that any node shows."""
+    """Run until ``watch.is_calm``. ``image`` returns the newest image of any node."""
 
     def __init__(
         self, ports: Ports, watch: ClusterWatch, shape: Shape, image: Callable[[], Image]
@@ -41,7 +41,7 @@ class Operator(ClusterClient):
         self._image = image
 
     async def run(self) -> None:
-        """Make the topic, then do something now and then."""
+        """Create the topic, then make a random change from time to time."""
         while self._image().topics.named(TOPIC) is None:
             await asyncio.sleep(PAUSE_S)
             await self._create()
@@ -69,7 +69,7 @@ class Operator(ClusterClient):
         await self.ask(self.anybody(), request)
 
     async def _reassign(self) -> None:
-        """Have a partition on other brokers, or on the same in another order."""
+        """Reassign a partition to other brokers, or reorder its replicas."""
         nodes = list(range(1, self._shape.nodes + 1))
         random = self.ports.random
         replicas = [nodes.pop(random.below(len(nodes))) for _ in range(self._shape.replicas)]

@@ -1,12 +1,12 @@
 """The scenario ``bit-rot``: bits flip in stored segments of a partition, on one or two replicas.
 
-A writer writes and a reader reads all the time, from any replica. After each flip the scrubber
-finds the damage; the replica leaves the ISR, is repaired from a sound replica, and joins again. Now
-and then the damaged node, or another one, is killed or cut off meanwhile. What must hold:
+A writer and a reader run all the time; the reader uses any replica. After each flip the scrubber
+finds the damage; the replica leaves the ISR, is repaired from an intact replica, and rejoins.
+Sometimes the damaged node or another one is killed or cut off meanwhile. Invariants:
 
-* every flip in a live segment is found, and all replicas are equal in the end;
-* a replica is repaired only after it was seen out of the ISR, unless it was alone;
-* once a replica knows of a damage, no reader gets the damaged batch from it.
+* every flip in a live segment is found, and all replicas are equal at the end;
+* a replica is repaired only after it was seen outside the ISR, unless it was the only one;
+* once a replica has found damage, no reader receives the damaged batch from it.
 """
 
 import asyncio
@@ -36,34 +36,34 @@ SCRUBBED: Final = STEADY + (
 )
 SEGMENTS_MIN: Final = 3
 CHECKPOINTED_S: Final = 0.3
-# Several passes over the logs of a node.
+# Several scrub passes over the logs of a node.
 PASSED_S: Final = 1.5
 LOOK_S: Final = 0.002
 FLIPS_MAX: Final = 3
 
 
 async def bit_rot(simulation: Simulation) -> None:
-    """Bits flip in stored segments: found, never served once known, repaired."""
+    """Bits flip in stored segments: found, repaired, and never served once found."""
     await BitRotScenario(simulation).run()
 
 
 class BitRotScenario(DirectedScenario):
-    """Flips bits of stored batches and sees them repaired."""
+    """Flip bits of stored batches and check that they are repaired."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation, min_insync=1, more=SCRUBBED)
         self.found = 0
         self.refused = 0
         self._is_breaking = False
-        self._known: dict[int, bool] = {}  # by node: whether its replica knows of a damage
-        self._was_out: dict[int, bool] = {}  # since then: whether it was seen out of the ISR
+        self._known: dict[int, bool] = {}  # by node: whether its replica has found damage
+        self._was_out: dict[int, bool] = {}  # since then: whether it was seen outside the ISR
 
     def timestamp(self, ports: Ports) -> Millis:
-        """Return real times, by which segments roll."""
+        """Return real timestamps: segments roll by them."""
         return ports.clock.now()
 
     async def aim(self) -> None:
-        """Flip bits, now and then with another fault at once, and wait until all is sound."""
+        """Flip bits, sometimes with another fault at once, and wait until all are intact."""
         self.simulation.host("watcher").start(self._watch)
         self.simulation.host("reader").start(self._read)
         for _ in range(1 + self.simulation.random.below(FLIPS_MAX)):
@@ -73,10 +73,10 @@ class BitRotScenario(DirectedScenario):
             wanted = self.found + len(victims)
             self._flip(victims)
             if self.simulation.random.chance(0.4):
-                self._is_breaking = True  # who is killed or cut off may be the last in sync
+                self._is_breaking = True  # the node killed or cut off may be the last in the ISR
                 await self._break_more(victims)
                 await self._heal_all()
-                await asyncio.sleep(PASSED_S)  # who was killed has to find it again
+                await asyncio.sleep(PASSED_S)  # a killed node has to find the damage again
             else:
                 await self._until(partial(self._has_found, wanted), "of finding it")
             await self._until(self._is_repaired, "of the repair")
@@ -97,7 +97,7 @@ class BitRotScenario(DirectedScenario):
         )
 
     def _choose_victims(self) -> list[Machine]:
-        """Choose one replica, the leader as often as not, and now and then a second one."""
+        """Choose one replica, the leader half the time, and sometimes a second one."""
         random, leader = self.simulation.random, self._partition().leader
         others = self._followers()
         order = [leader, *others] if random.chance(0.5) else [*others, leader]
@@ -105,7 +105,7 @@ class BitRotScenario(DirectedScenario):
         return [self.machines[each - 1] for each in order[:count]]
 
     def _flip(self, victims: list[Machine]) -> None:
-        """Flip a bit of the same sealed segment on each."""
+        """Flip one bit of the same sealed segment on each replica."""
         number = self.simulation.random.below(SEGMENTS_MIN - 1)
         part = self.simulation.random.fraction()
         for machine in victims:
@@ -115,7 +115,7 @@ class BitRotScenario(DirectedScenario):
             host.call_inside(partial(host.disk.rot, segment.path, int(part * segment.size)))
 
     async def _break_more(self, victims: list[Machine]) -> None:
-        """Kill or cut off the damaged node, or the leader, while it is found and repaired."""
+        """Kill or cut off the damaged node or the leader during detection and repair."""
         random = self.simulation.random
         await asyncio.sleep(random.between(0.0, 0.5))
         leader = self._partition().leader
@@ -136,7 +136,7 @@ class BitRotScenario(DirectedScenario):
     # -- looking ---------------------------------------------------------------
 
     async def _watch(self, ports: Ports) -> None:
-        """Look at every replica all the time."""
+        """Check every replica all the time."""
         while self.is_writing:
             await asyncio.sleep(LOOK_S)
             up = self._up()
@@ -162,7 +162,9 @@ class BitRotScenario(DirectedScenario):
     # -- clients ---------------------------------------------------------------
 
     async def _read(self, ports: Ports) -> None:
-        """Read from any replica at any offset; what comes is sound, or was not known to be."""
+        """Read from any replica at any offset; the batch is intact, or its damage was not found
+        yet.
+        """
         client = ClusterClient("reader", ports, self.watch, NODES)
         while self.is_writing:
             await asyncio.sleep(ports.random.fraction() * 0.02)

@@ -24,12 +24,12 @@ UNCLEAN: Final = 1
 
 
 async def unclean(simulation: Simulation) -> None:
-    """The most complete of the incomplete replicas leads."""
+    """The most complete of the incomplete replicas becomes leader."""
     await UncleanScenario(simulation).run()
 
 
 class UncleanScenario(DirectedScenario):
-    """Wounds one partition again and again."""
+    """Leave one partition without a complete replica, again and again."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.is_allowed = simulation.seed % 2 == 0
@@ -38,7 +38,7 @@ class UncleanScenario(DirectedScenario):
         self.is_asking = False
 
     async def aim(self) -> None:
-        """Wound the partition, see who leads, and go on from there."""
+        """Lose the complete replicas, check the elected leader, and repeat."""
         for _ in range(1 + self.simulation.random.below(3)):
             dead = await self._wound()
             survivors = await self._survivors()
@@ -52,7 +52,7 @@ class UncleanScenario(DirectedScenario):
                 await self._heal_all()
 
     async def _wound(self) -> int:
-        """Leave the leader as the only one in sync, the others at different ends; kill it."""
+        """Leave the leader alone in the ISR, the others at different end offsets; kill it."""
         random = self.simulation.random
         await asyncio.sleep(random.between(0.1, 0.5))
         leader = self._partition().leader
@@ -64,13 +64,15 @@ class UncleanScenario(DirectedScenario):
         return leader
 
     async def _bring_back_cut_off(self, dead: int) -> None:
-        """Start who died with more records than its successor, and keep it from cutting them."""
+        """Start a crashed replica with more records than its successor, and keep it from
+        truncating.
+        """
         self._cut(self._partition().leader, dead)
         self._restart(self.machines[dead - 1])
         await self._until(lambda: self._image().cluster.is_unfenced(dead), "of who died")
 
     async def _judge(self, before: dict[int, Held]) -> None:
-        """See that who leads had the most, and still has it."""
+        """Check that the leader had the most complete log, and still has it."""
         leader = self._partition().leader
         ends = {node: held.how_complete for node, held in before.items()}
         if ends[leader] != max(ends.values()):
@@ -82,7 +84,7 @@ class UncleanScenario(DirectedScenario):
             raise InvariantBroken(f"{leader} lost records it had")
 
     async def operate(self, client: ClusterClient) -> None:
-        """Ask for an election where the partition needs somebody's word."""
+        """Request an election where the partition does not allow unclean elections by itself."""
         if self.is_asking:
             request = ElectLeadersRequest(UNCLEAN, [TopicPartitions(TOPIC, [0])], 800)
             await client.ask(client.anybody(), request)

@@ -1,13 +1,14 @@
-"""What must hold for a simulated cluster, seen from outside; it survives every crash.
+"""The invariants of a simulated cluster, checked from outside; the watch survives every crash.
 
-* what is acknowledged stands where the acknowledgement said, for ever, and nowhere else;
+* an acknowledged record stays at its acknowledged offset, forever, and occurs nowhere else;
 * what one replica holds below its high watermark, every replica holds there, byte for byte;
-* a reader gets what is committed, all of it, in order;
-* the end that a client is told of never falls, nor below what it has read or had acknowledged;
-* in each partition the values of a producer stand in order, none twice, none left out;
+* a reader receives all committed records, in order;
+* the end offset reported to a client never decreases, nor is it below what the client has read or
+  had acknowledged;
+* in each partition the values of a producer are in order, without duplicates or gaps;
 * one leader per partition and epoch.
 
-The fate of a batch without an answer is open until the producer sends it again.
+The outcome of a batch without a reply is open until the producer sends it again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,25 +28,25 @@ READ_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A record's value: who wrote it, and its number among those it wrote to the partition."""
+    """A record's value: its producer, and its number among those written to the partition."""
 
     producer: str
     number: int
 
     def encode(self) -> bytes:
-        """Return it as a record has it."""
+        """Return the value as stored in a record."""
         return f"{self.producer} {self.number}".encode()
 
 
 def decode_value(data: bytes | None) -> Value:
-    """Return a value from a record."""
+    """Decode a record's value."""
     producer, number = (data or b"").decode().split()
     return Value(producer, int(number))
 
 
 @dataclass(slots=True)
 class Committed:
-    """What is known to be committed of one partition: batches by offset, and their values."""
+    """The committed part of one partition: batches by offset, and their values."""
 
     end: int = 0
     batches: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Committed:
 
 
 class ClusterWatch:
-    """The history of one cluster as clients were told it, and as its logs show it."""
+    """The history of one cluster as reported to clients, and as its logs show it."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = [Committed() for _ in range(partitions)]
@@ -64,15 +65,15 @@ class ClusterWatch:
         self.retried = 0
         self.refused = 0
         self.forgotten = 0
-        self.is_calm = False  # nothing is moved about any more
-        self.is_over = False  # clients end once they know what became of their last records
+        self.is_calm = False  # no faults and no reassignments any more
+        self.is_over = False  # clients stop once the outcome of their last records is known
         self._leaders: dict[tuple[int, int], int] = {}
         self._looked: dict[tuple[str, int, int], int] = {}
 
     # -- what clients are told -------------------------------------------------
 
     def acked(self, index: int, offset: int, values: Iterable[Value]) -> None:
-        """A producer was told that values stand from ``offset`` on."""
+        """Record that a producer's values were acknowledged from ``offset`` on."""
         told = self.partitions[index].acknowledged
         for at, value in enumerate(values, offset):
             if told.setdefault(at, value) != value:
@@ -88,14 +89,14 @@ class ClusterWatch:
             raise InvariantBroken(f"{index}: {value} at {known.places[value]} and {offset}")
 
     def was_read(self, index: int, offset: int, value: Value) -> None:
-        """A reader was given a record."""
+        """Record that a reader received a record."""
         self._settle(index, offset, value)
         self.read += 1
 
     # -- what nodes show -------------------------------------------------------
 
     def look_at_image(self, image: Image) -> None:
-        """See that a partition has one leader in an epoch."""
+        """Check that a partition has one leader per epoch."""
         topic = image.topics.named(TOPIC)
         for index, partition in () if topic is None else topic.partitions.items():
             if partition.leader < 0:
@@ -106,11 +107,11 @@ class ClusterWatch:
 
     @property
     def elections(self) -> int:
-        """How many leaderships were seen."""
+        """The number of leaderships seen."""
         return len(self._leaders)
 
     def look_at_log(self, node: str, life: int, partition: Partition) -> None:
-        """Compare what a replica takes for committed with what others hold there."""
+        """Compare what a replica considers committed with the other replicas."""
         if partition.offline is not None or partition.is_closed or partition.log.is_failed:
             return
         key = (node, life, partition.index)
@@ -138,7 +139,7 @@ class ClusterWatch:
     # -- the end ---------------------------------------------------------------
 
     def audit(self, node: str, partition: Partition) -> None:
-        """A replica that has everything holds all that was ever committed or acknowledged."""
+        """Check that a complete replica holds all that was ever committed or acknowledged."""
         known = self.partitions[partition.index]
         upto = int(partition.log.high_watermark)
         self._compare(node, partition, 0, upto)
@@ -149,7 +150,7 @@ class ClusterWatch:
             raise InvariantBroken(f"{partition}: acknowledged and lost {lost}")
 
     def check_order(self) -> None:
-        """See that each producer's values are in order, none twice, none left out."""
+        """Check that each producer's values are in order, without duplicates or gaps."""
         for index, known in enumerate(self.partitions):
             last: dict[str, int] = {}
             for _, value in sorted(known.values.items()):

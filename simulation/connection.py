@@ -1,9 +1,9 @@
 """Both ends of a simulated TCP connection: in order, with flow control, until it breaks.
 
-A `Pipe` carries one direction. It numbers what is sent, so that bytes leave in the order
-they went in whatever delays the link draws. What cannot pass (a cut, a host without
-power) is held, as TCP retransmits, until the way is free or the sender's patience ends;
-the other side then knows nothing of it: a half-open connection.
+A `Pipe` carries one direction. It numbers what is sent, so that bytes arrive in order whatever
+delays the link draws. Data that cannot pass (a cut, a host without power) is held, as TCP
+retransmits, until the path is free or the sender times out; the other side does not notice: a
+half-open connection.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LOW_WATER_BYTES = 16 * 1024
 
 
 class Wire(Protocol):
-    """What a connection asks of the network around it."""
+    """The network as a connection sees it."""
 
     loop: asyncio.AbstractEventLoop
     user_timeout_s: float
@@ -40,7 +40,7 @@ class Wire(Protocol):
         ...
 
     def segments(self, source: str, target: str, data: bytes) -> Iterable[bytes]:
-        """Cut what was written into what arrives at once."""
+        """Split what was written into the pieces that arrive."""
         ...
 
     def frames(self, source: str, target: str, pipe: "Pipe", data: bytes) -> bool:
@@ -52,7 +52,7 @@ class Wire(Protocol):
         ...
 
     def park(self, pipe: "Pipe") -> None:
-        """Call ``pipe.release`` once something passes that did not before."""
+        """Call ``pipe.release`` once a blocked path opens."""
         ...
 
     def forget(self, transport: "SimTransport") -> None:
@@ -78,7 +78,7 @@ class Pipe:
 
     def __init__(self, wire: Wire, sender: "SimTransport", receiver: "SimTransport") -> None:
         self.wire = wire
-        self.unacked = 0  # bytes sent that the other side has not taken
+        self.unacked = 0  # bytes sent that the receiver has not read
         self.partial = bytearray()  # of a frame, where the link works on frames
         self._sender = sender
         self._receiver = receiver
@@ -86,7 +86,7 @@ class Pipe:
         self._next = 0
         self._arrived: dict[int, _Item] = {}
         self._held: list[tuple[int, _Item]] = []
-        self._unheard = 0  # bytes taken whose acknowledgement could not come back
+        self._unheard = 0  # bytes read whose acknowledgement was blocked
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, data: bytes) -> None:
@@ -98,22 +98,22 @@ class Pipe:
                 self._dispatch(self._number(), _Data(piece))
 
     def end(self) -> None:
-        """Send FIN behind all data."""
+        """Send FIN after all data."""
         self._dispatch(self._number(), _End())
 
     def send_unordered(self, data: bytes, delay_s: float) -> None:
-        """Deliver ``data`` by itself after ``delay_s``, whatever is under way before it."""
+        """Deliver ``data`` by itself after ``delay_s``, without regard to data in flight."""
         self.wire.loop.call_later(
             delay_s, self._arrive, -1, _Data(data), context=contextvars.Context()
         )
 
     def reset(self) -> None:
-        """Send RST: it overtakes whatever is under way. Lost in a cut like any packet."""
+        """Send RST: it overtakes data in flight. Lost in a cut like any packet."""
         delay_s = self.wire.delay_s(self._sender.host, self._receiver.host)
         self.wire.loop.call_later(delay_s, self._reset_arrives, context=contextvars.Context())
 
     def release(self) -> None:
-        """The way may be free again: send on what was held, hear what was acknowledged."""
+        """Send what was held and receive pending acknowledgements: the path may be free again."""
         held, self._held = self._held, []
         if self._timer is not None:
             self._timer.cancel()
@@ -134,7 +134,7 @@ class Pipe:
 
     def _dispatch(self, number: int, item: _Item) -> None:
         delay_s = self.wire.delay_s(self._sender.host, self._receiver.host)
-        # An empty context: a packet under way belongs to no host's life.
+        # An empty context: a packet in flight belongs to no process.
         self.wire.loop.call_later(
             delay_s, self._arrive, number, item, context=contextvars.Context()
         )
@@ -153,7 +153,7 @@ class Pipe:
 
     def _deliver(self, item: _Item) -> None:
         if self._receiver.is_gone():
-            if isinstance(item, _Data):  # the machine is up and knows no such connection
+            if isinstance(item, _Data):  # the machine is up and has no such connection
                 self._receiver.outgoing.reset()
             return
         if isinstance(item, _Data):
@@ -169,7 +169,7 @@ class Pipe:
             self._receiver.break_with(ConnectionResetError(errno.ECONNRESET, "reset by peer"))
 
     def taken(self, length: int) -> None:
-        """The receiving program took ``length`` bytes; tell the sender if that gets through."""
+        """Acknowledge ``length`` bytes that the receiver read, if that gets through."""
         if self.wire.may_pass(self._receiver.host, self._sender.host):
             self._acknowledge(length)
         else:
@@ -195,10 +195,10 @@ class Pipe:
 
 
 class SimTransport(asyncio.Transport):
-    """One end of a connection, as asyncio's protocols know it.
+    """One end of a connection, as asyncio's protocols see it.
 
-    Callbacks into the protocol run in the context of the host's life that made this end,
-    so they count as its steps and stop with it.
+    Callbacks into the protocol run in the context of the process that created this end, so they
+    count as its steps and stop with it.
     """
 
     outgoing: Pipe
@@ -227,7 +227,7 @@ class SimTransport(asyncio.Transport):
     # -- what the network does to this end ---------------------------------------
 
     def begin(self, accept: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol | None:
-        """Make the protocol and hand it this transport; None if the host died over it."""
+        """Create the protocol and pass it this transport; None if the process ended meanwhile."""
         self._call(self._begin, accept)
         protocol: asyncio.BaseProtocol | None = self._protocol
         return protocol
@@ -237,45 +237,45 @@ class SimTransport(asyncio.Transport):
         self._protocol.connection_made(self)
 
     def is_gone(self) -> bool:
-        """Say whether nobody is behind this end any more."""
+        """Say whether the process behind this end is gone."""
         return self._is_lost or self._is_closing or (self._life is not None and self._life.is_over)
 
     def belongs_to(self, life: object) -> bool:
-        """Say whether ``life`` made this end."""
+        """Say whether ``life`` created this end."""
         return self._life is life
 
     def receive(self, data: bytes) -> None:
-        """Take bytes off the wire."""
+        """Receive bytes from the network."""
         self._inbox.append(data)
         self._call(self._read)
 
     def receive_end(self) -> None:
-        """Take a FIN off the wire."""
+        """Receive a FIN from the network."""
         self._end_pending = True
         self._call(self._read)
 
     def break_with(self, error: OSError) -> None:
-        """Lose the connection by the network's doing."""
+        """Lose the connection because of the network."""
         if not self._is_lost:
             self._wire.note(self.host, "lost", f"{self.peer} {type(error).__name__}")
             self._is_closing = True
             self._call(self._lose, error)
 
     def drained(self) -> None:
-        """The other side took some; let the protocol write again if it was held back."""
+        """Resume the protocol's writes if they were paused: the receiver read some data."""
         if self._is_held_back and self.outgoing.unacked <= self._low:
             self._is_held_back = False
             if not self.is_gone():
                 self._call(self._protocol.resume_writing)
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:
-        """Run something of the host's, unless it is no more. Its errors are the loop's."""
+        """Run a callback of the host, unless its process has ended. The loop handles its errors."""
         if self._life is not None and not self._life.step():
             return
         try:
             self._context.run(callback, *args)
         except SimCrash:
-            pass  # the simulation has ended this life already
+            pass  # the simulation has ended this process already
         except Exception as error:  # noqa: BLE001 - what asyncio does with a protocol's error
             self._fatal(error)
 
@@ -298,7 +298,7 @@ class SimTransport(asyncio.Transport):
                 self.close()
 
     def _feed(self, data: bytes) -> bytes:
-        """Give ``data`` to the protocol; return what it had no time for."""
+        """Pass ``data`` to the protocol; return what it did not accept."""
         if not isinstance(self._protocol, asyncio.BufferedProtocol):
             self._protocol.data_received(data)
             return b""
@@ -380,11 +380,11 @@ class SimTransport(asyncio.Transport):
         return self._is_closing
 
     def pause_reading(self) -> None:
-        """Take nothing more off the wire: the sender is held back once its window is full."""
+        """Stop receiving: the sender is blocked once its window is full."""
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """Go on, from the next turn of the loop."""
+        """Resume, from the next iteration of the loop."""
         if self._is_paused:
             self._is_paused = False
             self._wire.loop.call_soon(self._read_on, context=self._context)
@@ -400,11 +400,11 @@ class SimTransport(asyncio.Transport):
         return not self._is_paused and not self._is_closing
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes not taken by the other side."""
+        """Return the bytes that the receiver has not read."""
         return self.outgoing.unacked
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when the protocol is held back and let go."""
+        """Set when the protocol's writes are paused and resumed."""
         if high is None:
             high = HIGH_WATER_BYTES if low is None else 4 * low
         if low is None:

@@ -1,9 +1,9 @@
-"""A simulated operator's tool: changes topics through whoever takes its requests.
+"""A simulated admin client: changes topics through any controller that accepts its requests.
 
-One change at a time. It stays with a controller that answers, even one that the others have
-given up, and goes elsewhere when refused. What got no answer it asks again where that is safe
-(a creation), and else leaves alone: a lost request may arrive late. A `ForwardedClient` does the
-same through the code by which a broker forwards.
+One change at a time. It stays with a controller that answers, even one that lost its leadership,
+and moves on when rejected. Unanswered requests are repeated where that is safe (a creation), and
+otherwise dropped: a lost request may arrive late. A `ForwardedClient` does the same through the
+code that forwards requests in a broker.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ from simulation.simulation import Ports
 IMPATIENT = Options(connect_timeout_ms=300)
 REQUEST_TIMEOUT_MS = 1500
 TOPIC = 2  # a resource type
-SHARED_S = 0.4  # for so long all clients that want a shared topic want the same one
+SHARED_S = 0.4  # for this long all clients that want a shared topic use the same one
 OPEN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
 
 
 class ControllerClient:
-    """Changes its own topics, and now and then races with others for a shared one."""
+    """Change its own topics, and sometimes race with others for a shared one."""
 
     def __init__(
         self, name: str, ports: Ports, watch: ControllerWatch, pick: Callable[[], Address]
@@ -61,7 +61,7 @@ class ControllerClient:
         self._own: list[str] = []
 
     async def run(self) -> None:
-        """Work until it is over."""
+        """Run until the watch ends the clients."""
         random = self._ports.random
         while not self._watch.is_over:
             await asyncio.sleep(0.05 + 0.2 * random.fraction())
@@ -121,7 +121,7 @@ class ControllerClient:
                 self._watch.not_found(topic, is_calm=is_calm and self._watch.is_calm)
                 await self._leave()
             case _:
-                # It may yet arrive: from here on nobody touches this topic.
+                # The request may still arrive: no client uses this topic from here on.
                 known.values = {*known.values, value}
                 self._own.remove(topic)
                 await self._left_open(error)
@@ -164,17 +164,17 @@ class ControllerClient:
             return None
 
     async def _leave(self) -> None:
-        """Ask somebody else next time."""
+        """Use another controller next time."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
 
 class ForwardedClient(ControllerClient):
-    """The same, behind a broker: its requests are forwarded, and sent again when unanswered.
+    """The same, behind a broker: requests are forwarded, and repeated when unanswered.
 
-    Nobody else touches its own topics, so a reply that a topic exists before it was created, or is
-    gone before it was deleted, is about an earlier attempt of the same request.
+    No other client uses its own topics, so a reply that a topic exists before it was created, or is
+    gone before it was deleted, belongs to an earlier attempt of the same request.
     """
 
     def __init__(

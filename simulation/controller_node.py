@@ -1,7 +1,7 @@
 """One simulated node of the quorum with the real controller and image on top.
 
 Driver, log, image loader, snapshots, controller, its periodic tasks and its handlers are those of a
-node, put together as a node does it. Every replica has them, since any observer may become a voter.
+node, composed as in production. Every replica has them, since any observer may become a voter.
 """
 
 import asyncio
@@ -66,14 +66,14 @@ BROKER = RegisterBrokerRecord(
 SESSION_MS: Final = 10_000_000
 IDLE_MS: Final = 900
 RECOVERY_MS: Final = 5_000
-# Small, so that seconds of work roll segments, write snapshots and outgrow retention.
+# Small, so that within seconds segments roll, snapshots are written and retention applies.
 SEGMENT_BYTES: Final = 2048
 RETENTION: Final = Retention(bytes_max=5000)
 LIMITS: Final = SnapshotLimits(bytes_max=100_000, interval_ms=0, records_max=15)
 
 
 class Witness:
-    """`MetadataListener` in front of the real one: tells the watch what it is told."""
+    """A `MetadataListener` in front of the real one that reports every event to the watch."""
 
     def __init__(self, machine: Machine, watch: ControllerWatch, loader: ImageLoader) -> None:
         self.watch = watch
@@ -82,25 +82,25 @@ class Witness:
         self._loader = loader
 
     def on_role(self, change: RoleChanged) -> None:
-        """Note who leads, and in which epoch."""
+        """Record the leader and its epoch."""
         self._leaderships.on_role(change)
         self._loader.on_role(change)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
-        """Compare each batch with what others were told at its place."""
+        """Compare each batch with what other nodes received at its offset."""
         for batch in committed:
             self.watch.committed_batch(self._machine.name, batch)
         self._leaderships.on_committed(committed[-1])
         await self._loader.on_committed(committed)
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Count it; the image it comes to is compared when published."""
+        """Count the snapshot; its image is compared when it is published."""
         self.watch.loads += 1
         await self._loader.on_snapshot(reader)
 
 
 class ImageWitness:
-    """`Publisher`: shows the watch every image that the node shows anybody."""
+    """A `Publisher` that reports every published image to the watch."""
 
     name = "metadata-cache"
 
@@ -109,7 +109,7 @@ class ImageWitness:
         self._watch = watch
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Have it compared, unless it is the empty one before everything."""
+        """Compare the image, unless it is the empty first one."""
         driver = self._machine.driver
         committed = None if driver is None else driver.describe().high_watermark
         if image.provenance.offset >= 0:
@@ -117,13 +117,13 @@ class ImageWitness:
 
 
 def first_records(random: Random) -> list[Versioned]:
-    """Return what the log begins with: the features of now, and one broker."""
+    """Return the first records of the log: the finalized features, and one broker."""
     records = bootstrap_records(feature_levels(LATEST_PRODUCTION, {}), random=random)
     return records_for_empty_log([*records, Versioned(BROKER, 3)], 1, False)
 
 
 def make_quorum(ports: Ports, machine: Machine, witness: Witness) -> NodeQuorum:
-    """Open what is on the disk and build a replica on it."""
+    """Open the logs on the disk and build a replica on them."""
     log = open_log(ports, witness.watch, SEGMENT_BYTES)
     settings = machine.settings()
     driver = RaftDriver(
@@ -146,7 +146,7 @@ def make_quorum(ports: Ports, machine: Machine, witness: Witness) -> NodeQuorum:
 
 
 async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch) -> None:
-    """Run one life of a node, until its disk fails or it is switched off."""
+    """Run one process of a node, until its disk fails or it is switched off."""
     machine.lives += 1
     loader = ImageLoader()
     try:
@@ -191,7 +191,7 @@ async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch)
 async def answer_for(
     broker_id: int, leaderless: Sequence[LeaderlessPartition]
 ) -> dict[TopicIdPartition, LogState]:
-    """Answer for a broker of this simulation, which has no logs: any of them is as good."""
+    """Answer for a broker of this simulation, which has no logs: any replica is as complete."""
     return {each.at: LogState(0, broker_id) for each in leaderless}
 
 

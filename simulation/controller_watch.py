@@ -1,14 +1,14 @@
-"""What must hold for simulated controllers, seen from outside; it survives every crash.
+"""The invariants of simulated controllers, checked from outside; the watch survives every crash.
 
-Beside what holds for any quorum (`QuorumWatch`):
+Besides those of any quorum (`QuorumWatch`):
 
-* an image that one node publishes at an offset is what every node publishes there, whether it
-  came by records or by a snapshot, and it shows nothing that is not committed;
-* a change that was acknowledged is published by then, and in every image at the end;
-* one name, one topic: two creations of it are never both acknowledged;
-* a refusal speaks of what was committed at some time, never of what came to nothing.
+* the image at an offset is the same on every node, whether it was built from records or from a
+  snapshot, and contains only committed changes;
+* an acknowledged change is published at that time, and is in every image at the end;
+* topic names are unique: two creations of a name are never both acknowledged;
+* a rejection refers to state that was committed at some time, never to an uncommitted change.
 
-The fate of a change without an answer is open: it may or may not have happened.
+The outcome of a change without a reply is open: it may or may not have happened.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from simulation.ledger import InvariantBroken
 from simulation.quorum_watch import QuorumWatch
 
 CONFIG = "retention.ms"
-# Offsets whose images are kept: more than a node falls behind in the minute a simulation lasts.
+# Offsets whose images are kept: more than a node lags in the minute that a simulation lasts.
 IMAGES_MAX = 2000
 
 
@@ -31,7 +31,7 @@ IMAGES_MAX = 2000
 class Known:
     """What clients know of a topic. ``exists`` is None while that is open, and stays so.
 
-    ``values`` are those that its config may have, None for unset; one if nothing is open.
+    ``values`` are the possible values of its config, None for unset; one value if it is certain.
     """
 
     exists: bool | None = None
@@ -40,7 +40,7 @@ class Known:
 
 
 class ControllerWatch(QuorumWatch):
-    """The images of all nodes, and what clients were told."""
+    """The images of all nodes, and the replies to clients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,8 +48,8 @@ class ControllerWatch(QuorumWatch):
         self.acknowledged = 0
         self.refused = 0
         self.open = 0
-        self.is_calm = False  # one leader, known to all: nobody answers from an old leader epoch
-        self.is_over = False  # clients end once they know what became of their last change
+        self.is_calm = False  # one leader, known to all: no reply comes from an old leader epoch
+        self.is_over = False  # clients stop once the outcome of their last change is known
         self.newest = EMPTY
         self.images: dict[str, Image] = {}
         self._by_offset: dict[int, Image] = {}
@@ -58,7 +58,7 @@ class ControllerWatch(QuorumWatch):
     # -- what nodes show -------------------------------------------------------
 
     def committed_batch(self, node: str, batch: CommittedBatch) -> None:
-        """A node was told that a batch is committed."""
+        """Record that a node received a committed batch."""
         digests = tuple(
             blake2b(encode_framed(record), digest_size=8).hexdigest() for record in batch.records
         )
@@ -66,7 +66,7 @@ class ControllerWatch(QuorumWatch):
         self.applied(node, int(batch.base_offset), entry)
 
     def published(self, node: str, image: Image, committed: int) -> None:
-        """A node shows an image, and takes everything before ``committed`` for committed."""
+        """Check a published image; the node considers everything before ``committed`` committed."""
         offset = image.provenance.offset
         self.images[node] = image
         if offset >= committed:
@@ -82,11 +82,11 @@ class ControllerWatch(QuorumWatch):
     # -- what clients are told -------------------------------------------------
 
     def wanted(self, topic: str) -> None:
-        """A client asks for a topic."""
+        """Record that a client wants a topic."""
         self.topics.setdefault(topic, Known())
 
     def created(self, topic: str, topic_id: Uuid) -> None:
-        """A creation was acknowledged."""
+        """Record that a creation was acknowledged."""
         known = self.topics[topic]
         if known.topic_id is not None or known.exists is False:
             raise InvariantBroken(f"{topic} was created twice, or again after it was deleted")
@@ -94,7 +94,7 @@ class ControllerWatch(QuorumWatch):
         self._must_show(topic, known)
 
     def found(self, topic: str) -> None:
-        """A creation was refused: the topic is there already."""
+        """Check a creation that was rejected because the topic exists."""
         self.refused += 1
         if topic not in self._ever:
             raise InvariantBroken(f"{topic} is said to exist, and was never committed")
@@ -102,17 +102,19 @@ class ControllerWatch(QuorumWatch):
         known.exists = True if known.exists is None else known.exists
 
     def configured(self, topic: str, value: str) -> None:
-        """A change of a config was acknowledged."""
+        """Record that a config change was acknowledged."""
         self.topics[topic].values = {value}
         self._must_show(topic, self.topics[topic])
 
     def deleted(self, topic: str) -> None:
-        """A deletion was acknowledged."""
+        """Record that a deletion was acknowledged."""
         self.topics[topic].exists = False
         self._must_show(topic, self.topics[topic])
 
     def not_found(self, topic: str, *, is_calm: bool) -> None:
-        """A change was refused: there is no such topic. A leader of the past may say so."""
+        """Check a change that was rejected because the topic is unknown. A former leader may say
+        so.
+        """
         self.refused += 1
         if is_calm and self.topics[topic].exists:
             raise InvariantBroken(f"{topic} exists, and the leader says that it does not")
@@ -124,7 +126,9 @@ class ControllerWatch(QuorumWatch):
     # -- the end ---------------------------------------------------------------
 
     def audit(self, node: str) -> None:
-        """A node that has everything shows what was acknowledged, and nothing nobody asked for."""
+        """Check that a complete node has every acknowledged change, and none that was not
+        requested.
+        """
         image = self.images[node]
         for topic, known in self.topics.items():
             check_topic(node, image, topic, known)
@@ -134,7 +138,7 @@ class ControllerWatch(QuorumWatch):
 
 
 def check_topic(where: str, image: Image, topic: str, known: Known) -> None:
-    """See that an image shows what is known of a topic."""
+    """Check an image against what is known of a topic."""
     at = image.provenance.offset
     topic_id = image.topics.ids.get(topic)
     if known.exists is None:

@@ -1,9 +1,9 @@
 """The scenario ``controllers``: whole nodes of the quorum, with image and active controller.
 
-The hosts and everything that breaks are those of the scenario ``quorum``. Four clients that
-never fail create, configure and delete topics meanwhile, two of them through a broker's forwarder;
-links to them stay, so that a leader that is cut off from its peers goes on taking requests.
-`ControllerWatch` says what must hold.
+The hosts and faults are those of the scenario ``quorum``. Meanwhile four clients that never fail
+create, configure and delete topics, two of them through a broker's forwarder. Links to the clients
+stay up, so that a leader that is cut off from its peers continues to accept requests.
+`ControllerWatch` checks the invariants.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LEADERSHIPS = 3
 
 
 async def controllers(simulation: Simulation) -> None:
-    """Whole nodes with controller and image: acknowledged is for ever, and all see the same."""
+    """Whole nodes with controller and image: acknowledged changes survive, and all images agree."""
     await run_quorum(make_scenario(simulation), ROUNDS)
 
 
@@ -40,7 +40,7 @@ def make_scenario(simulation: Simulation) -> "ControllersScenario":
 
 @dataclass
 class ControllersScenario(QuorumScenario):
-    """The hosts of one quorum of controllers, their clients, and the hand that breaks things."""
+    """The hosts of one quorum of controllers, their clients, and the injected faults."""
 
     watch: ControllerWatch
 
@@ -64,7 +64,7 @@ class ControllersScenario(QuorumScenario):
         return run
 
     def _pick(self) -> Address:
-        """Return whom a client asks: mostly who leads, else anybody."""
+        """Return the node that a client asks: mostly the leader, else a random one."""
         leader = self._leader()
         if leader is None or self.simulation.random.chance(0.3):
             leader = self.machines[self.simulation.random.below(len(self.machines))]
@@ -73,7 +73,9 @@ class ControllersScenario(QuorumScenario):
     # -- the end -------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Heal and work in peace; take all power at once; then nothing acknowledged is missing."""
+        """Repair and work without faults; cut all power at once; then check every acknowledged
+        change.
+        """
         self._heal()
         await self._settle("after healing")
         await self._pass_leadership_on()
@@ -94,7 +96,7 @@ class ControllersScenario(QuorumScenario):
             self.watch.audit(machine.name)
 
     async def _pass_leadership_on(self) -> None:
-        """Have leaders resign, so that one leads again that has led before in this life."""
+        """Make leaders resign, so that a node leads that has led before in this process."""
         for _ in range(LEADERSHIPS):
             leader = self._leader()
             if leader is not None and leader.driver is not None:
@@ -103,7 +105,7 @@ class ControllersScenario(QuorumScenario):
             await asyncio.sleep(self.simulation.random.between(0.15, 0.35))
 
     async def _work(self, when: str) -> None:
-        """Wait a while, and longer if need be, until clients get something done."""
+        """Wait, longer if needed, until clients complete some work."""
         before = self.watch.acknowledged
         await asyncio.sleep(CALM_S)
         waited = 0.0

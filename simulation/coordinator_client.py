@@ -1,4 +1,4 @@
-"""What simulated clients of coordinators have in common: finding them, and asking again."""
+"""Common parts of simulated clients of coordinators: lookup and retries."""
 
 import asyncio
 from typing import Final
@@ -15,7 +15,7 @@ FOR_GROUP: Final = 0
 FOR_TRANSACTION: Final = 1
 PAUSE_S: Final = 0.04
 
-# Somebody else coordinates, or this one does not yet.
+# Another broker coordinates, or this one does not do so yet.
 MOVED: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -27,7 +27,7 @@ AGAIN: Final = EXPECTED | MOVED | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 class CoordinatorClient(ClusterClient):
-    """A client that speaks to coordinators."""
+    """A client of coordinators."""
 
     watch: CoordinatorWatch
 
@@ -36,11 +36,11 @@ class CoordinatorClient(ClusterClient):
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def now(self) -> float:
-        """Return the time that nobody's clock can jump, in seconds."""
+        """Return the time in seconds, from a clock that never jumps."""
         return asyncio.get_running_loop().time()
 
     async def rest(self) -> None:
-        """Wait a moment before the next try."""
+        """Wait a moment before the next attempt."""
         await asyncio.sleep(PAUSE_S * (0.5 + self.ports.random.fraction()))
 
     async def ask_coordinator(
@@ -52,7 +52,7 @@ class CoordinatorClient(ClusterClient):
         version: int | None = None,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> Message | None:
-        """Return the response of whoever coordinates; None if there was none, or nobody does."""
+        """Return the coordinator's response; None if there was none, or there is no coordinator."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             node_id = await self._find(kind, key)
@@ -76,15 +76,15 @@ class CoordinatorClient(ClusterClient):
         return found.node_id
 
     def moved(self, kind: int, key: str, error: ErrorCode) -> None:
-        """Look for the coordinator anew, if this error says so."""
+        """Look up the coordinator again, if this error says so."""
         if error in MOVED:
             self._coordinators.pop((kind, key), None)
 
     def check(self, error: ErrorCode, expected: frozenset[ErrorCode], what: str) -> None:
-        """Take an error that has to be expected.
+        """Accept an expected error.
 
         Raises:
-            InvariantBroken: it has not.
+            InvariantBroken: the error must not happen here.
         """
         self.watch.refused += 1
         if error not in expected:

@@ -1,11 +1,12 @@
 """The scenario ``rebalance-steps``: a fault between every two steps of a rebalance.
 
-One member has all partitions; another joins, and both have one in the end. By seed the group is
+One member has all partitions; another joins, and both have one at the end. By seed the group is
 classic, a consumer group or a streams group. A streams group takes over the id, and the offsets, of
 a classic group whose members have left, again and again.
 
-The watch sees that nobody has what another still has; whoever joins and whoever lets go may die at
-any step, and the coordinator, and still each partition has one reader soon after.
+The watch checks that no member owns a partition that another still owns. The joining member, the
+revoking member and the coordinator may crash at any step, and still each partition soon has one
+reader.
 """
 
 import asyncio
@@ -90,19 +91,19 @@ FAULTS: Final = {
 
 
 async def rebalance_steps(simulation: Simulation) -> None:
-    """Each partition has one reader, whoever dies between any two steps of a rebalance."""
+    """Each partition has one reader, whatever crashes between any two steps of a rebalance."""
     await RebalanceStepsScenario(simulation).run()
 
 
 class Reader(CoordinatorClient):
-    """A member of the group that does nothing but to be one, until it is wanted no more."""
+    """A member of the group that does no work, until it is stopped."""
 
     def __init__(self, name: str, ports: Ports, watch: CoordinatorWatch, member_id: str) -> None:
         super().__init__(name, ports, watch, NODES)
         self._member_id = member_id
 
     async def run(self, steps: "RebalanceStepsScenario", kind: str) -> None:
-        """Belong to the group, then leave it."""
+        """Join the group, and leave it when stopped."""
         member = make_member(self, kind, self._member_id)
         steps.members[self.name] = member
         while self.name in steps.workers:
@@ -111,7 +112,7 @@ class Reader(CoordinatorClient):
         await member.leave()
 
     async def commit(self, offset: int) -> None:
-        """Commit an offset as nobody, which an empty group takes."""
+        """Commit an offset without being a member, which an empty group accepts."""
         at = OffsetCommitRequestPartition(0, offset)
         topics = [OffsetCommitRequestTopic(TOPIC, partitions=[at])]
         request = OffsetCommitRequest(GROUP, -1, "", topics=topics)
@@ -127,7 +128,7 @@ class Reader(CoordinatorClient):
 
 
 class RebalanceStepsScenario(SteppedScenario):
-    """Strikes at each step of a rebalance. ``members`` are those of the newest lives."""
+    """Inject a fault at each step of a rebalance. ``members`` are those of the newest processes."""
 
     topic = CONSUMER_OFFSETS
     topics = (TOPIC, CONSUMER_OFFSETS)
@@ -150,7 +151,7 @@ class RebalanceStepsScenario(SteppedScenario):
         return [(fault, step) for fault in self._faults for step in steps]
 
     def begin_work(self) -> None:
-        """Start the member that has everything."""
+        """Start the member that owns everything."""
         self._start(OWNER, self.kind)
 
     def _start(self, name: str, kind: str) -> None:
@@ -162,11 +163,11 @@ class RebalanceStepsScenario(SteppedScenario):
         self.simulation.host(name).start(main)
 
     def victim(self, fault: str) -> str:
-        """Return who dies: who joins, or who has to let go."""
+        """Return the member to crash: the joining one, or the one that has to revoke."""
         return OWNER if fault == "owner" else JOINER
 
     async def prepare(self, case: Case) -> None:
-        """Have one member with all partitions; before that, a classic group, now and then."""
+        """Have one member with all partitions; before that, sometimes, a classic group."""
         if self.kind == "streams" and self.number % 4 == 1:
             await self._convert()
         await self.until(lambda: self._has(OWNER) == ALL, f"alone before {case}")
@@ -175,7 +176,7 @@ class RebalanceStepsScenario(SteppedScenario):
         self._generation = self.members[OWNER].epoch
 
     async def _convert(self) -> None:
-        """Drain the group, let it be classic for a while, drain it, and go on."""
+        """Empty the group, make it classic for a while, empty it again, and continue."""
         await self._drain([OWNER])
         await self.until(self._is_empty, "of members that died")
         self.watch.begins_anew()
@@ -210,7 +211,7 @@ class RebalanceStepsScenario(SteppedScenario):
         self._start(JOINER, self.kind)
 
     def on_fault(self, case: Case) -> None:
-        """Forget what a member had that dies: only its next life counts."""
+        """Forget the partitions of a member that crashes: only its next process counts."""
         if case[0] in ("worker", "owner", "gone"):
             self.members.pop(self.victim(case[0]), None)
 
@@ -221,7 +222,7 @@ class RebalanceStepsScenario(SteppedScenario):
     # -- how far it has come ---------------------------------------------------
 
     def has_come_to(self, step: str) -> bool:
-        """Say whether the rebalance has come to a step."""
+        """Say whether the rebalance has reached a step."""
         joiner, owner = self.members.get(JOINER), self.members.get(OWNER)
         if joiner is None or owner is None or step == "join asked":
             return joiner is not None
@@ -284,7 +285,7 @@ class RebalanceStepsScenario(SteppedScenario):
     # -- what must come of it --------------------------------------------------
 
     def is_seen_to(self) -> bool:
-        """Say whether the group goes on without who has died."""
+        """Say whether the group has removed the crashed member."""
         return self._has(OWNER) == ALL
 
     async def settle(self, case: Case) -> None:
@@ -300,7 +301,7 @@ class RebalanceStepsScenario(SteppedScenario):
         return all(len(each) == 1 for each in has) and has[0] | has[1] == ALL
 
     def _check_offset(self) -> None:
-        """See that a streams group still has what was committed of the classic one before it."""
+        """Check that a streams group kept the offset committed by the classic group before it."""
         shard = self.newest_shard()
         if not self.conversions or shard is None or not shard.is_caught_up:
             return
@@ -318,7 +319,7 @@ class RebalanceStepsScenario(SteppedScenario):
                 self.host(machine).call_inside(look)
 
     async def finish(self) -> None:
-        """Let the last one leave, and look at everything once more."""
+        """Let the last member leave, and check everything once more."""
         self._look()
         await asyncio.sleep(0.1)
         await self._drain([OWNER])

@@ -1,7 +1,7 @@
-"""Simulated members of groups: the classic protocol, that of KIP-848, and that of KIP-1071.
+"""Simulated members of groups: the classic protocol, KIP-848 and KIP-1071.
 
-All take partitions, and let go of them, in `settle` alone, which a worker calls between two
-transactions; `beat` may be called at any time and only tells the coordinator that it is alive.
+All take and revoke partitions only in `settle`, which a worker calls between two transactions;
+`beat` may be called at any time and only sends a heartbeat.
 """
 
 from typing import Final, Protocol
@@ -50,7 +50,7 @@ SESSION_MS: Final = 1500
 # Coordinators count whole milliseconds.
 CLOCK_MS: Final = 2
 REBALANCE_MS: Final = 1500
-# A JoinGroup waits for the others as long as they have, and for the first generation.
+# A JoinGroup waits for the other members as long as they may take, and for the first generation.
 JOIN_TIMEOUT_MS: Final = REBALANCE_MS + 1200
 PROTOCOL: Final = "range"
 NOBODY: Final = -1
@@ -86,11 +86,11 @@ class Member(Protocol):
     owned: frozenset[int]
 
     async def settle(self) -> bool:
-        """Take and give up partitions as the group wants it; return whether all is settled."""
+        """Take and revoke partitions as assigned; return whether the assignment is complete."""
         ...
 
     async def beat(self) -> None:
-        """Say that it is alive."""
+        """Send a heartbeat."""
         ...
 
     async def leave(self) -> None:
@@ -99,18 +99,18 @@ class Member(Protocol):
 
 
 class ClassicMember:
-    """A member of the classic protocol, eager: in a rebalance it gives up everything."""
+    """A member of the classic protocol, eager: in a rebalance it gives up all partitions."""
 
     def __init__(self, client: CoordinatorClient) -> None:
         self._client = client
         self.member_id = ""
-        self.joined = NOBODY  # the generation that it has joined last
+        self.joined = NOBODY  # the generation that it joined last
         self.epoch = NOBODY
         self.ownership_epoch = 0
         self.owned: frozenset[int] = frozenset()
 
     async def settle(self) -> bool:
-        """Send a heartbeat; join again where the group has moved on."""
+        """Send a heartbeat; rejoin if the group has a new generation."""
         if self.epoch != NOBODY:
             await self.beat()
         if self.epoch == NOBODY:
@@ -120,7 +120,7 @@ class ClassicMember:
         return self.epoch != NOBODY
 
     async def beat(self) -> None:
-        """Send a heartbeat; what it says of a rebalance is seen to by `settle`."""
+        """Send a heartbeat; `settle` handles a rebalance that it announces."""
         if self.epoch == NOBODY:
             return
         request = HeartbeatRequest(GROUP, self.epoch, self.member_id)
@@ -190,7 +190,7 @@ class ClassicMember:
         self._client.watch.owns(self.epoch, self.member_id, given)
 
     def _assign(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
-        """Deal out the partitions in turn, as the leader of the group does."""
+        """Assign the partitions in turn, as the leader of the group does."""
         indexes = range(len(self._client.watch.partitions))
         found = []
         for at, member in enumerate(sorted(members)):
@@ -200,17 +200,17 @@ class ClassicMember:
         return found
 
     async def leave(self) -> None:
-        """Leave, whether or not it is heard."""
+        """Leave, whether or not the request arrives."""
         request = LeaveGroupRequest(GROUP, members=[MemberIdentity(self.member_id)])
         await self._client.ask_coordinator(FOR_GROUP, GROUP, request)
         self.member_id, self.epoch, self.owned = "", NOBODY, frozenset()
 
 
 class ConsumerMember:
-    """A member of KIP-848: it is told what it shall have, and says what it has.
+    """A member of KIP-848: it receives its assignment, and reports what it owns.
 
-    It owns a partition from `settle` on until it lets go of it, or until it has been silent for
-    so long that the coordinator may have taken it for dead.
+    It owns a partition from `settle` on until it revokes it, or until it was silent for so long
+    that the coordinator may have expired its session.
     """
 
     def __init__(self, client: CoordinatorClient, member_id: str) -> None:
@@ -218,19 +218,19 @@ class ConsumerMember:
         self._names = 0
         self._prefix = member_id
         self._wanted: frozenset[int] | None = None
-        self._is_whole = True  # the next heartbeat says everything
+        self._is_whole = True  # the next heartbeat is a full one
         self._topic_id = ZERO_UUID
-        self._heard_at = 0.0  # when the last one that was answered was sent
+        self._heard_at = 0.0  # when the last answered heartbeat was sent
         self.member_id = member_id
         self.epoch = 0
         self.ownership_epoch = 0
         self.owned: frozenset[int] = frozenset()
 
     async def settle(self) -> bool:
-        """Send a heartbeat, then have what it was told to have, and say so with the next."""
+        """Send a heartbeat, then apply the assignment, and report it with the next."""
         await self._say()
         if self.is_told:
-            await self._client.rest()  # what it has to let go of it first brings to an end
+            await self._client.rest()  # the work on revoked partitions is completed first
         if self.is_told:
             wanted, self._wanted = self._wanted, None
             assert wanted is not None
@@ -247,12 +247,12 @@ class ConsumerMember:
             self._client.watch.holds(self.member_id, index, now, until)
 
     async def beat(self) -> None:
-        """Send a heartbeat, unless it was shut out: it joins again in `settle` only."""
+        """Send a heartbeat, unless it was fenced: it rejoins in `settle` only."""
         if self.epoch:
             await self._say()
 
     async def _say(self) -> None:
-        """Send a heartbeat, with everything in it if the last one was not answered."""
+        """Send a heartbeat, a full one if the last was not answered."""
         sent_at, known = self._client.now(), self.epoch
         response = await self._client.ask_coordinator(FOR_GROUP, GROUP, self._request())
         if not isinstance(response, ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse):
@@ -278,7 +278,7 @@ class ConsumerMember:
 
     @property
     def is_told(self) -> bool:
-        """Whether it was told to have other partitions, and has not done so yet."""
+        """Whether it has received an assignment that it has not applied yet."""
         return self._wanted is not None and self._wanted != self.owned
 
     def _request(self) -> Message:
@@ -308,7 +308,7 @@ class ConsumerMember:
                 self.member_id = f"{self._prefix}-{self._names}"
 
     async def leave(self) -> None:
-        """Leave, whether or not it is heard."""
+        """Leave, whether or not the request arrives."""
         request = self._farewell()
         for index in sorted(self.owned):
             self._client.watch.lets_go(self.member_id, index)
@@ -323,7 +323,7 @@ class ConsumerMember:
 class StreamsMember(ConsumerMember):
     """A member of KIP-1071, a process by itself: its partitions are its active tasks.
 
-    The one subtopology keeps state, so that the others keep copies of it: never the owner.
+    The one subtopology is stateful, so the other members keep standby tasks: never the owner.
     """
 
     def __init__(self, client: CoordinatorClient, member_id: str) -> None:
@@ -352,7 +352,7 @@ class StreamsMember(ConsumerMember):
             return
         self._wanted = _numbers(response.active_tasks)
         before, self.standby = self.standby, _numbers(response.standby_tasks or [])
-        # A copy is begun or dropped at once; not to say so would count as still having it.
+        # A standby task starts or stops at once; not reporting it would count as still having it.
         self._is_whole = before != self.standby
         if self._wanted & self.standby:
             raise InvariantBroken(f"{self.member_id} runs and copies {response}")
@@ -368,7 +368,9 @@ def _numbers(tasks: list[ResponseTaskIds]) -> frozenset[int]:
 
 
 def make_member(client: CoordinatorClient, kind: str, member_id: str) -> Member:
-    """Return a member of a classic, consumer or streams group; the first names itself."""
+    """Return a member of a classic, consumer or streams group; a classic one gets its id from the
+    broker.
+    """
     if kind == "classic":
         return ClassicMember(client)
     return (StreamsMember if kind == "streams" else ConsumerMember)(client, member_id)

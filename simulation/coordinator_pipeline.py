@@ -3,14 +3,14 @@
 Three whole nodes with the faults of the scenario ``coordinators``. Each producer sends all Produce
 requests of a transaction on one connection without waiting for replies, most often right after the
 EndTxn of the transaction before, while its markers are still being written. Some transactions are
-aborted before anything is sent. A consumer reads the output as committed.
+aborted before anything is sent. A consumer reads the output with read_committed.
 
-What must hold, besides what `coordinator_watch.py` says of transactions and of order:
+Invariants, besides those of `coordinator_watch.py` for transactions and order:
 
-* A batch is not out of sequence if the one before it was appended, and none is appended behind one
-  that was refused. Where the fate of a batch is unknown (no reply, or an error that may follow the
-  append), a leader may have forgotten it; only that transaction is then exempt.
-* Nobody else uses a producer's transactional id and no transaction times out, so no producer is
+* A batch is not out of sequence if the one before it was appended, and none is appended after one
+  that was rejected. Where the outcome of a batch is unknown (no reply, or an error that may follow
+  the append), a leader may have forgotten it; only that transaction is then exempt.
+* No other client uses a producer's transactional id and no transaction times out, so no producer is
   fenced.
 """
 
@@ -44,7 +44,7 @@ _OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 async def pipelined(simulation: Simulation) -> None:
-    """Pipelined transactional producers: arrival order, exactly once, and nobody is fenced."""
+    """Pipelined transactional producers: arrival order, exactly once, and no producer is fenced."""
     await PipelinedScenario(simulation).run()
 
 
@@ -58,7 +58,7 @@ class Batch:
 
 
 class PipelinedProducer(CoordinatorClient):
-    """Writes transactions, one right after the other, with all requests of each in flight."""
+    """Write transactions, one right after the other, with all requests of each in flight."""
 
     def __init__(self, name: str, ports: Ports, watch: CoordinatorWatch, nodes: int) -> None:
         super().__init__(name, ports, watch, nodes)
@@ -70,7 +70,7 @@ class PipelinedProducer(CoordinatorClient):
         """Write until ``watch.is_over``; no transaction is left open.
 
         Raises:
-            InvariantBroken: the producer was fenced, or a batch was refused for no reason.
+            InvariantBroken: the producer was fenced, or a batch was rejected without reason.
         """
         random = self.ports.random
         try:
@@ -175,7 +175,7 @@ class PipelinedProducer(CoordinatorClient):
             self._forget_leaders()
         refused: set[int] = set()
         for batch, result in zip(pending, results, strict=True):
-            # Behind a batch that was refused, a batch is out of sequence and is sent again.
+            # After a rejected batch, the next one is out of sequence and is sent again.
             is_behind = result is _OUT_OF_ORDER and batch.index in refused
             if result is not ErrorCode.NONE:
                 refused.add(batch.index)
@@ -228,10 +228,12 @@ class PipelinedScenario(CoordinatorScenario):
         await ClusterScenario._inject(self)
 
     def _wake_workers(self) -> None:
-        """There are none."""
+        """There are no workers."""
 
     async def _finish(self) -> None:
-        """Heal; crash all nodes at once; then all producers end and nothing is left open."""
+        """Repair everything; crash all nodes at once; then all producers end and nothing is left
+        open.
+        """
         self.watch.is_calm = True
         self._heal()
         await self._wait(self._is_whole, "after healing")

@@ -1,7 +1,7 @@
-"""What a coordinator holds, compared with what its log amounts to.
+"""Compare a coordinator's state with the state that its log replays to.
 
-A shard in any node, at any time, holds what a fresh machine holds that has read its log. What
-classic groups have beside their log, as who waits for a rebalance, is no part of that.
+A shard of any node, at any time, has the state of a fresh machine that has replayed its log. State
+of classic groups outside the log, such as members waiting for a rebalance, is not compared.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from simulation.ledger import InvariantBroken
 def check_shards(
     name: str, services: CoordinatorServices, partitions: Partitions, watch: CoordinatorWatch
 ) -> None:
-    """Look at every shard that a node has loaded; called inside the node's life."""
+    """Check every shard that a node has loaded; called in the context of the node's process."""
     for index, shard in services.groups.coordinator.runtime.active():
         partition = partitions.get(CONSUMER_OFFSETS, index)
         if _is_readable(shard, partition):
@@ -51,7 +51,7 @@ def check_shards(
 def _is_readable(shard: Shard[Any], partition: Partition | None) -> bool:
     if partition is None or partition.offline is not None or partition.is_closed:
         return False
-    # A partition that is led no more may have been cut, before its shard hears of it.
+    # A partition that is no longer led may have been truncated before its shard is notified.
     return partition.log.log_end_offset == shard.end and not partition.log.is_failed
 
 
@@ -72,7 +72,7 @@ def _replay(
 
 
 def _groups(machine: GroupMachine) -> Iterator[tuple[str, object]]:
-    """Yield what the log has of groups and offsets."""
+    """Yield the groups and offsets in the log."""
     yield "committed", machine.offsets.committed
     yield "pending", machine.offsets.pending
     for group_id in sorted(machine.groups):
@@ -87,9 +87,10 @@ def _compare(where: str, live: Any, replayed: Any) -> None:  # noqa: ANN401 - of
 
 
 def _check_groups(where: str, machine: GroupMachine) -> None:
-    """See that a partition has one holder in every consumer group, and a task in every streams one.
+    """Check that each partition has one owner in every consumer group, and each task in every
+    streams group.
 
-    Nobody copies a task that it runs: its process has the state already.
+    No member has a standby task of a task that it runs: its process has the state already.
     """
     for group in machine.groups.values():
         if isinstance(group, StreamsGroup):
@@ -111,7 +112,7 @@ def _check_streams(where: str, group: StreamsGroup) -> None:
 
 def _note_offsets(shard: Shard[GroupMachine], watch: CoordinatorWatch) -> None:
     if not shard.is_caught_up:
-        return  # who reads now is answered later
+        return  # a read of now is answered later
     view = shard.committed()
     assert isinstance(view, GroupsView)
     for (topic, index), found in view.offsets.get(GROUP, {}).items():

@@ -1,24 +1,24 @@
-"""Simulations in which a hand faults exactly between two steps, at every step in turn.
+"""Simulations that inject a fault exactly between two steps, at every step in turn.
 
-The scenario ``coordinators`` breaks things at random, and of the moments between two steps it hits
-few. Here work is done in steps that are known by name, and after every callback of anybody a probe
-looks how far it has come. At the step that is aimed at somebody is faulted at once; then all is
-repaired, the work goes on, and the next step is aimed at. The run ends when every
-fault was injected at every step, and counts each of them.
+The scenario ``coordinators`` injects faults at random, and hits few of the moments between two
+steps. Here the work has named steps, and after every event-loop callback a probe checks which step
+it has reached. At the chosen step the fault is injected at once; then everything is repaired, the
+work continues, and the next step is chosen. The run ends when every fault was injected at every
+step, and counts each of them.
 
-    worker        whoever asks dies, and comes back as soon as it is dead
-    gone          it dies, and comes back only when the coordinator has seen to what it left
-    owner         whoever is asked to let go of something dies, and comes back
-    usurped       another does its work under its name, while it goes on
+    worker        the client crashes and restarts at once
+    gone          it crashes, and restarts only after the coordinator has cleaned up
+    owner         the member that has to revoke partitions crashes and restarts
+    usurped       another client takes over its transactional id while it continues
     coordinator   the leader of the coordinator's partition loses power
     leader        the leader of another partition that the work needs loses power
-    deposed       it is cut off from the other nodes, not from clients: it goes on not knowing that
-                  others elect another, in a newer epoch
-    moved         the controller makes another replica its leader, by a change of the image
-    leader moved  the same, of another partition that the work needs
-    controller    the active controller dies, and another controller takes over
+    deposed       it is cut off from the other nodes but not from clients: it continues while
+                  the others elect another leader, in a newer epoch
+    moved         the controller makes another replica its leader, by a metadata change
+    leader moved  the same, for another partition that the work needs
+    controller    the active controller crashes, and another controller takes over
 
-All nodes are controllers, too, so that the metadata quorum fails over in the midst of the work.
+All nodes are controllers too, so that the metadata quorum fails over during the work.
 """
 
 import asyncio
@@ -71,10 +71,10 @@ Case = tuple[str, str]
 
 
 class SteppedScenario(ClusterScenario):
-    """A cluster, and what is faulted in it. A subclass says what work there is, and its steps.
+    """A cluster with faults at named steps. A subclass defines the work and its steps.
 
-    ``topic`` is the internal one whose leader is the coordinator that faults are meant for;
-    ``hits`` counts how often each fault has fallen at each step.
+    ``topic`` is the internal topic whose leader is the coordinator under test; ``hits`` counts how
+    often each fault was injected at each step.
     """
 
     watch: CoordinatorWatch
@@ -87,10 +87,10 @@ class SteppedScenario(ClusterScenario):
         super().__init__(simulation, shape, CoordinatorWatch(PARTITIONS))
         self.hits: dict[Case, int] = {}
         self.number = 0  # of the case
-        self.is_steady = False  # nobody was faulted since all were well
+        self.is_steady = False  # no fault was injected since all was repaired
         self.faulted: tuple[Machine, ...] = ()
         self._aim: Case | None = None
-        self._place = ("", 0)  # the partition whose leader is faulted
+        self._place = ("", 0)  # the partition whose leader fails
         self._leader_before = NOBODY
         self._must_move = asyncio.Event()
 
@@ -101,33 +101,33 @@ class SteppedScenario(ClusterScenario):
         raise NotImplementedError
 
     def has_come_to(self, step: str) -> bool:
-        """Say whether the work under way has come to a step. Called between any two callbacks."""
+        """Say whether the work has reached a step. Called between any two callbacks."""
         raise NotImplementedError
 
     def begin_work(self) -> None:
-        """Start whoever works; called once, when the cluster is there."""
+        """Start the clients; called once, when the cluster is up."""
         raise NotImplementedError
 
     async def prepare(self, case: Case) -> None:
-        """Bring the work to where a case begins."""
+        """Bring the work to the start of a case."""
 
     def launch(self, case: Case) -> None:
-        """Set going what a case is about; it is aimed at."""
+        """Start the work that a case interrupts."""
 
     def on_fault(self, case: Case) -> None:
-        """A fault is about to fall: note what must come of it."""
+        """Note the required outcome: a fault is about to be injected."""
 
     async def settle(self, case: Case) -> None:
-        """See that work goes on, after everything was repaired. Raises InvariantBroken."""
+        """Check that work continues after everything was repaired. Raises InvariantBroken."""
         raise NotImplementedError
 
     async def finish(self) -> None:
-        """See that all is well in the end. Raises InvariantBroken."""
+        """Check the final state. Raises InvariantBroken."""
 
     # -- the course ------------------------------------------------------------
 
     async def run(self) -> None:
-        """Play all cases."""
+        """Run all cases."""
         for machine in self.machines:
             self._calm(self.host(machine))
             self.host(machine).start(machine.run)
@@ -144,7 +144,7 @@ class SteppedScenario(ClusterScenario):
         await self.finish()
 
     async def play(self, case: Case) -> None:
-        """Aim, wait for the fault, repair, and see that work goes on."""
+        """Choose the step, wait for the fault, repair, and check that work continues."""
         await self.prepare(case)
         self._aim, self.is_steady = case, True
         self.launch(case)
@@ -153,7 +153,7 @@ class SteppedScenario(ClusterScenario):
         await self.settle(case)
 
     def check(self) -> None:
-        """See that nothing has happened too early. Called between any two callbacks."""
+        """Check that nothing has happened too early. Called between any two callbacks."""
 
     def _probe(self) -> None:
         self.check()
@@ -184,25 +184,27 @@ class SteppedScenario(ClusterScenario):
             self._fail_machine(fault)
 
     def _slow_news(self) -> None:
-        """Let somebody hear of a change later than others."""
+        """Delay the metadata of one node."""
         names = (self._active().name, self._led_by(self.late_hearer()).name)
         if names[0] != names[1]:
             self.simulation.network.link(*names).delay_s = NEWS_DELAY_S
 
     def late_hearer(self) -> int:
-        """Return who hears late that another leads: the coordinator, which asks the old leader."""
+        """Return the node that learns late of a new leader: the coordinator, which asks the old
+        one.
+        """
         return self.leader_of(self.topic)
 
     def victim(self, fault: str) -> str:
-        """Return the host of the worker that dies."""
+        """Return the host of the client that crashes."""
         return self.workers[0]
 
     def usurp(self) -> None:
-        """Have another do the work of the one that is at it."""
+        """Have another client take over the work."""
         raise NotImplementedError
 
     def other_place(self) -> tuple[str, int]:
-        """Return a partition that the work needs beside the coordinator's, best led elsewhere."""
+        """Return another partition that the work needs, preferably with another leader."""
         raise NotImplementedError
 
     def _fail_machine(self, fault: str) -> None:
@@ -229,7 +231,7 @@ class SteppedScenario(ClusterScenario):
         return active[0]
 
     async def _repair(self, fault: str) -> None:
-        """Wait until others have noticed, then bring back who was faulted."""
+        """Wait until the others have noticed, then restart what failed."""
         if fault == "usurped":
             return
         if fault in _OF_WORKERS:
@@ -248,7 +250,7 @@ class SteppedScenario(ClusterScenario):
         await self.until(self._is_whole, "after repair")
 
     def is_seen_to(self) -> bool:
-        """Say whether the coordinator has ended what a dead worker left."""
+        """Say whether the coordinator has cleaned up after a crashed client."""
         raise NotImplementedError
 
     def _is_another_active(self) -> bool:
@@ -264,12 +266,12 @@ class SteppedScenario(ClusterScenario):
     # -- looking ---------------------------------------------------------------
 
     def leader_of(self, topic: str, index: int = 0) -> int:
-        """Return who leads a partition by the newest image; `NOBODY` if nobody does."""
+        """Return a partition's leader in the newest image; `NOBODY` if there is none."""
         found = self._image().topics.named(topic)
         return NOBODY if found is None else found.partitions[index].leader
 
     def led(self, topic: str, index: int = 0) -> Partition | None:
-        """Return the partition in the node that leads it, if it knows that."""
+        """Return the partition in the node that leads it, if that node knows it."""
         leader = self.leader_of(topic, index)
         node = self.machines[leader - 1].node if leader != NOBODY else None
         found = (
@@ -278,7 +280,7 @@ class SteppedScenario(ClusterScenario):
         return found if found is not None and found.is_leader else None
 
     def newest_shard(self) -> Shard[Any] | None:
-        """Return the shard of the coordinator that answers, that of the newest epoch."""
+        """Return the shard of the active coordinator: the one with the newest epoch."""
         found: list[Shard[Any]] = []
         for machine in self._up():
             if machine.node is not None and machine.node.coordinators is not None:
@@ -286,7 +288,7 @@ class SteppedScenario(ClusterScenario):
         return max(found, key=lambda shard: shard.epoch, default=None)
 
     def runtime_of(self, machine: Machine) -> Any:  # noqa: ANN401 - of any coordinator
-        """Return the runtime of the coordinator that faults are meant for."""
+        """Return the runtime of the coordinator under test."""
         raise NotImplementedError
 
     def _is_whole(self) -> bool:
@@ -297,7 +299,7 @@ class SteppedScenario(ClusterScenario):
         return sum(not each.fenced for each in brokers) == NODES
 
     async def until(self, condition: Callable[[], bool], when: str, step_s: float = STEP_S) -> None:
-        """Wait for something that must come."""
+        """Wait for a condition that must come true."""
         waited = 0.0
         while not condition():
             await asyncio.sleep(step_s)
@@ -308,7 +310,7 @@ class SteppedScenario(ClusterScenario):
     # -- the operator ----------------------------------------------------------
 
     async def _operate(self, ports: Ports) -> None:
-        """Make the topics; then move leadership whenever a fault says so."""
+        """Create the topics; then move leadership whenever a fault requires it."""
         client = ClusterClient("operator", ports, self.watch, NODES)
         self._must_move = asyncio.Event()
         mine = [name for name in self.topics if not name.startswith("__")]
@@ -324,7 +326,7 @@ class SteppedScenario(ClusterScenario):
                 await self._move(client)
 
     async def _move(self, client: ClusterClient) -> None:
-        """Put another replica first, and ask for the first to lead."""
+        """Put another replica first, and elect the preferred leader."""
         others = [node for node in range(1, NODES + 1) if node != self._leader_before]
         if self.number % 2:
             others.reverse()

@@ -1,8 +1,8 @@
 """A simulated transactional producer, of transaction version 0 or 2, as Kafka's clients behave.
 
-Whatever is refused for a reason that passes is asked again; for how long depends on what it is.
-Records and offsets that do not get through make the transaction one to abort. How it is to end is
-asked for until somebody knows, or somebody else has the transactional id.
+Retriable errors are retried, for a time that depends on the request. A transaction whose records or
+offsets cannot be written is aborted. The end of a transaction is requested until its outcome is
+known, or until another producer has taken the transactional id.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,7 +45,7 @@ from simulation.coordinator_watch import GROUP, OUT, Work
 TRANSACTION_TIMEOUT_MS: Final = 2500
 TRIES_MAX: Final = 12
 NOBODY: Final = Producer(-1, -1)
-# The newest versions in which a client adds partitions and offsets by itself.
+# The newest versions in which a client adds partitions and offsets itself.
 _OLD: Final = {
     "produce": 11,
     "add_partitions": 3,
@@ -79,7 +79,7 @@ _NO_MEMBER: Final = frozenset(
 
 
 class Fenced(Exception):
-    """Somebody else has the transactional id, or its coordinator gave up on this producer."""
+    """Another producer has the transactional id, or the coordinator has aborted this producer."""
 
 
 class MustAbort(Exception):
@@ -115,7 +115,7 @@ class Transactor:
     # -- the id ----------------------------------------------------------------
 
     async def begin_anew(self) -> None:
-        """Take the transactional id from whoever has it, until that is done."""
+        """Initialize the transactional id, fencing its former owner; retried until done."""
         await self._init(NOBODY)
 
     async def _init(self, named: Producer) -> None:
@@ -138,7 +138,7 @@ class Transactor:
         self.client.check(error, expected, what)
 
     def heed(self, error: ErrorCode, what: str) -> None:
-        """Raise what an error means for the transaction, unless it passes."""
+        """Raise what an error means for the transaction, unless it is retriable."""
         if error in _FENCED:
             raise Fenced
         if error in _ABORTABLE | _NO_MEMBER:
@@ -224,10 +224,10 @@ class Transactor:
     # -- offsets ---------------------------------------------------------------
 
     async def commit_offsets(self, member: tuple[str, int], partition: int, offset: int) -> None:
-        """Make the offset of a group part of the transaction, as the member of an epoch.
+        """Add a group's offset to the transaction, as the member of an epoch.
 
         Raises:
-            MustAbort, Fenced: it is none.
+            MustAbort, Fenced: it was not added.
         """
         if self._is_old:
             await self._add_offsets()
@@ -271,10 +271,10 @@ class Transactor:
     # -- the end ---------------------------------------------------------------
 
     async def end(self, *, commit: bool) -> None:
-        """End the transaction, until it is known to have ended so.
+        """End the transaction, retrying until the outcome is known.
 
         Raises:
-            Fenced: nobody will say any more how it ended.
+            Fenced: the outcome can no longer be learned.
         """
         producer = self.producer
         request = EndTxnRequest(self.name, producer.id, producer.epoch, commit)

@@ -1,10 +1,11 @@
 """The scenario ``transaction-steps``: a fault between every two steps of a transaction.
 
-One producer does numbered work, two records a transaction, one into each of two partitions, with
-the offset of what it has done; another one writes beside it all the time. What each fault leaves is
-judged by who sees everything: once an end is decided and that is committed it stands; before it was
-asked for nothing of it is ever seen. And nothing happens too early: no marker is written before its
-decision is committed, and no transaction is complete before all its markers are replicated.
+One producer does numbered work, two records per transaction, one into each of two partitions, with
+the offset of its progress; another producer writes beside it all the time. The outcome after each
+fault is checked with full knowledge: once an end is decided and committed it stands; before an end
+was requested nothing of the transaction is ever visible. And nothing happens too early: no marker
+is written before its decision is committed, and no transaction completes before all its markers are
+replicated.
 """
 
 import asyncio
@@ -41,16 +42,16 @@ WORKER: Final = "fay"
 USURPER: Final = "gus"
 BYSTANDER: Final = "ann"
 AUDITOR: Final = "eve"
-# Where the other producer writes, so that nobody counts its records.
+# The other producer writes here; its records are not counted.
 BESIDE: Final = 1
 BYSTANDER_WAIT_S: Final = 1.0
-# It asks for its end by up to so much earlier: both are decided before either is committed.
+# It requests its end up to this much earlier: both are decided before either is committed.
 BYSTANDER_AHEAD_S: Final = 0.002
-# What a transaction of the producer writes to.
+# The partitions that a transaction of the producer writes to.
 PLACES: Final = ((OUT, 0), (OUT, 1), (CONSUMER_OFFSETS, 0))
-# Shorter than a fault takes to heal would let the coordinator end what its producer still wants.
+# Shorter than the repair of a fault, it would let the coordinator abort a transaction still in use.
 TIMEOUT_MS: Final = 4000
-# For who comes back only when its transaction was ended by its coordinator.
+# For a producer that restarts only after its coordinator has ended its transaction.
 TIMEOUT_GONE_MS: Final = 600
 
 STEPS: Final = (
@@ -84,7 +85,7 @@ FAULTS: Final = {
     "coordinator": STEPS,
     "deposed": STEPS[1::2],
     "moved": STEPS,
-    # Others matter where they are sent markers.
+    # Other leaders matter where they receive markers.
     "leader": _MARKER_STEPS,
     "leader moved": _MARKER_STEPS,
     "controller": STEPS[::3],
@@ -93,12 +94,12 @@ FAULTS: Final = {
 
 
 async def transaction_steps(simulation: Simulation) -> None:
-    """A transaction is whole or not at all, whoever dies between any two of its steps."""
+    """A transaction is atomic, whatever crashes between any two of its steps."""
     await TransactionStepsScenario(simulation).run()
 
 
 class Progress:
-    """How far a producer has come, as it knows it itself."""
+    """A producer's progress, as it knows it itself."""
 
     def __init__(self) -> None:
         self.txn: Txn | None = None
@@ -106,18 +107,18 @@ class Progress:
         self.is_about_to_end = asyncio.Event()
 
     def begin(self, txn: Txn) -> None:
-        """A transaction begins."""
+        """Start a transaction."""
         self.txn, self.heard = txn, {"begun"}
         self.is_about_to_end.clear()
 
     def hear(self, txn: Txn, what: str) -> None:
-        """Whoever does a transaction has come further in it."""
+        """Record that the transaction has reached a later step."""
         if txn is self.txn:
             self.heard.add(what)
 
 
 class Trail:
-    """What one partition got of a transaction: offsets behind its first records and its marker."""
+    """One partition's part of a transaction: the offsets after its first records and its marker."""
 
     def __init__(self, producer_id: int, epoch: int, partition: Partition) -> None:
         self.opened = 0
@@ -128,7 +129,7 @@ class Trail:
         self._markers = partition.log.producers.markers_of(producer_id)
 
     def follow(self) -> bool:
-        """Look at the partition; return whether its marker was not there before."""
+        """Inspect the partition; return whether its marker is new."""
         log = self._partition.log
         self.high_watermark = int(log.high_watermark)
         if self.ended:
@@ -142,7 +143,7 @@ class Trail:
 
     @property
     def is_open_replicated(self) -> bool:
-        """Whether the first records are."""
+        """Whether the first records are replicated."""
         return 0 < self.opened <= self.high_watermark
 
     @property
@@ -152,12 +153,12 @@ class Trail:
 
     @property
     def is_end_replicated(self) -> bool:
-        """Whether the marker is."""
+        """Whether the marker is replicated."""
         return 0 < self.ended <= self.high_watermark
 
 
 class StepWorker(CoordinatorClient):
-    """Does numbered work, one transaction after the other, until somebody has taken its place."""
+    """Do numbered work, one transaction after the other, until another producer takes over."""
 
     def __init__(
         self, ports: Ports, watch: CoordinatorWatch, progress: Progress, transactor: tuple[int, int]
@@ -173,7 +174,7 @@ class StepWorker(CoordinatorClient):
             await self.rest()
 
     async def run(self, is_needed: Callable[[], bool]) -> None:
-        """Work until there is no more to do."""
+        """Work until there is nothing left to do."""
         await self._transactor.begin_anew()
         offset = None
         while not self.watch.is_drained:
@@ -191,7 +192,7 @@ class StepWorker(CoordinatorClient):
                 offset = None
 
     async def _position(self) -> int | None:
-        """Ask where the work is at, which waits for transactions that are open."""
+        """Fetch the position of the work, which waits for open transactions."""
         topics = [OffsetFetchRequestTopics(TOPIC, partition_indexes=[0])]
         group = OffsetFetchRequestGroup(GROUP, topics=topics)
         request = OffsetFetchRequest(groups=[group], require_stable=True)
@@ -208,7 +209,7 @@ class StepWorker(CoordinatorClient):
         return None if at is None else max(at.committed_offset, 0)
 
     async def _work(self, offset: int) -> int | None:
-        """Do two records in a transaction; return the next, None where that has to be asked for."""
+        """Process two records in a transaction; return the next, None if it has to be looked up."""
         txn, progress = self.watch.begin(), self._progress
         txn.works = [Work(0, at, txn.number) for at in (offset, offset + 1)]
         is_commit = txn.number % 4 != 3
@@ -216,7 +217,7 @@ class StepWorker(CoordinatorClient):
         try:
             await self._transactor.produce(txn.works)
             progress.hear(txn, "records acknowledged")
-            # What is aborted needs no offsets: then nothing but its markers is waited for.
+            # An aborted transaction needs no offsets: then only its markers are waited for.
             if txn.number % 8 != 7:
                 await self._transactor.commit_offsets(("", -1), 0, offset + 2)
                 progress.hear(txn, "offsets acknowledged")
@@ -233,16 +234,17 @@ class StepWorker(CoordinatorClient):
         await self._transactor.end(commit=is_commit)
         self.watch.ended(txn, is_commit=is_commit)
         progress.hear(txn, "end told")
-        # The next one may follow at once: then the markers of this one are still on their way.
+        # The next transaction may start at once, while the markers of this one are still being
+        # written.
         self._follows_at_once = is_commit and txn.number % 2 == 1
         return offset + 2 if self._follows_at_once else None
 
 
 class Bystander(CoordinatorClient):
-    """Ends transactions of its own just when the other does: that must not touch the other's."""
+    """End its own transactions just when the other producer does, which must be unaffected."""
 
     async def run(self, progress: Progress) -> None:
-        """Work until there is no more to do."""
+        """Work until there is nothing left to do."""
         transactor = Transactor(self, BYSTANDER, 2, self.rest)
         await transactor.begin_anew()
         while not self.watch.is_drained:
@@ -259,7 +261,7 @@ class Bystander(CoordinatorClient):
 
 
 class TransactionStepsScenario(SteppedScenario):
-    """Strikes at each step. By seed transactions are of version 2 or 0."""
+    """Inject a fault at each step. By seed transactions are of version 2 or 0."""
 
     topic = TRANSACTION_STATE
     topics = (TOPIC, OUT, CONSUMER_OFFSETS, TRANSACTION_STATE)
@@ -272,7 +274,7 @@ class TransactionStepsScenario(SteppedScenario):
         self.progress = Progress()
         self.workers = [WORKER]
         self._faults = faults
-        self._every = every  # of how many steps one is faulted
+        self._every = every  # a fault at one of this many steps
         self._timeout_ms = TIMEOUT_MS
         self._trails: dict[tuple[str, int], Trail] = {}
         self._measured: Txn | None = None
@@ -284,7 +286,7 @@ class TransactionStepsScenario(SteppedScenario):
         return [(fault, step) for fault in self._faults for step in FAULTS[fault][:: self._every]]
 
     def begin_work(self) -> None:
-        """Start the producers, and who reads what they have committed."""
+        """Start the producers and the reader of what they commit."""
         self.simulation.host(WORKER).start(self._producer(WORKER))
         self.simulation.host(BYSTANDER).start(self._stand_by)
         self.simulation.host(AUDITOR).start(self._audit)
@@ -304,7 +306,7 @@ class TransactionStepsScenario(SteppedScenario):
         await Auditor(AUDITOR, ports, self.watch, NODES).run(OUT)
 
     def usurp(self) -> None:
-        """Start the same producer elsewhere; the one before goes on until it is told."""
+        """Start the same producer elsewhere; the one before continues until it is fenced."""
         (before,) = self.workers
         self.workers = [USURPER if before == WORKER else WORKER]
         host = self.simulation.host(self.workers[0])
@@ -313,12 +315,12 @@ class TransactionStepsScenario(SteppedScenario):
         host.start(self._producer(self.workers[0]))
 
     def other_place(self) -> tuple[str, int]:
-        """Return a partition that gets a marker, best led by another than the coordinator."""
+        """Return a partition that receives a marker, preferably not led by the coordinator."""
         coordinator = self.leader_of(self.topic)
         return min(PLACES, key=lambda place: self.leader_of(*place) == coordinator)
 
     async def prepare(self, case: Case) -> None:
-        """Have the producer come with the time-out that the case is about."""
+        """Restart the producer with the transaction timeout that the case needs."""
         wanted = TIMEOUT_GONE_MS if case[0] == "gone" else TIMEOUT_MS
         if self._timeout_ms != wanted:
             self._timeout_ms = wanted
@@ -330,9 +332,9 @@ class TransactionStepsScenario(SteppedScenario):
     # -- how far it has come ---------------------------------------------------
 
     def check(self) -> None:
-        """Follow the present transaction into its partitions, and see that nothing comes early.
+        """Follow the current transaction into its partitions, and check that nothing comes early.
 
-        Only while all is well: whoever leads stays the leader, and nothing is asked twice.
+        Only while there are no faults: then leaders do not change, and nothing is requested twice.
         """
         if not self.is_steady or not self._is_measured():
             return
@@ -356,9 +358,9 @@ class TransactionStepsScenario(SteppedScenario):
             raise InvariantBroken(f"{what}: ended before that is committed: {decided}")
 
     def _is_measured(self) -> bool:
-        """Say whether the present transaction was seen from its beginning on.
+        """Say whether the current transaction was observed from its start.
 
-        One that begins before the last one has its markers is none to aim at.
+        One that starts before the markers of the last are written is not used.
         """
         progress = self.progress
         if progress.txn is None or self._measured is progress.txn:
@@ -378,7 +380,7 @@ class TransactionStepsScenario(SteppedScenario):
         return True
 
     def has_come_to(self, step: str) -> bool:
-        """Say whether the present transaction has come to a step."""
+        """Say whether the current transaction has reached a step."""
         if not self._is_measured():
             return False
         if step in _OWN:
@@ -409,7 +411,7 @@ class TransactionStepsScenario(SteppedScenario):
         return found.status in COMPLETE and self._is_decided  # the one before it is complete, too
 
     def _transaction(self, *, is_committed: bool) -> Transaction | None:
-        """Return what the coordinator holds of the producer's id, or what of it is committed."""
+        """Return the coordinator's state of the producer's id, or the committed part of it."""
         shard = self._shard
         if shard is None or shard.state is not ShardState.ACTIVE:
             return None
@@ -440,13 +442,13 @@ class TransactionStepsScenario(SteppedScenario):
             txn.must = "abort"
 
     def is_seen_to(self) -> bool:
-        """Say whether the dead producer's transaction is over."""
+        """Say whether the crashed producer's transaction has ended."""
         self._shard = self.newest_shard()
         found = self._transaction(is_committed=True)
         return found is not None and found.status not in (*PREPARED, Status.ONGOING)
 
     async def settle(self, case: Case) -> None:
-        """Wait until the next work is committed, and who was replaced knows it."""
+        """Wait until the next work is committed and a replaced producer was fenced."""
         spare = [
             self.simulation.host(name) for name in (WORKER, USURPER) if name not in self.workers
         ]
@@ -466,7 +468,9 @@ class TransactionStepsScenario(SteppedScenario):
             check_shards(machine.name, node.coordinators, node.partitions, self.watch)
 
     async def finish(self) -> None:
-        """See that all work is done once, that no transaction is open, and what is seen of each."""
+        """Check that all work is done once, that no transaction is open, and what is visible of
+        each.
+        """
         self.watch.is_drained = True
         hosts = [self.simulation.host(name) for name in (WORKER, USURPER, BYSTANDER, AUDITOR)]
         await self.until(lambda: not any(host.is_up for host in hosts), "in ending")

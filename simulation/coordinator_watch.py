@@ -1,16 +1,16 @@
-"""What must hold for simulated coordinators, seen from outside; it survives every crash.
+"""The invariants of simulated coordinators, checked from outside; the watch survives every crash.
 
-Work is read from `TOPIC`, and each record of it is written to `OUT`, by transactions that commit
-the offsets of what they have read. Seen by who reads committed:
+Work is read from `TOPIC`, and each of its records is written to `OUT`, by transactions that commit
+the offsets of what they have read. A read_committed consumer sees:
 
-* every record of the input once: none is lost, none is there twice, all are in order;
-* a transaction whole or not at all, nothing of one that was aborted or never asked to commit, all
-  of one whose producer was told that it is committed;
-* one owner of a partition in each generation of a classic group, and in a consumer group nobody
-  is given a partition before its owner has let go of it, or could have been taken for dead;
-* what is committed of a group's offsets never falls.
+* every record of the input once: no loss, no duplicate, all in order;
+* transactions whole or not at all: nothing of one that was aborted or never asked to commit, all of
+  one whose commit was acknowledged;
+* one owner of a partition in each generation of a classic group; in a consumer group no member gets
+  a partition before its owner has revoked it, or its session may have expired;
+* committed offsets of a group never decrease.
 
-What a shard holds is what its log amounts to, always (`coordinator_state.py`).
+The state of a shard is always the state that its log replays to (`coordinator_state.py`).
 """
 
 from collections.abc import Iterable
@@ -25,24 +25,24 @@ GROUP: Final = "workers"
 
 
 class Work(NamedTuple):
-    """A value of the output: the record it was made of, and by which transaction."""
+    """A value of the output: the input record it was made from, and its transaction."""
 
     partition: int
     offset: int
     transaction: int
 
     def encode(self) -> bytes:
-        """Return it as a record has it."""
+        """Return the value as stored in a record."""
         return " ".join(map(str, self)).encode()
 
     @property
     def place(self) -> int:
-        """The partition of the output: what one transaction makes goes to several."""
+        """The partition of the output: the records of one transaction go to several."""
         return self.offset % 2
 
 
 def decode_work(data: bytes | None) -> Work:
-    """Return a value from a record."""
+    """Decode a record's value."""
     return Work(*map(int, (data or b"").split()))
 
 
@@ -50,8 +50,8 @@ def decode_work(data: bytes | None) -> Work:
 class Txn:
     """What a producer knows of a transaction: ``outcome`` is open, asked, commit or abort.
 
-    ``asked``: it was asked to commit, and nobody knows what came of it. ``must`` is how it has to
-    end, commit or abort, where somebody who sees everything knows that better.
+    ``asked``: its commit was requested, and the outcome is unknown. ``must`` is how it has to end,
+    commit or abort, where the scenario knows that for certain.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Txn:
 
 
 class Hold(NamedTuple):
-    """A member of a consumer group has a partition, for good until ``until``."""
+    """A member of a consumer group owns a partition, certainly until ``until``."""
 
     member: str
     until: float
@@ -78,9 +78,9 @@ class CoordinatorWatch(ClusterWatch):
         self.aborted = 0
         self.fenced = 0
         self.generations = 0
-        self.standbys = 0  # copies of tasks that members of streams groups were given
+        self.standbys = 0  # standby tasks assigned to members of streams groups
         self.loads = 0
-        self.is_drained = False  # workers end: all there is was worked on
+        self.is_drained = False  # workers stop: the whole input was processed
         self._once: dict[tuple[int, int], Work] = {}
         self._order: dict[tuple[int, int], Work] = {}
         self._owners: dict[tuple[int, int], str] = {}
@@ -90,13 +90,13 @@ class CoordinatorWatch(ClusterWatch):
     # -- transactions ----------------------------------------------------------
 
     def begin(self) -> Txn:
-        """A producer begins a transaction."""
+        """Record that a producer starts a transaction."""
         txn = Txn(len(self.txns))
         self.txns.append(txn)
         return txn
 
     def ended(self, txn: Txn, *, is_commit: bool) -> None:
-        """A producer was told how its transaction has ended."""
+        """Record the outcome of a transaction, as its producer received it."""
         txn.outcome = "commit" if is_commit else "abort"
         self.committed += is_commit
         self.aborted += not is_commit
@@ -109,7 +109,7 @@ class CoordinatorWatch(ClusterWatch):
                 raise InvariantBroken(f"{txn} is seen at {self.seen[work]}")
 
     def was_seen(self, index: int, offset: int, work: Work) -> None:
-        """Who reads committed was given a value; it may be given it again."""
+        """Record that a read_committed consumer received a value; it may receive it again."""
         if self.seen.setdefault(work, (index, offset)) != (index, offset):
             raise InvariantBroken(f"{work} at {self.seen[work]} and {(index, offset)}")
         if self._once.setdefault(work[:2], work) != work:
@@ -121,7 +121,7 @@ class CoordinatorWatch(ClusterWatch):
     # -- groups ----------------------------------------------------------------
 
     def owns(self, generation: int, member: str, partitions: Iterable[int]) -> None:
-        """A member of a classic group was given partitions."""
+        """Record that a member of a classic group was assigned partitions."""
         self.generations += 1
         for index in partitions:
             owner = self._owners.setdefault((generation, index), member)
@@ -129,11 +129,13 @@ class CoordinatorWatch(ClusterWatch):
                 raise InvariantBroken(f"{index} is {owner}'s and {member}'s in {generation}")
 
     def begins_anew(self) -> None:
-        """The group has no members and becomes one of another kind: generations start again."""
+        """Restart the generations: the group is empty and becomes one of another type."""
         self._owners.clear()
 
     def holds(self, member: str, index: int, now: float, until: float) -> None:
-        """A member of a consumer group has a partition, and is not taken for dead ``until``."""
+        """Record that a member of a consumer group owns a partition; its session lasts ``until``
+        then.
+        """
         held = self._holds.get(index)
         if held is not None and held.member != member and held.until > now:
             raise InvariantBroken(f"{index} is {held}'s and {member}'s at {now}")
@@ -142,13 +144,13 @@ class CoordinatorWatch(ClusterWatch):
         self._holds[index] = Hold(member, until)
 
     def lets_go(self, member: str, index: int) -> None:
-        """A member of a consumer group no longer reads a partition."""
+        """Record that a member of a consumer group no longer reads a partition."""
         held = self._holds.get(index)
         if held is not None and held.member == member:
             del self._holds[index]
 
     def is_committed(self, epoch: int, topic: str, index: int, offset: int) -> None:
-        """The coordinator of an epoch shows a committed offset; older ones may not know of it."""
+        """Check a committed offset shown by the coordinator of an epoch; older ones may lag."""
         known_epoch, known = self._offsets.get((topic, index), (-1, -1))
         if epoch < known_epoch:
             return
@@ -166,7 +168,7 @@ class CoordinatorWatch(ClusterWatch):
     # -- the end ---------------------------------------------------------------
 
     def audit_works(self) -> None:
-        """See that every record was worked on once, by transactions that are whole."""
+        """Check that every record was processed once, by whole transactions."""
         for txn in self.txns:
             seen = [work for work in txn.works if work in self.seen]
             if seen and len(seen) < len(txn.works):

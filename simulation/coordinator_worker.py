@@ -1,9 +1,8 @@
-"""Simulated workers: they read, work, and write, exactly once; and who reads what they wrote.
+"""Simulated exactly-once workers, and readers of their output.
 
-A worker is a member of a group. It reads its partitions from the offsets that are committed,
-writes what it makes of each record within a transaction, and commits the offsets of what it has
-read in the same transaction. Its process may die anywhere and comes back with the same
-transactional id.
+A worker is a member of a group. It reads its partitions from the committed offsets, writes its
+output within a transaction, and commits the offsets of its input in the same transaction. Its
+process may crash anywhere and restarts with the same transactional id.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ class CommittedReader(CoordinatorClient):
     """Reads a partition as a consumer with ``isolation.level=read_committed`` does."""
 
     async def read(self, topic: str, index: int, offset: int) -> tuple[list[Record], int] | None:
-        """Return what is there from an offset on, and where to go on; None if nobody answers."""
+        """Return the records from an offset on, and the next offset; None without an answer."""
         leader = await self.leader(index, topic)
         if leader is None:
             return None
@@ -88,7 +87,7 @@ class CommittedReader(CoordinatorClient):
 
 
 def _committed(data: PartitionData, offset: int) -> tuple[list[Record], int]:
-    """Return the records of a fetch without those that were aborted, and the offset behind it."""
+    """Return the records of a fetch without aborted ones, and the next offset."""
     found: list[Record] = []
     records = data.records or b""
     aborted = sorted(
@@ -108,13 +107,13 @@ def _committed(data: PartitionData, offset: int) -> tuple[list[Record], int]:
 
 
 def _begun(aborted: list[AbortedTransaction], end: int) -> Iterator[int]:
-    """Take out the transactions that begin below an offset."""
+    """Remove and return the transactions that start below an offset."""
     while aborted and aborted[0].first_offset < end:
         yield aborted.pop(0).producer_id
 
 
 class Auditor(CommittedReader):
-    """Reads all of the output over and over, for as long as there is work."""
+    """Read all of the output over and over, as long as there is work."""
 
     def __init__(self, name: str, ports: Ports, watch: CoordinatorWatch, nodes: int) -> None:
         super().__init__(name, ports, watch, nodes)
@@ -129,7 +128,7 @@ class Auditor(CommittedReader):
             index = random.below(len(self.positions))
             if not self.watch.is_drained and random.below(20) == 0:
                 self.positions[index] = 0
-            # Once drained, an answer with nothing in it is the end.
+            # Once drained, an empty answer is the end.
             is_drained = self.watch.is_drained
             found = await self.read(topic, index, self.positions[index])
             if found is None:
@@ -143,7 +142,7 @@ class Auditor(CommittedReader):
 
 
 class Worker(CommittedReader):
-    """One worker, in one life of its process."""
+    """One worker, in one run of its process."""
 
     def __init__(
         self, name: str, ports: Ports, watch: CoordinatorWatch, nodes: int, *, life: int
@@ -155,7 +154,7 @@ class Worker(CommittedReader):
         self._transactor = Transactor(self, name, 2, self._between)
 
     async def run(self, *, kind: str, version: int) -> None:
-        """Work until there is nothing more to do, as a member of that kind of group."""
+        """Work until there is nothing left to do, as a member of that type of group."""
         self._member = make_member(self, kind, f"{self.name}-{self._life}")
         self._transactor.version = version
         await self._transactor.begin_anew()
@@ -178,7 +177,7 @@ class Worker(CommittedReader):
         await self._member.leave()
 
     async def _between(self) -> None:
-        """Between two steps: stay alive, be slow, or stall until others take it for dead."""
+        """Between two steps: send heartbeats, be slow, or stall until the session expires."""
         if self.ports.random.fraction() < 0.3:
             await self._member.beat()
         if self.ports.random.fraction() < 0.3:
@@ -187,7 +186,7 @@ class Worker(CommittedReader):
             await asyncio.sleep(SESSION_MS / 1000 * (1 + 0.5 * self.ports.random.fraction()))
 
     async def _find_position(self, index: int) -> None:
-        """Ask where the group is, as it must be asked before exactly once is possible."""
+        """Fetch the group's offset with require_stable, as exactly-once needs it."""
         group = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC)])
         assert group.topics is not None
         group.topics[0].partition_indexes = [index]
@@ -207,7 +206,7 @@ class Worker(CommittedReader):
             self._positions[index] = max(at.committed_offset, 0)
 
     async def _work_some(self) -> None:
-        """Read some records of a partition, and do them in one transaction."""
+        """Read some records of a partition, and process them in one transaction."""
         indexes = sorted(self._positions)
         index = indexes[self.ports.random.below(len(indexes))]
         found = await self.read(TOPIC, index, self._positions[index])
@@ -224,7 +223,7 @@ class Worker(CommittedReader):
             if not is_committed:
                 del self._positions[index]
             elif self.ports.random.fraction() < 0.2:
-                # Asked for while the markers are on their way.
+                # Requested while the markers are being written.
                 del self._positions[index]
                 await self._find_position(index)
         except Fenced:

@@ -1,15 +1,14 @@
-"""The scenario ``coordinators``: groups and transactions in whole clusters that break.
+"""The scenario ``coordinators``: groups and transactions in whole clusters with faults.
 
-As `cluster.py`, whose faults and repairs these are, with other clients. A producer writes into a
-topic; workers of one group read it and write what they make of it into another, exactly once
-(`coordinator_worker.py`); somebody reads that as committed all the time. By seed the group is
-classic, a consumer group or a streams group, and transactions are of version 0 or 2. Leaders of
-the coordinators' topics are faulted more often than others, leadership is moved about, and workers
-die, too.
+The faults and repairs are those of `cluster.py`, with other clients. A producer writes into a
+topic; workers of one group read it and write their output into another, exactly once
+(`coordinator_worker.py`); a consumer reads that with read_committed all the time. By seed the group
+is classic, a consumer group or a streams group, and transactions are of version 0 or 2. Leaders of
+the coordinators' topics fail more often than others, leadership moves, and workers crash, too.
 
-In the end everything heals and all nodes die at once; then, while no worker is there to keep its
-group, the clocks of all nodes jump by eight days and return. All work is done, once, and nothing
-hangs.
+At the end everything is repaired and all nodes crash at once; then, while the group has no members,
+the clocks of all nodes jump by eight days and return. All work must be done, once, and nothing may
+hang.
 """
 
 import asyncio
@@ -42,11 +41,11 @@ WORKERS: Final = ("fay", "gus")
 KINDS: Final = ("classic", "consumer", "streams")
 PRODUCER: Final = "ann"
 AUDITOR: Final = "eve"
-# Whole logs are replayed for it.
+# The check replays whole logs.
 LOOK_EVERY: Final = 4
-# More than offsets and transactional ids are kept.
+# Longer than the retention of offsets and transactional ids.
 CLOCK_JUMP_MS: Final = 8 * 24 * 3_600_000
-# Two sessions and some rounds of expiry.
+# Two sessions and some expiry rounds.
 JUMPED_S: Final = 3.0
 TOPICS: Final = (TOPIC, OUT, CONSUMER_OFFSETS, TRANSACTION_STATE)
 
@@ -76,19 +75,19 @@ group.streams.initial.rebalance.delay.ms=100
 
 
 async def coordinators(simulation: Simulation) -> None:
-    """Groups and transactions: exactly once, one owner, whatever breaks."""
+    """Groups and transactions: exactly once and one owner, whatever fails."""
     await CoordinatorScenario(simulation).run()
 
 
 class CoordinatorScenario(ClusterScenario):
-    """The machines, the workers, and the hand that breaks things."""
+    """The machines, the workers, and the injected faults."""
 
     watch: CoordinatorWatch
 
     def __init__(self, simulation: Simulation) -> None:
         shape = Shape(
             nodes=NODES,
-            # In every fourth simulation the metadata quorum fails over, too.
+            # With every fourth seed the metadata quorum fails over, too.
             voters=NODES if simulation.seed % 4 == 1 else 1,
             replicas=NODES,
             min_insync=2,
@@ -151,7 +150,7 @@ class CoordinatorScenario(ClusterScenario):
     # -- faults ---------------------------------------------------------------
 
     def _victim(self) -> Machine:
-        """Return a machine, mostly one that coordinates; the controller dies seldom."""
+        """Return a machine, mostly a coordinator; the controller crashes seldom."""
         random = self.simulation.random
         topic = self._image().topics.named(TOPICS[random.below(len(TOPICS))])
         if topic is not None and random.chance(0.8):
@@ -169,13 +168,13 @@ class CoordinatorScenario(ClusterScenario):
             await super()._inject()
 
     def _fail_worker(self, host: Host) -> None:
-        """Let a worker die now or at some step to come, or cut it off; or wake one up."""
+        """Crash a worker now or at a future step, or cut it off; or restart one."""
         random = self.simulation.random
         if not host.is_up or random.chance(0.6):
             self.simulation.journal.note(host.name, "fault", "worker")
             if host.is_up:
                 host.kill()
-            # Steps of a transaction or of a rebalance, as it comes.
+            # A step of a transaction or of a rebalance, whichever it is.
             host.restart(crash_at_step=random.below(900) if random.chance(0.6) else 0)
             return
         self.simulation.journal.note(host.name, "fault", "cut worker")
@@ -200,7 +199,7 @@ class CoordinatorScenario(ClusterScenario):
     # -- the end ---------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """Heal; let all die at once; then all work is done, once, and nothing hangs."""
+        """Repair; crash all nodes at once; then check that all work is done, once."""
         self.watch.is_calm = True
         self._heal()
         await self._wait(self._is_whole, "after healing")
@@ -240,7 +239,7 @@ class CoordinatorScenario(ClusterScenario):
         return [self.watch.committed_offset(TOPIC, i) for i in range(PARTITIONS)] == ends
 
     def _is_settled(self) -> bool:
-        """Say whether no transaction is open anywhere."""
+        """Say whether no transaction is open on any node."""
         for machine in self._up():
             assert machine.node is not None
             for partition in machine.node.partitions or ():
@@ -252,7 +251,7 @@ class CoordinatorScenario(ClusterScenario):
 
 
 class CoordinatorOperator(ClusterClient):
-    """Makes the topics, and moves leadership about."""
+    """Create the topics, and move leadership."""
 
     async def run(self, image: Callable[[], Image]) -> None:
         """Work until ``watch.is_calm``."""
@@ -273,7 +272,7 @@ class CoordinatorOperator(ClusterClient):
             await self._lead_anew(name, index)
 
     async def _lead_anew(self, name: str, index: int) -> None:
-        """Put the replicas of a partition in another order, and ask for the first to lead."""
+        """Reorder the replicas of a partition, and elect the preferred leader."""
         nodes = list(range(1, NODES + 1))
         replicas = [nodes.pop(self.ports.random.below(len(nodes))) for _ in range(NODES)]
         topic = ReassignableTopic(name, [ReassignablePartition(index, replicas)])

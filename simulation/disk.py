@@ -1,13 +1,13 @@
-"""A simulated file system: it forgets, fails, lies and crashes on request, all by one seed.
+"""A simulated file system: unsynced data, failures, false syncs and crashes, all from one seed.
 
-`platter.py` holds what survives what. Here are the `Disk` port over it, the plan of
-faults, and the power switch:
+`platter.py` decides what survives. This module has the `Disk` port over it, the planned faults, and
+the power switch:
 
     on --crash_at(n) reached--> crashing --crash() or kill()--> off --restart()--> on
 
-While *crashing* every call raises `SimCrash`, so that no ``finally`` or ``except
-OSError`` of the dying code leaves a mark. While *off*, and for ever on files opened
-before, every call but ``close`` raises ``OSError``.
+While *crashing* every call raises `SimCrash`, so that no ``finally`` or ``except OSError`` of the
+crashing code has an effect. While *off*, and forever on files opened before, every call but
+``close`` raises ``OSError``.
 """
 
 import enum
@@ -47,7 +47,7 @@ FOR_EVER = 1 << 62
 
 
 class SimCrash(BaseException):
-    """The machine died here. Not an ``Exception``, so that nothing but the test catches it."""
+    """The machine crashed here. Not an ``Exception``, so that only the test catches it."""
 
 
 class _Power(enum.Enum):
@@ -58,7 +58,7 @@ class _Power(enum.Enum):
 
 @dataclass(slots=True)
 class _Fault:
-    """Counts matching operations down: ``skip`` succeed, then ``times`` fail."""
+    """Count matching operations: ``skip`` succeed, then ``times`` fail."""
 
     kind: Operation
     path_contains: str
@@ -77,12 +77,12 @@ class _Fault:
 
 
 class SimDisk:
-    """`Disk` in memory. Same seed, same calls, same faults: same contents.
+    """`Disk` in memory. The same seed, calls and faults give the same contents.
 
-    ``operations`` counts the operations that change something, so that a sweep runs the
-    work once to learn how many there are, then again with ``crash_at(k)`` for each.
-    ``journal``, if given, is told each of them as ``(kind, path, detail)``; ``on_crash``
-    is called when ``crash_at`` is reached, before `SimCrash` is raised.
+    ``operations`` counts the operations that change something, so that a sweep can run the work
+    once to count them, then again with ``crash_at(k)`` for each. ``journal``, if given, is called
+    for each of them with ``(kind, path, detail)``; ``on_crash`` is called when ``crash_at`` is
+    reached, before `SimCrash` is raised.
     """
 
     def __init__(
@@ -112,19 +112,19 @@ class SimDisk:
     def crash_at(self, n: int) -> None:
         """Let the ``n``-th changing operation from now raise `SimCrash`; 0 disarms.
 
-        It does so before taking effect, except that a write may have got any part of its
-        bytes into the page cache.
+        It raises before the operation takes effect, except that a write may have put any part of
+        its bytes into the page cache.
         """
         self._crash_in = n
 
     def crash(self, keep: Keep = Keep.SEEDED) -> None:
-        """Lose power: what was not synced is kept, lost or torn. The disk is off afterwards."""
+        """Lose power: unsynced data is kept, lost or torn. The disk is off afterwards."""
         self._tell("crash", "/", keep.value)
         self._platter.lose_power(keep, self._random)
         self._switch_off()
 
     def kill(self) -> None:
-        """End the process but not the machine: the page cache stays, open files do not."""
+        """End the process but not the machine: the page cache survives, open files do not."""
         self._tell("kill", "/", "")
         self._switch_off()
 
@@ -135,7 +135,7 @@ class SimDisk:
         self._locks.clear()
 
     def restart(self) -> None:
-        """Switch on again. Planned faults, lies and the capacity stay as they were."""
+        """Switch on again. Planned faults, false syncs and the capacity stay."""
         self._power = _Power.ON
 
     def fail(
@@ -148,9 +148,9 @@ class SimDisk:
     ) -> None:
         """Let ``after`` matching operations succeed and the ``times`` after that raise ``error``.
 
-        A write that fails may have written any part of its bytes. A sync that fails drops
-        the unsynced changes, or any part of them, as Linux does: they still read back,
-        and a second sync succeeds without making them durable.
+        A write that fails may have written any part of its bytes. A sync that fails drops the
+        unsynced changes, or any part of them, as Linux does: they still read back, and a second
+        sync succeeds without making them durable.
         """
         self._faults.append(_Fault(kind, path_contains, after, times, error))
 
@@ -163,7 +163,7 @@ class SimDisk:
         self._capacity = capacity
 
     def heal(self) -> None:
-        """Forget every planned fault, lie, limit and crash."""
+        """Remove every planned fault, false sync, limit and crash."""
         self._faults.clear()
         self._lies.clear()
         self._capacity = None
@@ -195,7 +195,7 @@ class SimDisk:
     # -- every operation passes here -----------------------------------------
 
     def _enter(self, kind: Operation, path: str, detail: str = "") -> None:
-        """Count, journal, and raise what the plan holds for this operation."""
+        """Count, journal, and raise what is planned for this operation."""
         self._check_power(path)
         if kind in MUTATING:
             self.operations += 1
@@ -300,7 +300,7 @@ class SimDisk:
         return len(self._file_at(path).cached)
 
     def modified(self, path: str) -> Millis:
-        """Return when it was last written by the clock given; 0 without one."""
+        """Return the time of the last write on the given clock; 0 without one."""
         self._enter("stat", path)
         return Millis(self._file_at(path).modified)
 
@@ -315,7 +315,7 @@ class SimDisk:
         return isinstance(self._find(path), DirNode)
 
     def make_dirs(self, path: str) -> None:
-        """Make what is missing; each level is a ``mkdir`` and a ``sync_dir``."""
+        """Create what is missing; each level is a ``mkdir`` and a ``sync_dir``."""
         self._check_power(path)
         made = ""
         for name in path.strip("/").split("/"):
@@ -329,7 +329,9 @@ class SimDisk:
                 self.sync_dir(parent or "/")
 
     def rename(self, source: str, target: str) -> None:
-        """Move, then sync the directories: two or three operations, a crash between them."""
+        """Rename, then sync the directories: two or three operations, with possible crashes
+        between.
+        """
         self._enter("rename", source, target)
         leaves, takes = self._slot(source), self._slot(target)
         node = leaves.directory.cached.get(leaves.name)
@@ -342,7 +344,7 @@ class SimDisk:
             self.sync_dir(parent)
 
     def remove(self, path: str) -> None:
-        """Unlink a file; open ones go on working."""
+        """Unlink a file; open ones keep working."""
         self._enter("remove", path)
         self._platter.change(NameChange(self._file_at(path), self._slot(path), None))
 
@@ -359,7 +361,7 @@ class SimDisk:
         self._platter.change(NameChange(directory, self._slot(path), None))
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a directory durable; a failure leaves that to rng."""
+        """Make the names in a directory durable; after a failure the seed decides which are."""
         self._enter("sync_dir", path)
         directory = self._dir_at(path)
         if not self._is_lying("sync_dir", path):
@@ -396,7 +398,7 @@ class SimDisk:
 
 
 class SimFile:
-    """`File` on a `SimDisk`; dead once the disk has crashed, whatever happens after."""
+    """`File` on a `SimDisk`; unusable once the disk has crashed, whatever happens after."""
 
     __slots__ = ("_disk", "_incarnation", "_is_open", "_node", "_writable", "path")
 
@@ -409,7 +411,7 @@ class SimFile:
         self.path = path
 
     def fileno(self) -> int:
-        """Refuse: there is no descriptor."""
+        """Raise: there is no descriptor."""
         raise io.UnsupportedOperation("a simulated file has no descriptor")
 
     def _use(self, *, writing: bool = False) -> None:
@@ -470,7 +472,7 @@ class SimFile:
             self._resize(length)
 
     def truncate(self, length: int) -> None:
-        """Set the length. A hole is not held against the limit; what is written later is."""
+        """Set the length. A hole does not count towards the limit; data written later does."""
         self._use(writing=True)
         self._disk._enter("truncate", self.path, str(length))
         self._resize(length)
@@ -480,7 +482,7 @@ class SimFile:
         self._node.change(Resize(length))
 
     def sync(self) -> None:
-        """Make contents durable; a failure drops what was unsynced, in whole or part."""
+        """Make contents durable; a failure drops unsynced changes, in whole or in part."""
         self._use()
         disk = self._disk
         try:
@@ -492,7 +494,7 @@ class SimFile:
             self._node.sync()
 
     def close(self) -> None:
-        """Close; never fails, not even on a dead disk."""
+        """Close; never fails, not even on a crashed disk."""
         self._is_open = False
 
 
@@ -502,7 +504,7 @@ class _SimLock:
         self._path = path
 
     def release(self) -> None:
-        """Give the path free."""
+        """Release the path."""
         if self._held is not None:
             self._held.discard(self._path)
             self._held = None
@@ -513,7 +515,7 @@ def _os_error(code: int, path: str) -> OSError:
 
 
 def _check_replaceable(node: Node, there: Node | None, target: str) -> None:
-    """Raise what the kernel does when ``node`` may not take the place of ``there``."""
+    """Raise what the kernel raises when ``node`` may not replace ``there``."""
     if there is None or there is node:
         return
     if isinstance(there, DirNode):

@@ -1,4 +1,4 @@
-"""What happened, in order, with a running hash: two runs of a seed agree or something leaked."""
+"""All events in order, with a running hash: two runs of a seed agree, or something leaked in."""
 
 import hashlib
 from collections import deque

@@ -1,14 +1,14 @@
-"""The smallest store that keeps its word: an append-only journal in several files.
+"""The smallest correct store: an append-only journal in several files.
 
     /data/journal-00000000, journal-00000042, ...   named by the number of their first entry
     entry   length  u32     of the payload
             crc     u32     of the payload (CRC-32)
             payload
 
-The names matter: a file may lose its unsynced end between two entries while the next file
-survives, and only a number that does not fit tells.
+The names matter: a file may lose its unsynced end between two entries while the next file survives,
+and only a number that does not fit reveals it.
 
-It exists to try the simulator on something whose every line can be seen, and broken.
+It exists to test the simulator on code that is small enough to see every line, and to break it.
 """
 
 import struct
@@ -24,17 +24,17 @@ _HEADER = struct.Struct(">II")
 
 
 class Store(Protocol):
-    """What the append service needs of a store."""
+    """The store as the append service uses it."""
 
     def recover(self) -> list[bytes]:
         """Open, repair, and return every value held, in order."""
         ...
 
     def append(self, value: bytes) -> int:
-        """Put a value behind the others; return its place, counted from 0.
+        """Append a value; return its index, counted from 0.
 
         Raises:
-            OSError, StorageFailed: it is not there, whatever is on the disk.
+            OSError, StorageFailed: it is not stored, whatever is on the disk.
         """
         ...
 
@@ -58,7 +58,7 @@ class JournalStore:
         self._files: list[File] = []  # not durable yet, oldest first; the last is written
 
     def recover(self) -> list[bytes]:
-        """Keep the entries before the first that is not whole; drop the rest for good."""
+        """Keep the entries before the first incomplete one; drop the rest for good."""
         self._disk.make_dirs(DIRECTORY)
         values: list[bytes] = []
         names = [name for name in self._disk.list(DIRECTORY) if name.startswith("journal-")]
@@ -104,11 +104,11 @@ class JournalStore:
             file.truncate(self._end)
 
     def _settle(self, file: File) -> None:
-        """What is recovered may be in the page cache alone; make sure that it stays."""
+        """Sync what was recovered: it may be in the page cache only."""
         file.sync()
 
     def _settle_names(self) -> None:
-        """Files that were dropped must not come back behind what is written now."""
+        """Sync the directory: dropped files must not reappear after new writes."""
         self._disk.sync_dir(DIRECTORY)
 
     def append(self, value: bytes) -> int:
@@ -122,7 +122,7 @@ class JournalStore:
         return self._count - 1
 
     def _create(self) -> None:
-        """Begin the next file; its name is durable before anything is said to be in it."""
+        """Create the next file; its name is durable before anything in it is acknowledged."""
         path = f"{DIRECTORY}/journal-{self._count:08d}"
         self._files.append(self._disk.open(path, OpenMode.CREATE_NEW))
         self._settle_names()

@@ -1,20 +1,20 @@
-"""What clients were told, against what a store holds after it came back.
+"""Acknowledgements to clients, compared with a store's content after recovery.
 
-One store, one order. The rules, checked each time it has recovered:
+One store, one order. Checked after each recovery:
 
-* nothing acknowledged is missing, and it stands where the acknowledgement said;
-* what is there is a prefix of what the previous run had appended, in its order; behind
-  it may stand, whole, the one value it was about to append when it died;
-* an acknowledgement names a place that no other value was acknowledged for.
+* nothing acknowledged is missing, and it is at its acknowledged offset;
+* the content is a prefix of what the previous run had appended, in order; it may be followed,
+  complete, by the one value whose append the crash interrupted;
+* no two values are acknowledged at the same offset.
 """
 
 
 class InvariantBroken(AssertionError):
-    """A promise of the store does not hold. The message says which, and for what."""
+    """An invariant of the store does not hold. The message says which, and for what."""
 
 
 class Ledger:
-    """Watches one store from outside its simulation; it survives every crash."""
+    """Watch one store from outside its simulation; it survives every crash."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[int, bytes] = {}
@@ -23,25 +23,25 @@ class Ledger:
         self._attempt: bytes | None = None
 
     def attempted(self, value: bytes) -> None:
-        """The store is about to append ``value``; it may die over it."""
+        """Record that the store is about to append ``value``; it may crash meanwhile."""
         self._attempt = value
 
     def appended(self, offset: int, value: bytes) -> None:
-        """The store has put ``value`` at ``offset``, not durably yet."""
+        """Record that the store has put ``value`` at ``offset``, not durably yet."""
         if offset != len(self._held):
             raise InvariantBroken(f"appended at {offset}, expected {len(self._held)}")
         self._held.append(value)
         self._attempt = None
 
     def heard(self, offset: int, value: bytes) -> None:
-        """A client was told that ``value`` is durable at ``offset``."""
+        """Record that a client received the acknowledgement of ``value`` at ``offset``."""
         if self.acknowledged.setdefault(offset, value) != value:
             raise InvariantBroken(
                 f"offset {offset} acknowledged for {self.acknowledged[offset]!r} and {value!r}"
             )
 
     def recovered(self, values: list[bytes]) -> None:
-        """The store is back and holds ``values``."""
+        """Check the ``values`` that the store holds after recovery."""
         self.recoveries += 1
         for offset, value in sorted(self.acknowledged.items()):
             found = values[offset] if offset < len(values) else None

@@ -1,7 +1,7 @@
 """The partition log of `storage` as a store under simulated faults.
 
-One record per batch, so a value's place is its offset. The recovery point is kept in a
-checkpoint beside the log, as a log directory does, so that recovery believes what it may.
+One record per batch, so a value's index is its offset. The recovery point is kept in a checkpoint
+beside the log, as in a log directory, so that recovery skips what is known to be durable.
 """
 
 from ottla.protocol.faults import CorruptBatch
@@ -19,9 +19,9 @@ from simulation.simulation import Ports
 DIRECTORY = "/data"
 CHECKPOINT = f"{DIRECTORY}/recovery-point-offset-checkpoint"
 PARTITION = TopicPartition("events", 0)
-# Small, so that seconds of work roll segments, fill indexes and cut epochs.
+# Small, so that within seconds segments roll, indexes fill up and epochs are truncated.
 CONFIG = LogConfig(segment_bytes=4096, segment_index_bytes=96, index_interval_bytes=200)
-# Commits between two checkpoints; a broker goes by time.
+# Commits between two checkpoints; a broker checkpoints by time.
 COMMITS_PER_CHECKPOINT = 20
 
 
@@ -36,7 +36,7 @@ class LogStore:
         self._log: Log
 
     def recover(self) -> list[bytes]:
-        """Open the log after whatever happened to it, and read all of it."""
+        """Open the log after a crash or stop, and read all of it."""
         directory = f"{DIRECTORY}/{PARTITION.topic}-{PARTITION.partition}"
         self._ports.disk.make_dirs(directory)
         points = read_offsets(self._ports.disk, CHECKPOINT)
@@ -72,7 +72,7 @@ class LogStore:
         return self._log.append_as_leader(batch, leader_epoch=self._epoch, now=now).first_offset
 
     async def commit(self) -> None:
-        """Have everything appended synced; now and then note how far that is."""
+        """Sync everything appended; from time to time checkpoint the recovery point."""
         plan = self._log.flush_plan()
         await self._committer.commit(plan.files)
         self._log.flushed(plan)

@@ -1,16 +1,16 @@
-"""An event loop whose clock jumps: sleeping costs no wall time, and order comes from a seed.
+"""An event loop with virtual time: sleeping costs no wall time, and a seed decides the order.
 
-Time stands still while anything is ready and then jumps to the next timer. Two things
-are left open by real machines and are drawn from the seed here: which of several hosts
-runs next, and which of several timers due at the same instant fires first. Within one
-host callbacks keep the order they were registered in, because asyncio promises that.
+Time stops while callbacks are ready and then jumps to the next timer. Two things that real machines
+leave open are drawn from the seed: which of several hosts runs next, and which of several timers
+due at the same time fires first. Within one host callbacks keep the order in which they were
+registered, as asyncio guarantees.
 
-A `Life` is one run of one host. It travels in the context of everything that run starts;
-once it has ended, whatever still carries it is never run again: no ``finally``, no
-``except``, as when the power goes.
+A `Life` is one run of one host's process. It is in the context of everything that the run starts;
+once it has ended, no callback in its context runs again: no ``finally``, no ``except``, as in a
+power loss.
 
-Honest limits: threads, real sockets and the iteration order of sets of strings escape
-it, so code under simulation uses none of them.
+Limits: threads, real sockets and the iteration order of sets of strings are outside its control, so
+simulated code uses none of them.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Life:
-    """One run of a host: from its start to its end, crash or kill.
+    """One run of a host's process: from its start to its end, crash or kill.
 
-    ``crash_at_step`` ends it before its n-th callback from the start runs; any await may
-    be where that happens.
+    ``crash_at_step`` ends it before its n-th callback from the start runs; that may be at any
+    await.
     """
 
     __slots__ = ("crash_at_step", "host", "is_over", "on_crash", "steps")
@@ -55,9 +55,10 @@ LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", defau
 
 
 class SimTask(asyncio.Task[T]):
-    """A task with a hash of its own count: asyncio keeps tasks in sets, and goes through them.
+    """A task whose hash is a counter: asyncio keeps tasks in sets, and iterates over them.
 
-    By address, as other tasks, a group would cancel its children in an order that no seed decides.
+    Hashed by address, as other tasks are, a group would cancel its children in an order that no
+    seed decides.
     """
 
     def __init__(
@@ -77,16 +78,15 @@ class SimTask(asyncio.Task[T]):
 
 
 class Deadlock(Exception):
-    """Nothing is ready, nothing is timed, and somebody still waits."""
+    """Nothing is ready or scheduled, and a future is still awaited."""
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The event loop of a whole simulated simulation.
+    """The event loop of a whole simulation.
 
-    What callbacks raise and nobody handles goes to ``on_error``, which fails the run,
-    where asyncio would only log; by default it is collected in ``errors``. ``on_step`` is called
-    after every callback, between any two of anybody: a director that waits for a moment faults
-    there.
+    Unhandled exceptions of callbacks go to ``on_error``, which fails the run, where asyncio would
+    only log; by default they are collected in ``errors``. ``on_step`` is called after every
+    callback: a director that waits for a moment injects its fault there.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -107,7 +107,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- scheduling ------------------------------------------------------------
 
     def time(self) -> float:
-        """Return the simulated time in seconds since the simulation began."""
+        """Return the simulated time in seconds since the simulation started."""
         return self._now
 
     def call_soon(
@@ -116,7 +116,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Run ``callback`` in this instant, after what its host has ready already."""
+        """Run ``callback`` now, after the callbacks that its host has ready already."""
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
         self._push(handle, context.get(LIFE))
@@ -157,7 +157,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Leave it in the heap: it is skipped when its time comes."""
+        """Leave it in the heap: it is skipped when it is due."""
 
     def _push(self, handle: asyncio.Handle, life: Life | None) -> None:
         self._ready.setdefault(life, deque()).append(handle)
@@ -211,7 +211,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return SimTask(coro, number=self._tasks, loop=self, name=name, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep what nobody handled, unless it belongs to a host that is gone."""
+        """Record an unhandled exception, unless it belongs to a process that has ended."""
         error = context.get("exception")
         if isinstance(error, Exception):
             self.on_error(error)
@@ -224,7 +224,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Do nothing."""
 
     def run_in_executor(self, executor: object, func: object, *args: object) -> asyncio.Future[Any]:
-        """Refuse: a thread would escape the simulation."""
+        """Raise: a thread would escape the simulation."""
         raise RuntimeError("no threads in a simulated simulation")
 
     # -- running ---------------------------------------------------------------
@@ -294,15 +294,15 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 
 def make_loop(seed: int = 0) -> SimLoop:
-    """Return a loop. What it does not define (sockets, signals, processes) it does not have."""
+    """Return a loop. Sockets, signals and subprocesses are not implemented."""
     return SimLoop(seed)  # type: ignore[abstract]
 
 
 def run_simulated(main: Coroutine[Any, Any, object], seed: int = 0) -> float:
-    """Run ``main`` to its end; return how much simulated time passed, in seconds.
+    """Run ``main`` to its end; return the simulated time that passed, in seconds.
 
     Raises:
-        Whatever ``main`` raised, or else the first error that no callback's caller saw.
+        Whatever ``main`` raised, or else the first unhandled exception of a callback.
     """
     loop = make_loop(seed)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:

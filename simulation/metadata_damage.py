@@ -1,11 +1,11 @@
 """The scenario ``metadata-damage``: a voter's metadata log is damaged on disk, and it rejoins.
 
-Three voters. One lags, cut off from the others, while these two commit; so the only complete copies
+Three voters. One lags, cut off from the other two while they commit; so the only complete copies
 are the leader's and the victim's. The victim's process ends, a bit of its log flips, and it must
-refuse to start. An operator has it rejoin while the leader is down: with what is left it must not
-help to elect the voter that lags, since committed records would be lost. With the leader back it
-catches up, and then its vote counts again: without the old leader the other two elect one, and
-everything committed is there.
+refuse to start. An operator makes it rejoin while the leader is down: with its remaining log it
+must not help to elect the lagging voter, since committed records would be lost. Once the leader is
+back it catches up, and then its vote counts again: without the old leader the other two elect one,
+and all committed records are there.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def metadata_damage(simulation: Simulation) -> None:
 
 
 class MetadataDamageScenario(QuorumScenario):
-    """The three voters, and the operator who has one rejoin."""
+    """The three voters, and the operator who makes one rejoin."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation, QuorumWatch(), make_machines(simulation, VOTERS))
@@ -56,7 +56,7 @@ class MetadataDamageScenario(QuorumScenario):
         return run
 
     async def play(self) -> None:
-        """Do it all, in order."""
+        """Run all steps, in order."""
         self.begin()
         await self._until(lambda: self.watch.end > BEHIND and self._leader() is not None, "begin")
         leader = self._leader()
@@ -75,7 +75,7 @@ class MetadataDamageScenario(QuorumScenario):
             raise InvariantBroken("a voter without committed records was elected")
         self._run_again(leader)
         await self._settle("after rejoining")
-        # Restarted without a word of repair, as every process is: it is a voter like any other.
+        # Restarted without a repair option, as usual: it is a voter like any other.
         self._repairs.clear()
         self._crash([victim], Keep.NOTHING)
         self._run_again(victim)
@@ -100,7 +100,7 @@ class MetadataDamageScenario(QuorumScenario):
                 raise InvariantBroken(f"no progress {when}: {self._describe()}")
 
     async def _damage(self, victim: Machine) -> None:
-        """End a voter's process, flip a bit of what was durable, and see it refuse to start."""
+        """End a voter's process, flip a durable bit of its log, and check its refusal to start."""
         host = self.host(victim)
         host.kill()
         host.disk.restart()

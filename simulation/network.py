@@ -1,10 +1,9 @@
 """A simulated network of named hosts: delays, spikes, cuts one way or both, resets.
 
-TCP hides loss: within a connection bytes arrive in order or the connection breaks, and a
-lost packet shows as delay. That is the default. `FrameFaults` is harsher than TCP: it
-drops, repeats and reorders whole length-prefixed frames inside a connection that stays
-up. No real network does that to Kafka's protocol; a protocol that survives it does not
-lean on its transport by accident.
+TCP hides loss: within a connection bytes arrive in order or the connection breaks, and a lost
+packet shows as delay. That is the default. `FrameFaults` is harsher than TCP: it drops, repeats and
+reorders whole length-prefixed frames inside a connection that stays up. No real network does that
+to Kafka's protocol; a protocol that survives it does not depend on its transport by accident.
 """
 
 import asyncio
@@ -20,16 +19,16 @@ from simulation.journal import Journal
 from simulation.loop import LIFE, Life
 from simulation.random import SimRandom
 
-# First port given out where port 0 was asked for; Linux begins there too.
+# First port for a listener on port 0; Linux begins there too.
 EPHEMERAL_PORT_FIRST = 32768
-# Waits between attempts to connect, as TCP's: then the dialler is told of a time-out.
+# Pauses between connection attempts, as TCP's; then the attempt times out.
 SYN_RETRIES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 _OWN_NAMES = {"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}  # noqa: S104
 
 
 @dataclass(frozen=True, slots=True)
 class FrameFaults:
-    """Chances, each in [0, 1], applied to every frame: 4 bytes of length and as many bytes."""
+    """Probabilities, each in [0, 1], for every frame: 4 bytes of length and as many bytes."""
 
     drop: float = 0.0
     duplicate: float = 0.0
@@ -38,7 +37,7 @@ class FrameFaults:
 
 @dataclass(slots=True)
 class Link:
-    """The way from one host to another. Each direction is its own."""
+    """The path from one host to another. Each direction has its own."""
 
     delay_s: float = 0.0002
     jitter_s: float = 0.0003
@@ -50,7 +49,7 @@ class Link:
 
 
 class SimNetwork:
-    """The wires between hosts. Give each host its end with `port_of`."""
+    """The links between hosts. `port_of` returns the `Network` port of a host."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seed: int = 0, *, journal: Journal | None = None
@@ -69,18 +68,18 @@ class SimNetwork:
     # -- faults ----------------------------------------------------------------
 
     def link(self, source: str, target: str) -> Link:
-        """Return the link from ``source`` to ``target``, to be changed at will."""
+        """Return the link from ``source`` to ``target``; its attributes may be changed."""
         return self._links.setdefault((source, target), Link())
 
     def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        """Let nothing pass from ``source`` to ``target``; nor back, unless ``one_way``."""
+        """Block packets from ``source`` to ``target``, and back unless ``one_way``."""
         self.note(source, "cut", f"{target} {'one way' if one_way else 'both ways'}")
         self.link(source, target).is_cut = True
         if not one_way:
             self.link(target, source).is_cut = True
 
     def heal(self) -> None:
-        """Let everything pass again."""
+        """Remove all cuts."""
         self.note("*", "heal", "")
         for link in self._links.values():
             link.is_cut = False
@@ -93,18 +92,18 @@ class SimNetwork:
                 transport.break_with(ConnectionResetError(errno.ECONNRESET, "reset"))
 
     def lose_power(self, host: str, life: Life) -> None:
-        """A host goes dark: its peers are told nothing."""
+        """Disconnect a host that lost power: its peers are not notified."""
         self._dark.add(host)
         self._drop_life(life)
 
     def kill(self, life: Life) -> None:
-        """A process dies: its machine resets every connection it had."""
+        """End a process: its machine resets every connection it had."""
         for transport in [t for t in self._transports if t.belongs_to(life)]:
             transport.outgoing.reset()
         self._drop_life(life)
 
     def power_on(self, host: str) -> None:
-        """A host answers again, knowing none of its old connections."""
+        """Reconnect a host; it has none of its old connections."""
         self._dark.discard(host)
         self._release()
 
@@ -146,7 +145,7 @@ class SimNetwork:
         yield data
 
     def frames(self, source: str, target: str, pipe: Pipe, data: bytes) -> bool:
-        """Send whole frames by their own luck, if the link has `FrameFaults`."""
+        """Send whole frames, each with its own faults, if the link has `FrameFaults`."""
         faults = self.link(source, target).frame_faults
         if faults is None and not pipe.partial:
             return False
@@ -181,7 +180,7 @@ class SimNetwork:
             self._journal.note(host, kind, detail)
 
     def park(self, pipe: Pipe) -> None:
-        """Remember a pipe that waits for a way."""
+        """Remember a pipe that waits for its path."""
         self._parked[pipe] = None
 
     def forget(self, transport: SimTransport) -> None:
@@ -197,7 +196,7 @@ class SimNetwork:
     def bind(
         self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]
     ) -> "_SimListener":
-        """Listen on behalf of the life that calls."""
+        """Listen on behalf of the calling process."""
         port = port or self.take_port()
         if (host, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, f"{host}:{port} is in use")
@@ -220,7 +219,7 @@ class SimNetwork:
     def connect(
         self, source: str, target: Address, connect: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
-        """Make both ends of a connection, now."""
+        """Create both ends of a connection, now."""
         listener = self._listeners.get((target.host, target.port))
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {target}")
@@ -239,7 +238,7 @@ class SimNetwork:
 
 
 class _SimListener:
-    """`Listener` of one host's life."""
+    """`Listener` of one process of a host."""
 
     def __init__(
         self, network: SimNetwork, address: Address, accept: Callable[[], asyncio.BaseProtocol]
@@ -252,7 +251,7 @@ class _SimListener:
 
     @property
     def context(self) -> contextvars.Context:
-        """A fresh copy of the context it was made in: each connection enters its own."""
+        """A fresh copy of the context it was created in: each connection enters its own."""
         return self._context.copy()
 
     @property
@@ -266,7 +265,7 @@ class _SimListener:
 
 
 class HostNetwork:
-    """`Network` as one host sees it. Names of oneself (``localhost``, wildcards) are that host."""
+    """`Network` as one host sees it. ``localhost`` and wildcards mean that host itself."""
 
     def __init__(self, network: SimNetwork, host: str) -> None:
         self._network = network
@@ -275,16 +274,16 @@ class HostNetwork:
     async def listen(
         self, address: Address, accept: Callable[[], asyncio.BaseProtocol]
     ) -> Listener:
-        """Listen; port 0 is given a number."""
+        """Listen; port 0 is replaced by a free port."""
         return self._network.bind(self._host, address.port, accept)
 
     async def dial(
         self, address: Address, connect: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect, trying again as TCP does while the way is cut.
+        """Connect, retrying as TCP does while the path is cut.
 
         Raises:
-            ConnectionRefusedError: the host is up and nobody listens.
+            ConnectionRefusedError: the host is up and has no listener on the port.
             TimeoutError: nothing answered in all attempts (31 s).
         """
         network = self._network

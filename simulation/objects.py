@@ -24,10 +24,10 @@ class _Plan:
 
 
 class SimBucket:
-    """The store itself, shared by all hosts; it outlives any of them.
+    """The store itself, shared by all hosts; it outlives their processes.
 
-    ``delay_s`` is how long each request takes; ``listing_lag_s`` how long a listing does
-    not show a new object, nor forget a removed one.
+    ``delay_s`` is the duration of each request; ``listing_lag_s`` is how long a listing omits a new
+    object and still shows a removed one.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SimBucket:
         self._random = SimRandom(seed, "objects")
         self._note = note
         self._objects: dict[str, bytes] = {}
-        # key -> [(since when, size or None for gone)], for listings that lag behind.
+        # key -> [(since when, size or None if removed)], for listings that lag.
         self._history: dict[str, list[tuple[float, int | None]]] = {}
         self._plans: list[_Plan] = []
 
@@ -54,15 +54,15 @@ class SimBucket:
         after: int = 0,
         times: int = 1,
     ) -> None:
-        """Let ``after`` requests of a kind pass and trouble the ``times`` after that.
+        """Let ``after`` requests of a kind pass and inject a fault into the ``times`` after that.
 
-        *unavailable* is an ``OSError`` (a 503): a put or delete may have happened all the
-        same. *truncated* and *wrong bytes* are silent and concern ``get``.
+        *unavailable* is an ``OSError`` (a 503): a put or delete may have happened all the same.
+        *truncated* and *wrong bytes* are silent and concern ``get``.
         """
         self._plans.append(_Plan(trouble, request, after, times))
 
     def heal(self) -> None:
-        """Forget every planned trouble and delay."""
+        """Remove every planned fault and delay."""
         self._plans.clear()
         self.delay_s = self.listing_lag_s = 0.0
 
@@ -71,7 +71,7 @@ class SimBucket:
         return dict(sorted(self._objects.items()))
 
     async def request(self, kind: Request, key: str) -> Trouble | None:
-        """Take the time a request takes; return the trouble it meets."""
+        """Wait as long as a request takes; return the fault injected into it."""
         await asyncio.sleep(self.delay_s * (0.5 + self._random.fraction()))
         self._note(kind, key)
         for plan in self._plans:
@@ -84,7 +84,7 @@ class SimBucket:
         return None
 
     def store(self, key: str, data: bytes | None, trouble: Trouble | None) -> None:
-        """Put or (None) remove an object; in trouble, perhaps, and say so."""
+        """Put or (None) remove an object; with a fault, possibly without effect, and raise."""
         if trouble is None or self._random.chance(0.5):
             if data is not None:
                 self._objects[key] = data
@@ -104,7 +104,7 @@ class SimBucket:
         return self._objects[key]
 
     def spoil(self, data: bytes, trouble: Trouble | None) -> bytes:
-        """Return what a troubled reply carries of ``data``."""
+        """Return what a faulty reply carries of ``data``."""
         if trouble == "truncated":
             return data[: self._random.below(max(1, len(data)))]
         if trouble == "wrong bytes" and data:
@@ -143,7 +143,7 @@ class SimObjects:
         await self.put(key, self._disk.read(path))
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object; in trouble too little of it, or not what it was."""
+        """Return part of an object; with a fault too little of it, or wrong bytes."""
         check_key(key)
         trouble = await self._bucket.request("get", key)
         whole = self._bucket.load(key, trouble)

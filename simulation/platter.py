@@ -1,17 +1,17 @@
-"""What a simulated disk remembers: contents and names, each as cached and as durable.
+"""The state of a simulated disk: contents and names, each as cached and as durable.
 
-A file keeps two byte strings. ``cached`` is what every reader sees; ``durable`` is what
-is on the platter. Between them stands the list of changes since the last sync, in
-order. Names work the same way: each directory has cached and durable entries, and the
-platter has one ordered list of name changes that no directory sync has covered yet.
+A file keeps two byte strings. ``cached`` is what every reader sees; ``durable`` is what is on the
+disk. Between them is the list of changes since the last sync, in order. Names work the same way:
+each directory has cached and durable entries, and the platter has one ordered list of name changes
+that no directory sync has covered yet.
 
 Power loss settles both lists at random, within what POSIX leaves open:
 
 * a write is kept, lost, or torn: each 512-byte sector of it is kept or lost by itself;
 * the new length may arrive without the data, which then reads as zeros;
-* unsynced writes need not reach the platter in the order they were made;
-* a name change is kept or lost whole. One that is kept brings along the earlier ones on
-  the same names, so a rename never leaves a file nowhere.
+* unsynced writes need not reach the disk in the order they were made;
+* a name change is kept or lost whole. One that is kept brings along the earlier ones on the same
+  names, so a rename never loses a file.
 
 Harsher than any one file system: syncing a file does not make its name durable.
 """
@@ -30,7 +30,7 @@ class Keep(enum.Enum):
 
     SEEDED = "seeded"  # a seed decides change by change
     NOTHING = "nothing"  # the worst: only what was synced
-    EVERYTHING = "everything"  # the kindest: as if the process alone had died
+    EVERYTHING = "everything"  # the best: as if only the process had ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ Change = Write | Resize
 
 
 class FileNode:
-    """One file's contents, whatever it is called."""
+    """One file's contents, independent of its names."""
 
     __slots__ = ("cached", "durable", "modified", "pending")
 
@@ -63,18 +63,18 @@ class FileNode:
         self.modified = 0
 
     def change(self, change: Change) -> None:
-        """Apply a change to the cache and remember it as unsynced."""
+        """Apply a change to the cache and record it as unsynced."""
         _apply(self.cached, change)
         self.pending.append(change)
 
     def sync(self) -> None:
-        """Bring the platter up to date."""
+        """Make the cached contents durable."""
         self.settle(Keep.EVERYTHING, None)
 
     def settle(self, keep: Keep, rng: SimRandom | None) -> None:
-        """Decide what of the unsynced changes reached the platter; none stays unsynced.
+        """Decide which unsynced changes became durable; none stays unsynced.
 
-        The cache is not touched: after a failed sync readers still see what is lost.
+        The cache does not change: after a failed sync readers still see what is lost.
         """
         if keep is Keep.EVERYTHING:
             kept: Sequence[Change] = self.pending
@@ -87,7 +87,7 @@ class FileNode:
         self.pending.clear()
 
     def reload(self) -> None:
-        """Forget the cache: what is read from now on is what the platter holds."""
+        """Drop the cache: reads return the durable contents from now on."""
         self.cached = bytearray(self.durable)
 
 
@@ -121,7 +121,7 @@ class NameChange:
     takes: Slot | None
 
     def slots(self) -> Iterator[Slot]:
-        """Yield the slots concerned."""
+        """Yield the slots it changes."""
         if self.leaves is not None:
             yield self.leaves
         if self.takes is not None:
@@ -136,7 +136,7 @@ class Platter:
     pending: list[NameChange] = field(default_factory=list)
 
     def change(self, change: NameChange) -> None:
-        """Apply a name change to the cache and remember it as unsynced."""
+        """Apply a name change to the cache and record it as unsynced."""
         _apply_name(change, durable=False)
         self.pending.append(change)
 
@@ -145,7 +145,7 @@ class Platter:
         self._commit([any(slot.directory is directory for slot in c.slots()) for c in self.pending])
 
     def lose_power(self, keep: Keep, rng: SimRandom) -> None:
-        """Settle every unsynced change, then forget the cache."""
+        """Settle every unsynced change, then drop the cache."""
         nodes = list(dict.fromkeys(self._nodes()))
         self._commit(_kept_names(len(self.pending), keep, rng))
         self.pending.clear()
@@ -157,7 +157,7 @@ class Platter:
                 node.cached = dict(node.durable)
 
     def used_bytes(self) -> int:
-        """Return how much all files hold."""
+        """Return the size of all files."""
         return sum(len(n.cached) for n in set(self._nodes()) if isinstance(n, FileNode))
 
     def _commit(self, wanted: list[bool]) -> None:
@@ -209,7 +209,7 @@ def _apply_name(change: NameChange, *, durable: bool) -> None:
 
 
 def _survivors(pending: Sequence[Change], rng: SimRandom) -> Iterator[Change]:
-    """Yield what reached the platter: all, none, a prefix with a torn end, or any part."""
+    """Yield the changes that became durable: all, none, a prefix with a torn end, or any part."""
     mood = rng.below(4)
     if mood == 0:
         yield from pending

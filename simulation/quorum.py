@@ -1,9 +1,9 @@
-"""The scenario ``quorum``: real replicas of the metadata log under everything that can break.
+"""The scenario ``quorum``: real replicas of the metadata log under every kind of fault.
 
-1 to 5 voters and 0 to 5 observers, by seed. Hosts lose power, processes die, disks fail and
-fill, links are cut one way or both, voters are added and removed, now and then all lose power
-together. In the end everything heals, then everybody loses power at once and keeps only what was
-synced: a leader must be elected, what was ever committed must be there, and work must go on.
+1 to 5 voters and 0 to 5 observers, by seed. Hosts lose power, processes crash, disks fail and fill
+up, links are cut one way or both, voters are added and removed, sometimes all lose power together.
+At the end everything is repaired, then all hosts lose power at once and keep only what was synced:
+a leader must be elected, all records ever committed must be there, and work must continue.
 """
 
 import asyncio
@@ -42,21 +42,21 @@ from simulation.simulation import Host, Main, Ports, Simulation
 
 METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
 ROUNDS = 5
-# All sizes come up, most often small ones; large quorums get fewer: a simulation stays cheap.
+# All sizes occur, small ones most often; large quorums run fewer rounds, to stay fast.
 OBSERVERS = (0, 1, 0, 2, 1, 5)
-# After healing: a lease may have to run out, and elections may collide a few times.
+# After repair: a lease may have to expire, and elections may collide a few times.
 HEALED_S = 12.0
 STEP_S = 0.1
 IMPATIENT = Options(connect_timeout_ms=500)
 
 
 async def quorum(simulation: Simulation) -> None:
-    """Whole quorums of the real driver: committed is for ever, whatever breaks."""
+    """Whole quorums of the real driver: committed records survive every fault."""
     await run_quorum(QuorumScenario(simulation, QuorumWatch(), make_machines(simulation)))
 
 
 async def run_quorum(play: "QuorumScenario", rounds: int = ROUNDS) -> None:
-    """Break things and repair them, round after round, then see what is left."""
+    """Inject faults and repair them, round after round, then check the result."""
     simulation = play.simulation
     play.begin()
     random = simulation.random
@@ -64,10 +64,10 @@ async def run_quorum(play: "QuorumScenario", rounds: int = ROUNDS) -> None:
         await asyncio.sleep(random.between(0.1, 0.6))
         play.inject()
         if random.chance(0.5):
-            # Two faults shortly after one another find what one alone does not.
+            # Two faults in quick succession find what one alone does not.
             await asyncio.sleep(random.between(*((0.3, 1.0) if play.is_slow else (0.02, 0.4))))
             play.inject()
-        # Mostly long enough for others to elect a leader behind the back of one that is cut off.
+        # Mostly long enough for the others to elect a leader while one is cut off.
         long = random.chance(0.8 if play.is_cut else 0.15)
         await asyncio.sleep(random.between(1.0, 1.8) if long else random.between(0.1, 0.6))
         play.mend()
@@ -101,12 +101,12 @@ def make_machines(simulation: Simulation, voters: int | None = None) -> list[Mac
 
 
 def is_static(simulation: Simulation) -> bool:
-    """Say whether the voters of a simulation are those of its configuration, for ever."""
+    """Say whether the voters of a simulation are fixed by its configuration."""
     return simulation.seed % 3 == 0
 
 
 def configured(voters: VoterSet, machine: Machine) -> VoterSet:
-    """Return static voters as a node knows them: of the others it knows no directory."""
+    """Return static voters as a node knows them: without the directory ids of the others."""
     return VoterSet(
         tuple(
             voter if voter.key == machine.key else replace(voter, key=ReplicaKey(voter.key.node_id))
@@ -117,16 +117,16 @@ def configured(voters: VoterSet, machine: Machine) -> VoterSet:
 
 @dataclass
 class QuorumScenario:
-    """The hosts of one quorum, and the hand that breaks things."""
+    """The hosts of one quorum, and the injected faults."""
 
     simulation: Simulation
     watch: QuorumWatch
     machines: list[Machine]
 
     def __post_init__(self) -> None:
-        self._suspect: set[str] = set()  # a sync or write was made to fail since power loss
-        # In some simulations of changing voters one of three or more loses its disk, once; the only
-        # changes there are those that give it its vote back: more could leave no majority.
+        self._suspect: set[str] = set()  # a sync or write failed since the last power loss
+        # With some seeds that change voters, one of three or more loses its disk, once; the only
+        # changes there are those that restore its vote: more could leave no majority.
         voters = 1 + self.simulation.seed % 5
         self.is_slow = self.is_cut = False
         self._is_disk_lost = self._is_changing = False
@@ -134,7 +134,7 @@ class QuorumScenario:
             not is_static(self.simulation) and voters >= 3 and self.simulation.seed % 4 < 2
         )
         self._lost: ReplicaKey | None = None
-        # Machines that never were voters: one of them may lose everything at any time.
+        # Machines that never were voters: one of them may lose its disk at any time.
         self._newcomers = [] if is_static(self.simulation) else self.machines[voters:]
         self.watch.voters.update(machine.key for machine in self.machines[:voters])
         self._orders: asyncio.Queue[tuple[Machine, Request]] = asyncio.Queue()
@@ -160,9 +160,7 @@ class QuorumScenario:
         self.simulation.host("operator").start(self._operate)
 
     def _driver(self, machine: Machine) -> RaftDriver | None:
-        """Return the replica that runs on a machine. One that a crash ended is still to be seen
-        there, but is nobody to ask: its simulation is gone.
-        """
+        """Return the replica that runs on a machine; None if its process has crashed."""
         return machine.driver if self.host(machine).is_up else None
 
     def _run_again(self, machine: Machine, crash_at_step: int = 0) -> None:
@@ -179,7 +177,7 @@ class QuorumScenario:
         return max(leading, key=lambda pair: pair[0], default=(0, None))[1]
 
     def _victim(self) -> Machine:
-        """Return a machine, the leader more often than others."""
+        """Return a machine; the leader is chosen more often."""
         leader = self._leader()
         if leader is not None and self.simulation.random.chance(0.4):
             return leader
@@ -188,7 +186,7 @@ class QuorumScenario:
     # -- faults -------------------------------------------------------------
 
     def inject(self) -> None:
-        """Do one bad thing, chosen by the simulation's luck."""
+        """Inject one random fault."""
         random = self.simulation.random
         machine = self._victim()
         host = self.host(machine)
@@ -209,10 +207,10 @@ class QuorumScenario:
         ]
         is_changing, self._is_changing = self._is_changing, False
         if self.is_slow:
-            # What was not synced yet is at its most now.
+            # Now the most writes are unsynced.
             self._crash(self.machines, Keep.NOTHING)
         elif is_changing and random.chance(0.5):
-            # Who remembers the new voters, and who only the old ones?
+            # Some replicas know the new voters, others only the old ones.
             self._crash(self.machines)
         elif self._may_lose_disk and not self._is_disk_lost:
             self._lose_disk(self.machines[random.below(1 + self.simulation.seed % 5)])
@@ -225,7 +223,7 @@ class QuorumScenario:
         for machine in machines:
             host = self.host(machine)
             lost = Keep.NOTHING if self.simulation.random.chance(0.3) else Keep.SEEDED
-            host.crash(keep or lost)  # one that is down loses its page cache
+            host.crash(keep or lost)  # a host that is down loses its page cache
             self._suspect.discard(machine.name)
 
     def _kill_then_crash(self, machine: Machine) -> None:
@@ -259,7 +257,7 @@ class QuorumScenario:
                 self.host(machine).sync_delay_s = lambda: self.simulation.random.between(0.1, 0.6)
 
     def _lose_disk(self, machine: Machine) -> None:
-        """A machine comes back with an empty disk: as another replica, by its directory."""
+        """Restart a machine with an empty disk: as another replica, with a new directory id."""
         self._is_disk_lost, self._lost = True, machine.key
         self._wipe(machine)
 
@@ -286,7 +284,7 @@ class QuorumScenario:
         return AddVoterRequest(CLUSTER, target.key, target.voter.endpoints)
 
     def _change_voters(self) -> None:
-        """Have the operator ask the leader to add or remove somebody; any answer is fine."""
+        """Have the operator ask the leader to add or remove a voter; any answer is accepted."""
         leader = self._leader()
         if leader is None or leader.driver is None:
             return
@@ -299,7 +297,7 @@ class QuorumScenario:
             self._orders.put_nowait((leader, request))
 
     def _add_newcomer(self, leader: Machine) -> None:
-        """Start a machine that is empty and slow, and want it for a voter before it caught up."""
+        """Start an empty, slow machine, and add it as a voter before it has caught up."""
         random = self.simulation.random
         newcomer = self._newcomers.pop()
         self._wipe(newcomer)
@@ -310,7 +308,7 @@ class QuorumScenario:
         self.simulation.loop.call_later(random.between(0.02, 0.3), order)
 
     async def _operate(self, ports: Ports) -> None:
-        """Carry out the operator's orders over the wire, from a host that never fails."""
+        """Carry out the operator's requests over the network, from a host that never fails."""
         while True:
             leader, request = await self._orders.get()
             address = Address(leader.name, PORT)
@@ -326,7 +324,7 @@ class QuorumScenario:
     # -- repair --------------------------------------------------------------
 
     def mend(self) -> None:
-        """Repair what is broken, mostly, and start what is down."""
+        """Repair most of what is broken, and start the machines that are down."""
         random = self.simulation.random
         self.is_slow = False
         if random.chance(0.8):
@@ -342,7 +340,7 @@ class QuorumScenario:
                 self._restart(machine, crash_at_step=random.below(400) * random.below(2))
 
     def _restart(self, machine: Machine, crash_at_step: int = 0) -> None:
-        """Start a machine; one whose disk failed loses its page cache first."""
+        """Start a machine; if its disk failed, it loses its page cache first."""
         host = self.host(machine)
         if machine.name in self._suspect:
             host.disk.crash(Keep.NOTHING if self.simulation.random.chance(0.5) else Keep.SEEDED)
@@ -352,7 +350,7 @@ class QuorumScenario:
     # -- the end -------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Heal; take all power at once; then everything committed is there and work goes on."""
+        """Repair; cut all power at once; then check committed records and that work continues."""
         self._heal()
         await self._settle("after healing")
         for machine in self.machines:
@@ -378,7 +376,7 @@ class QuorumScenario:
                 self._restart(machine)
 
     async def _settle(self, when: str) -> None:
-        """Wait until one leads, commits something new, and everybody has everything."""
+        """Wait until a leader commits a new record and all replicas have everything."""
         target = self.watch.end + 1
         waited = 0.0
         while not self._is_settled(target):

@@ -1,8 +1,8 @@
 """One simulated replica of the metadata quorum: the real driver, log, client and server.
 
-On top stands the smallest state machine that can tell histories apart: the list of all values
-ever committed. A replica that leads proposes numbered values; one that has applied a lot now and
-then takes a snapshot.
+On top is the smallest state machine that can tell histories apart: the list of all values ever
+committed. A leader proposes numbered values; a replica that has applied many takes a snapshot from
+time to time.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ LOG_DIR = "/meta"
 CLUSTER = "simulated-quorum"
 CONTROLLER = "CONTROLLER"
 PORT = 9093
-# Small, so that seconds of work roll segments and outgrow retention.
+# Small, so that within seconds segments roll and retention applies.
 SEGMENT_BYTES = 1024
 RETENTION = Retention(bytes_max=2500)
 RECORDS_PER_SNAPSHOT = 12
@@ -54,13 +54,13 @@ def directory(number: int) -> Uuid:
 
 
 def endpoint(node_id: int) -> Endpoint:
-    """Return where a node's controller listener is."""
+    """Return the address of a node's controller listener."""
     return Endpoint(CONTROLLER, f"n{node_id}", PORT)
 
 
 @dataclass
 class Machine:
-    """What outlives a run of a replica: who it is, and what it was told to begin with."""
+    """What outlives a process of a replica: its identity, and its initial configuration."""
 
     node_id: int
     directory_id: Uuid
@@ -71,7 +71,7 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """The host it runs on."""
+        """The name of its host."""
         return f"n{self.node_id}"
 
     @property
@@ -81,11 +81,11 @@ class Machine:
 
     @property
     def voter(self) -> Voter:
-        """It as a voter."""
+        """The machine as a voter."""
         return Voter(self.key, (endpoint(self.node_id),), ALL_KRAFT_VERSIONS)
 
     def settings(self) -> RaftSettings:
-        """Return the settings of its replica; times are short, as in a small cluster."""
+        """Return the settings of its replica; timeouts are short, as in a small cluster."""
         return RaftSettings(
             node_id=NodeId(self.node_id),
             directory_id=self.directory_id,
@@ -104,12 +104,12 @@ class Machine:
 
 
 class WitnessedLog(MetadataLog):
-    """The real log; tells of voters that a leader writes down, at the moment it does."""
+    """The real log; reports to the watch the voters that a leader is about to append."""
 
     watch: QuorumWatch
 
     def append_control(self, effect: AppendControl) -> None:
-        """Append, once the watch has seen it."""
+        """Report to the watch, then append."""
         for record in effect.records:
             if isinstance(record, VotersRecord):
                 self.watch.wrote_voters(effect.base_offset, effect.epoch, record.voters)
@@ -117,7 +117,7 @@ class WitnessedLog(MetadataLog):
 
 
 def open_log(ports: Ports, watch: QuorumWatch, segment_bytes: int) -> MetadataLog:
-    """Open what is on the disk."""
+    """Open the log on the disk."""
     config = metadata_log_config(segment_bytes)
     log = WitnessedLog.open(ports.disk, LOG_DIR, ports.clock, config)
     log.watch = watch
@@ -125,7 +125,9 @@ def open_log(ports: Ports, watch: QuorumWatch, segment_bytes: int) -> MetadataLo
 
 
 class Leaderships:
-    """Tells the watch of the epochs one life of a replica enters, and of what it commits there."""
+    """Report to the watch the epochs that one process of a replica enters, and what it commits
+    there.
+    """
 
     def __init__(self, machine: Machine, watch: QuorumWatch) -> None:
         self._machine = machine
@@ -133,7 +135,7 @@ class Leaderships:
         self._known_when_elected = 0
 
     def on_role(self, change: RoleChanged) -> None:
-        """Note the epoch, and who leads it."""
+        """Record the epoch and its leader."""
         replica = f"{self._machine.name}/{self._machine.directory_id.hex()}"
         self._watch.entered(replica, change.epoch)
         if change.role is Role.LEADER:
@@ -143,7 +145,7 @@ class Leaderships:
             self._watch.led(self._machine.name, change.epoch)
 
     def on_committed(self, last: CommittedBatch) -> None:
-        """A leader's high watermark moves only to behind a record of its own epoch."""
+        """Check that a leader's high watermark moves only past a record of its own epoch."""
         view = self._view()
         if view is None or view.role is not Role.LEADER:
             return
@@ -156,7 +158,7 @@ class Leaderships:
 
 
 class History:
-    """The state machine: all values, in order. Tells the watch everything it is told."""
+    """The state machine: all values, in order. Reports every event to the watch."""
 
     def __init__(self, machine: Machine, watch: QuorumWatch) -> None:
         self.values: list[str] = []
@@ -167,12 +169,12 @@ class History:
         self._leaderships = Leaderships(machine, watch)
 
     def on_role(self, change: RoleChanged) -> None:
-        """Note who leads."""
+        """Record the leader."""
         self.leads = change if change.role is Role.LEADER else None
         self._leaderships.on_role(change)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
-        """Take values in."""
+        """Apply committed values."""
         for batch in committed:
             values = tuple(_value(record) for record in batch.records)
             entry = (int(batch.next_offset), int(batch.epoch), values)
@@ -182,7 +184,7 @@ class History:
         self._leaderships.on_committed(committed[-1])
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Begin anew."""
+        """Replace the state by a snapshot."""
         values: list[str] = []
         for batch in reader.batches():
             values += [_value(record) for record in batch.records]
@@ -223,7 +225,7 @@ class Proposer:
         self._next_snapshot = RECORDS_PER_SNAPSHOT
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Work for ever."""
+        """Run forever."""
         ready()
         random = self._ports.random
         while True:
@@ -244,13 +246,13 @@ class Proposer:
         try:
             await self._driver.propose([_record(value) for value in values], leads.epoch)
         except Fault:
-            return  # lost the office meanwhile
+            return  # lost its leadership meanwhile
 
 
 def make_driver(
     ports: Ports, machine: Machine, history: History, repair: Repair = NO_REPAIR
 ) -> RaftDriver:
-    """Open what is on the disk, repaired if asked for, and build a replica on it."""
+    """Open the log on the disk, repaired if requested, and build a replica on it."""
     repair_log(ports.disk, LOG_DIR, repair, machine.voters, NodeId(machine.node_id))
     mark = RejoinMark(ports.disk, LOG_DIR)
     log = open_log(ports, history.watch, SEGMENT_BYTES)
@@ -278,7 +280,7 @@ def make_driver(
 async def run_replica(
     ports: Ports, machine: Machine, watch: QuorumWatch, repair: Repair = NO_REPAIR
 ) -> None:
-    """Run one life of a replica, until its disk fails or it is switched off."""
+    """Run one process of a replica, until its disk fails or it is switched off."""
     machine.lives += 1
     history = History(machine, watch)
     try:

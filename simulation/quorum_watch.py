@@ -1,14 +1,14 @@
-"""What must hold in a simulated quorum, seen from outside it; it survives every crash.
+"""The invariants of a simulated quorum, checked from outside; the watch survives every crash.
 
 * at most one leader per epoch;
 * what a leader commits ends with a record of its own epoch;
-* a replica's epoch never falls, nor its committed offset within one life;
-* what is committed anywhere is committed everywhere, at the same place, and stays;
-* a snapshot holds exactly what the committed records before it come to;
-* who is made a voter has all but the last few records: else it would hold every commit back.
+* a replica's epoch never decreases, nor its committed offset within one process;
+* what is committed on one replica is committed on all, at the same offset, forever;
+* a snapshot holds exactly the state of the committed records before it;
+* a new voter has all but the last few records: otherwise it would block every commit.
 
-That a majority holds what is committed shows at the end: all lose power at once, and everything
-committed must still be there once they have elected a leader.
+That a majority holds the committed records shows at the end: all lose power at once, and all
+committed records must still be there once a leader is elected.
 """
 
 from ottla.raft.core.voters import ReplicaKey, VoterSet
@@ -21,7 +21,7 @@ Entry = tuple[int, int, tuple[str, ...]]
 
 
 class QuorumWatch:
-    """The history of one quorum as it was told to its listeners."""
+    """The history of one quorum as its listeners received it."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, str] = {}
@@ -29,26 +29,26 @@ class QuorumWatch:
         self.end = 0
         self.changes = 0
         self.loads = 0
-        self.replicas: dict[ReplicaKey, RaftDriver] = {}  # the last life of each
-        self.voters: set[ReplicaKey] = set()  # all that ever were, but for lost writes
+        self.replicas: dict[ReplicaKey, RaftDriver] = {}  # the last process of each
+        self.voters: set[ReplicaKey] = set()  # all that ever existed, except lost writes
         self._epochs: dict[str, int] = {}
 
     def led(self, node: str, epoch: int) -> None:
-        """A replica took office."""
+        """Record that a replica became leader."""
         if self.leaders.setdefault(epoch, node) != node:
             raise InvariantBroken(f"two leaders in epoch {epoch}: {self.leaders[epoch]}, {node}")
 
     def entered(self, replica: str, epoch: int) -> None:
-        """A replica, by its directory, told of its epoch."""
+        """Record that a replica, by its directory id, reported its epoch."""
         before = self._epochs.setdefault(replica, epoch)
         if epoch < before:
             raise InvariantBroken(f"{replica} fell from epoch {before} to {epoch}")
         self._epochs[replica] = epoch
 
     def wrote_voters(self, end: int, epoch: int, voters: VoterSet) -> None:
-        """A leader, whose log ends at ``end``, is about to append voters.
+        """Check the voters that a leader, whose log ends at ``end``, is about to append.
 
-        One that left the leader's epoch meanwhile may have cut its log since.
+        A voter that left the leader's epoch meanwhile may have truncated its log since.
         """
         for key in sorted({voter.key for voter in voters} - self.voters):
             replica = self.replicas[key].describe()
@@ -58,7 +58,7 @@ class QuorumWatch:
             self.voters.add(key)
 
     def applied(self, node: str, base: int, entry: Entry) -> None:
-        """A replica was told that a batch is committed."""
+        """Record that a replica received a committed batch."""
         known = self.committed.get(base)
         if known is not None and known != entry:
             raise InvariantBroken(f"{node}: committed {known} at {base}, now {entry}")
@@ -69,7 +69,7 @@ class QuorumWatch:
             self.end = entry[0]
 
     def commits(self, node: str, epoch: int, last_epoch: int) -> None:
-        """A leader's high watermark stands behind a record of ``last_epoch``."""
+        """Check that a leader's high watermark is after a record of its own epoch."""
         if epoch != last_epoch:
             raise InvariantBroken(f"{node} leads {epoch} and commits up to epoch {last_epoch}")
 
@@ -82,7 +82,7 @@ class QuorumWatch:
         return found
 
     def loaded(self, node: str, offset: int, values: list[str]) -> None:
-        """A replica began from a snapshot."""
+        """Check the snapshot that a replica started from."""
         self.loads += 1
         if offset > self.end:
             raise InvariantBroken(f"{node}: snapshot at {offset}, committed is {self.end}")

@@ -16,8 +16,8 @@ _STEP = 0x9E3779B97F4A7C15
 class SimRandom:
     """`Random` by seed. Streams of different names never influence each other.
 
-    A new draw in one place must not shift every other place's luck, or no seed would
-    survive an edit: so each part of the simulation draws from a stream of its own.
+    A new draw in one place must not change the draws elsewhere, or no seed would survive an edit:
+    so each part of the simulation draws from its own stream.
     """
 
     def __init__(self, seed: int, name: str = "") -> None:
@@ -63,5 +63,5 @@ class SimRandom:
         return b"".join(self._draw().to_bytes(8, "big") for _ in range(words))[:length]
 
     def uuid(self) -> Uuid:
-        """Return a UUID Kafka accepts."""
+        """Return a UUID that Kafka accepts."""
         return draw_uuid(self.bytes)

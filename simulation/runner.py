@@ -1,4 +1,4 @@
-"""Plays scenarios on seeds and says what came of it."""
+"""Run scenarios on seeds and report the outcome."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from simulation.simulation import Simulation
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One scenario played on one seed. ``lines`` is the end of the journal."""
+    """One scenario run on one seed. ``lines`` is the end of the journal."""
 
     scenario: str
     seed: int
@@ -19,7 +19,7 @@ class Outcome:
     lines: tuple[str, ...]
 
     def describe(self) -> str:
-        """Return one line for a person, and how to see it again if it failed."""
+        """Return one line for a person, with the command to replay a failure."""
         verdict = "ok" if self.error is None else f"FAILED: {self.error!r}"
         line = (
             f"{self.scenario} seed={self.seed} events={self.events} "
@@ -29,12 +29,12 @@ class Outcome:
 
 
 def play(name: str, seed: int) -> Outcome:
-    """Play the scenario called ``name`` on ``seed``."""
+    """Run the scenario called ``name`` on ``seed``."""
     return play_scenario(name, SCENARIOS[name], seed)
 
 
 def play_scenario(name: str, scenario: Scenario, seed: int) -> Outcome:
-    """Play ``scenario`` in a fresh simulation. What it raises is part of the outcome."""
+    """Run ``scenario`` in a fresh simulation. What it raises is part of the outcome."""
     simulation = Simulation(seed)
     error: BaseException | None = None
 

@@ -1,6 +1,6 @@
-"""The scenarios a seed is played on, as one literal table.
+"""All scenarios, as one literal table.
 
-Each takes a fresh simulation and directs it: hosts, faults, and what must hold.
+Each takes a fresh simulation and directs it: hosts, faults, and invariants.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def journal_store(ports: Ports) -> JournalStore:
 
 
 async def journal(simulation: Simulation) -> None:
-    """A toy journal behind a server: acknowledged means durable, whatever breaks."""
+    """A toy journal behind a server: acknowledged means durable, whatever fails."""
     await run_store_scenario(simulation, serving(journal_store))
 
 
@@ -49,15 +49,15 @@ async def partition_log(simulation: Simulation) -> None:
 
 
 def serving(make: StoreMaker) -> ServiceMaker:
-    """Return a service over the stores that ``make`` makes."""
+    """Return a service over the stores that ``make`` creates."""
     return lambda ports, ledger: AppendService(ports, ledger, make(ports))
 
 
 async def run_store_scenario(simulation: Simulation, make: ServiceMaker) -> None:
-    """Let clients append to a server while everything fails, then check what is left.
+    """Let clients append to a server while faults are injected, then check what is left.
 
-    The ledger checks after each recovery; the last one follows the worst power loss there
-    is. A simulation in which nothing was acknowledged proves nothing, so that fails too.
+    The ledger checks after each recovery; the last recovery follows the worst possible power loss.
+    A run in which nothing was acknowledged proves nothing, and fails too.
     """
     play = StoreScenario(simulation, Ledger(), make)
     await play.begin()
@@ -71,12 +71,12 @@ async def run_store_scenario(simulation: Simulation, make: ServiceMaker) -> None
 
 @dataclass
 class StoreScenario:
-    """One server, some clients, and the hand that breaks things."""
+    """One server, some clients, and the injected faults."""
 
     simulation: Simulation
     ledger: Ledger
     make: ServiceMaker
-    is_cache_suspect: bool = False  # a sync or write was made to fail since the last power loss
+    is_cache_suspect: bool = False  # a sync or write failed since the last power loss
 
     @property
     def server(self) -> Host:
@@ -104,7 +104,7 @@ class StoreScenario:
         return run
 
     async def inject(self) -> None:
-        """Do one bad thing, chosen by the simulation's luck."""
+        """Inject one random fault."""
         random = self.simulation.random
         if not self.server.is_up:
             return
@@ -142,15 +142,15 @@ class StoreScenario:
         self.simulation.network.cut(*ends, one_way=random.chance(0.5))
 
     def _kill_then_lose_power(self) -> None:
-        """The nastier order: the next run builds on a page cache that then is lost."""
+        """Kill, then lose power: the next run builds on a page cache that is then lost."""
         self.server.kill()
         self.server.restart(crash_at_step=1 + self.simulation.random.below(600))
 
     async def mend(self) -> None:
         """Repair what is broken and start the server if it is down.
 
-        A process that gave up its disk is not simply started again: what failed to sync
-        may still be in the page cache and nowhere else. The machine loses its cache first.
+        A server that ended because of its disk is not simply restarted: what failed to sync may be
+        in the page cache only. The machine loses its cache first.
         """
         self._heal()
         if self.server.is_up:
@@ -172,7 +172,7 @@ class StoreScenario:
         return 1 + random.below(300) if random.chance(0.3) else 0
 
     async def finish(self) -> None:
-        """Leave it in peace for a while, then take its power and look at what it has."""
+        """Run without faults for a while, then cut the power and check the content."""
         self._heal()
         if not self.server.is_up:
             self.server.disk.crash()

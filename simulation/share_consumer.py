@@ -1,13 +1,13 @@
-"""Simulated consumers of a share group, and what must hold for what they are given (KIP-932).
+"""Simulated consumers of a share group, and the invariants of what they receive (KIP-932).
 
-A record is finished once that is written to the share coordinator's log and committed: then it is
-accepted, rejected, or was delivered as often as it may be. From then on
+A record is finished once that is written to the share coordinator's log and committed: it is
+accepted, rejected, or was delivered as often as allowed. From then on
 
-* it stays finished, and no leader gives it to anybody (one that was deposed may, not knowing it);
-* the start of what is shared never moves back;
+* it stays finished, and no leader delivers it (a former leader may, not knowing it);
+* the share partition's start offset never decreases;
 
-and at any time nobody is told of more deliveries than allowed, and no more records are in flight.
-A record that is finished was accepted or rejected by somebody, or used up all its deliveries.
+and at any time no consumer sees more deliveries than allowed, and no more records are in flight
+than allowed. A finished record was accepted or rejected by a consumer, or used up its deliveries.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ DELIVERIES_MAX: Final = 4
 IN_FLIGHT_MAX: Final = 100
 LOCK_MS: Final = 1000
 RECORDS_MAX: Final = 4
-# What somebody takes who never says what became of it, more than may be in flight.
+# Records taken and never acknowledged, more than may be in flight.
 HOARD_MAX: Final = 80
 
 _SESSION: Final = frozenset(
@@ -53,23 +53,25 @@ _OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EP
 
 @dataclass
 class ShareWatch:
-    """The history of one share partition, as consumers were told it and as its state shows it."""
+    """The history of one share partition, as consumers received it and as its state shows it."""
 
     start: int = 0
     finished: set[int] = field(default_factory=set)
-    settled: set[int] = field(default_factory=set)  # somebody wanted to accept or reject it
+    settled: set[int] = field(default_factory=set)  # a consumer wanted to accept or reject it
     accepted: int = 0
-    again: int = 0  # given after it was accepted, before that was durable
+    again: int = 0  # delivered after it was accepted, before that was durable
     expired: int = 0
     deliveries: dict[int, int] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)
     zombies: int = 0
     thefts: int = 0
     held: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # by whom
-    is_kept: bool = False  # the share coordinator is well: what is told is durable
+    is_kept: bool = False  # the share coordinator is up: acknowledged state is durable
 
     def look_at_state(self, state: ShareState) -> None:
-        """See that what is durable never goes back, and came to be by somebody's wish."""
+        """Check that durable state never goes back, and is the result of a consumer's
+        acknowledgement.
+        """
         start = max(state.start_offset, 0)
         if start < self.start:
             raise InvariantBroken(f"the start went back from {self.start} to {start}")
@@ -85,14 +87,14 @@ class ShareWatch:
                 elif offset in self.finished:
                     raise InvariantBroken(f"{offset} was finished, and is {run}")
         for offset in now - self.finished - self.settled:
-            # Of the last delivery nobody may have heard.
+            # The last delivery may not have reached any consumer.
             if self.deliveries.get(offset, 0) < DELIVERIES_MAX - 1:
                 raise InvariantBroken(f"{offset} is finished, and nobody had it for good: {state}")
         self.finished |= now
         self.start = start
 
     def look_at_window(self, window: Acquisition) -> None:
-        """See that no more is in flight than allowed; note how often records were given."""
+        """Check that no more records are in flight than allowed; note their delivery counts."""
         if window.in_flight > IN_FLIGHT_MAX:
             raise InvariantBroken(f"in flight: {window.in_flight}")
         for span in window.spans():
@@ -105,7 +107,7 @@ class ShareWatch:
         self.deliveries[offset] = max(self.deliveries.get(offset, 0), deliveries)
 
     def delivered(self, offset: int, count: int, done: set[int], *, is_leader: bool) -> None:
-        """A consumer was given a record; ``done`` were finished when it asked."""
+        """Check a record that a consumer received; ``done`` were finished when it fetched."""
         if not 1 <= count <= DELIVERIES_MAX:
             raise InvariantBroken(f"{offset} was delivered {count} times")
         self._count(offset, count)
@@ -119,7 +121,7 @@ class ShareWatch:
 
 
 class ShareConsumer(CoordinatorClient):
-    """One member of the share group, in one life. ``heard`` says what it has come to."""
+    """One member of the share group, in one process. ``heard`` says which step it has reached."""
 
     def __init__(
         self, name: str, ports: Ports, watch: CoordinatorWatch, shares: ShareWatch, life: int
@@ -137,7 +139,7 @@ class ShareConsumer(CoordinatorClient):
     async def run(
         self, choose: Callable[[int], AckType | None], is_leader: Callable[[int], bool]
     ) -> None:
-        """Take records and say what became of them, as ``choose`` says, until all is drained."""
+        """Fetch and acknowledge records, as ``choose`` says, until all is drained."""
         rounds = 0
         while not self.watch.is_drained:
             if rounds % 5 == 0 or not self._epoch:
@@ -186,7 +188,7 @@ class ShareConsumer(CoordinatorClient):
         self.forget(INDEX)
 
     async def _fetch(self, is_leader: Callable[[int], bool]) -> bool:
-        """Return whether it was given anything."""
+        """Fetch; return whether it received anything."""
         self.held = []
         if not await self._find_leader():
             return False
@@ -222,9 +224,9 @@ class ShareConsumer(CoordinatorClient):
     def _rows(
         self, response: object, kind: type, what: str, also: frozenset[ErrorCode] = frozenset()
     ) -> list[object]:
-        """Return the answers for partitions that are fine; begin anew otherwise.
+        """Return the answers for partitions without an error; start over otherwise.
 
-        ``also``: refusals that this request may meet beside those that any may.
+        ``also``: errors that this request may meet in addition to the common ones.
         """
         if not isinstance(response, kind):
             self._start_over()
@@ -239,7 +241,7 @@ class ShareConsumer(CoordinatorClient):
         return rows
 
     async def _answer(self, choose: Callable[[int], AckType | None]) -> None:
-        """Say what became of what it holds; of some it says nothing, and its lock expires."""
+        """Acknowledge the held records; some are left until their lock expires."""
         batches, mine = [], []
         for first, last in self.held:
             for offset in range(first, last + 1):
@@ -267,10 +269,10 @@ class ShareConsumer(CoordinatorClient):
             self.shares.accepted += len(good)
 
     async def _steal(self) -> None:
-        """Reject what another holds, and this one never had.
+        """Reject records that another consumer holds and this one never had.
 
-        That is refused, unless the other has finished it. A leader that is new may never have
-        given it to anybody.
+        The request is rejected, unless the other consumer has finished the record. A new leader may
+        never have delivered it.
         """
         others = [held for name, held in self.shares.held.items() if name != self.name]
         if not self._session or not others or not others[0]:

@@ -1,9 +1,9 @@
-"""The scenario ``share-steps``: a fault between every two steps of a record's way to its end.
+"""The scenario ``share-steps``: a fault between every two steps of a record's delivery.
 
-Two consumers of a share group take records that a producer writes all the time. One of them is
-watched from asking for records to hearing that its answer is kept; the other accepts, releases,
-rejects, hoards, or says nothing until its locks expire. In the end all is healed, and every record
-there is becomes finished.
+Two consumers of a share group fetch records that a producer writes all the time. One of them is
+watched from its fetch to the reply to its acknowledgement; the other accepts, releases, rejects,
+hoards, or does nothing until its locks expire. At the end everything is repaired, and every record
+must become finished.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ WATCHED: Final = "fay"
 OTHER: Final = "gus"
 PRODUCER: Final = "ann"
 OF_GROUP: Final = 32
-# Of so many records nobody can use one: it is given as often as it may be.
+# One of this many records cannot be processed: it is delivered as often as allowed.
 POISON_ONE_IN: Final = 9
 
 STEPS: Final = (
@@ -76,12 +76,12 @@ share.coordinator.write.timeout.ms=600
 
 
 async def share_steps(simulation: Simulation) -> None:
-    """Every record is finished once, whoever dies on its way."""
+    """Every record is finished once, whatever crashes during its delivery."""
     await ShareStepsScenario(simulation).run()
 
 
 class ShareStepsScenario(SteppedScenario):
-    """Strikes at each step of the watched consumer's rounds."""
+    """Inject a fault at each step of the watched consumer's rounds."""
 
     topic = SHARE_GROUP_STATE
     topics = (TOPIC, CONSUMER_OFFSETS, SHARE_GROUP_STATE)
@@ -95,14 +95,14 @@ class ShareStepsScenario(SteppedScenario):
         self._lives = 0
         self._consumer: ShareConsumer | None = None
         self._is_configured = asyncio.Event()
-        self._is_strict = False  # nothing is left lying any more
+        self._is_strict = False  # no record is left without acknowledgement any more
 
     def cases(self) -> Sequence[Case]:
         """Return every fault at every step."""
         return [(fault, step) for fault in self._faults for step in FAULTS[fault]]
 
     def begin_work(self) -> None:
-        """Have the group begin at the beginning; start who writes and who reads."""
+        """Set the group's start offset to the earliest; start the producer and the consumers."""
         self.simulation.host("configurer").start(self._configure)
         self._start_client(PRODUCER, ClusterProducer)
         for name in (WATCHED, OTHER):
@@ -134,7 +134,7 @@ class ShareStepsScenario(SteppedScenario):
         return self.leader_of(TOPIC, INDEX) == node_id
 
     def _chooser(self, name: str, ports: Ports) -> Callable[[int], AckType | None]:
-        """Return what a consumer says of a record: the watched one accepts what it can use."""
+        """Return how a consumer acknowledges: the watched one accepts what it can process."""
 
         def choose(offset: int) -> AckType | None:
             draw = ports.random.fraction()
@@ -151,7 +151,7 @@ class ShareStepsScenario(SteppedScenario):
     # -- looking ---------------------------------------------------------------
 
     async def until(self, condition: Callable[[], bool], when: str, step_s: float = STEP_S) -> None:
-        """Wait for something that must come, looking at everything meanwhile."""
+        """Wait for a condition that must come true, checking everything meanwhile."""
 
         def look_first() -> bool:
             if self._image().topics.named(SHARE_GROUP_STATE) is not None:
@@ -161,7 +161,7 @@ class ShareStepsScenario(SteppedScenario):
         await super().until(look_first, when, step_s)
 
     def look(self) -> None:
-        """Compare what is durable with what it was, and count what is in flight."""
+        """Compare the durable state with the state before, and count the records in flight."""
         for machine in self._up():
             window = self._window(machine)
             if window is not None:
@@ -182,7 +182,7 @@ class ShareStepsScenario(SteppedScenario):
         return None
 
     def _state(self, *, is_committed: bool) -> ShareState | None:
-        """Return what the share coordinator holds, if all it found in its log is committed."""
+        """Return the share coordinator's state, if everything in its log is committed."""
         shard = self.newest_shard()
         if shard is None or not shard.is_caught_up:
             return None
@@ -202,7 +202,7 @@ class ShareStepsScenario(SteppedScenario):
     # -- how far it has come ---------------------------------------------------
 
     def has_come_to(self, step: str) -> bool:
-        """Say whether the watched consumer's round has come to a step."""
+        """Say whether the watched consumer's round has reached a step."""
         consumer = self._consumer
         if consumer is None or "fetch asked" not in consumer.heard:
             return False
@@ -230,20 +230,20 @@ class ShareStepsScenario(SteppedScenario):
         return WATCHED
 
     def late_hearer(self) -> int:
-        """Return the leader of before: it goes on, and may still write state."""
+        """Return the former leader: it continues, and may still write state."""
         return self.leader_of(TOPIC, INDEX)
 
     def other_place(self) -> tuple[str, int]:
-        """Return the partition that is shared."""
+        """Return the shared partition."""
         return (TOPIC, INDEX)
 
     async def settle(self, case: Case) -> None:
-        """Wait until more is finished, durably, and some of it by the watched consumer."""
+        """Wait until more records are durably finished, some of them by the watched consumer."""
         done = len(self.shares.finished)
         await self.until(lambda: len(self.shares.finished) > done + 2, f"after {case}")
 
     async def finish(self) -> None:
-        """Let everything written become finished."""
+        """Wait until all written records are finished."""
         await self.until(lambda: not self.simulation.host(PRODUCER).is_up, "with the last records")
         self._is_strict = True
         await self.until(self._is_done, "with the last records of the group")

@@ -5,10 +5,10 @@
     async def director(): node.start(main); ...; node.crash(); node.restart()
     simulation.run(director)
 
-A host runs `main(ports)`. ``crash`` takes its power: its tasks are frozen where they
-stand, its disk keeps what it must, its peers hear nothing. ``kill`` ends the process
-alone: the page cache stays and peers get resets. Both may also be planned, at the n-th
-disk operation or before the n-th step between two awaits.
+A host runs `main(ports)`. ``crash`` cuts its power: its tasks never run again, its disk keeps what
+was synced, its peers are not notified. ``kill`` ends only the process: the page cache survives and
+peers receive resets. Both may also be planned, at the n-th disk operation or before the n-th
+callback.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from simulation.random import SimRandom
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a host's program is given of the simulation."""
+    """The ports that a host's program receives."""
 
     clock: Clock
     random: Random
@@ -43,14 +43,14 @@ class Ports:
     committer: Callable[[str], Committer]
 
 
-# Cleanup within cleanup within cleanup; nothing in this code is nested deeper.
+# Cleanup within cleanup within cleanup; no code here nests deeper.
 CLOSES_MAX = 8
 
 Main = Callable[[Ports], Coroutine[Any, Any, None]]
 
 
 class Host:
-    """One machine: disk, clock and luck outlive what runs on it."""
+    """One machine: its disk, clock and random stream outlive its processes."""
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         self.name = name
@@ -102,16 +102,17 @@ class Host:
         self.start(self._main, crash_at_step=crash_at_step)
 
     def spare(self) -> None:
-        """Call off a crash that was planned, at a disk operation or at a step."""
+        """Cancel a planned crash, at a disk operation or at a step."""
         self.disk.crash_at(0)
         if self._life is not None:
             self._life.crash_at_step = 0
 
     def call_inside(self, act: Callable[[], object]) -> None:
-        """Have the program that runs here do something next, as a signal would; no-op when down.
+        """Run ``act`` next in the context of the host's process, as a signal would; no-op when
+        down.
 
-        A director that called it itself would start timers and tasks that belong to no life,
-        and so outlive the program.
+        If a director called it itself, the timers and tasks it starts would belong to no process,
+        and so outlive it.
         """
         if self._life is not None:
             self._simulation.loop.call_soon(act, context=self._context.copy())
@@ -125,7 +126,7 @@ class Host:
         self.disk.crash(keep)
 
     def kill(self) -> None:
-        """End the process now; the machine stays."""
+        """End the process now; the machine stays up."""
         self._simulation.journal.note(self.name, "kill")
         life = self._end_life()
         if life is not None:
@@ -133,7 +134,7 @@ class Host:
         self.disk.kill()
 
     async def wait_down(self) -> None:
-        """Return once nothing runs on it."""
+        """Return once no program runs on it."""
         await self._down.wait()
 
     def _ports(self) -> Ports:
@@ -145,9 +146,9 @@ class Host:
         return SimCommitter(directory, delay_s=lambda: self.sync_delay_s())
 
     def _note_disk(self, kind: str, path: str, detail: str) -> None:
-        """Note what the disk did; fail the simulation if a life that is not this host's made it.
+        """Journal a disk operation; fail the simulation if another process made it.
 
-        Tests and directors, which have no life, may touch the disk of a host that is down.
+        Tests and directors, which have no process, may use the disk of a host that is down.
         """
         self._simulation.journal.note(self.name, kind, f"{path} {detail}")
         if LIFE.get() is not self._life:
@@ -162,9 +163,9 @@ class Host:
         return life
 
     def _crash_point(self) -> None:
-        """A planned crash is reached: nothing of this life runs from here on.
+        """Handle a planned crash: nothing of this process runs from here on.
 
-        Power is lost a moment later, off the stack of the code that is dying.
+        Power is lost with the next callback, outside the stack of the crashing code.
         """
         if self._life is not None and not self._life.is_over:
             self._life.is_over = True
@@ -174,14 +175,14 @@ class Host:
     def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if self._life is not life or life.is_over:
-            return  # crashed: whatever it raised in dying is nobody's business
+            return  # crashed: what it raised meanwhile does not matter
         self.kill()
         if error is not None:
             self._simulation.fail(error)
 
 
 class Simulation:
-    """Everything under one seed."""
+    """Everything that runs on one seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -199,7 +200,7 @@ class Simulation:
         self._outcome: asyncio.Future[None] = self.loop.create_future()
 
     def host(self, name: str) -> Host:
-        """Return the host called ``name``, making it the first time."""
+        """Return the host called ``name``, created at the first call."""
         if name not in self._hosts:
             self._hosts[name] = Host(self, name)
         return self._hosts[name]
@@ -207,8 +208,8 @@ class Simulation:
     def run(self, director: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``director`` to its end, then switch everything off. Once per simulation.
 
-        Cyclic garbage stays until the end: collecting it runs cleanup at a moment that no seed
-        decides, and took a fifth of the time.
+        Cyclic garbage is not collected before the end: collecting it runs cleanup at a moment that
+        no seed decides, and took a fifth of the time.
 
         Raises:
             What the director raised, or the first error of any host's program or callback.
@@ -231,9 +232,9 @@ class Simulation:
             self._outcome.set_exception(error)
 
     def freeze(self) -> None:
-        """Hold on to every task: one that a dead life left must not be collected.
+        """Keep a reference to every task: those of an ended process must not be collected.
 
-        Collecting it would run its cleanup, at a moment no seed decides.
+        Collecting one would run its cleanup, at a moment that no seed decides.
         """
         self._frozen.update(dict.fromkeys(asyncio.all_tasks(self.loop)))
 
@@ -245,7 +246,7 @@ class Simulation:
             self._outcome.set_result(None)
 
     def _switch_off(self) -> None:
-        """Take every host's power, then let frozen coroutines unwind where nothing has effect."""
+        """Cut the power of every host, then close the remaining coroutines without effect."""
         self.freeze()
         for host in self._hosts.values():
             host.crash(Keep.NOTHING)
@@ -257,9 +258,9 @@ class Simulation:
 
 
 def _unwind(task: asyncio.Task[Any]) -> None:
-    """Close a task's coroutine; what its cleanup raises without its ports means nothing.
+    """Close a task's coroutine; errors of its cleanup without ports do not matter.
 
-    Cleanup that awaits (a task group waits for its children) is interrupted there in its turn.
+    Cleanup that awaits (a task group waits for its children) is interrupted in turn.
     """
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
@@ -267,7 +268,7 @@ def _unwind(task: asyncio.Task[Any]) -> None:
     for _ in range(CLOSES_MAX):
         try:
             with warnings.catch_warnings():
-                # A task that never got to run leaves what it was to await never awaited.
+                # A task that never ran leaves the coroutine it was to await never awaited.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 coroutine.close()
         except (Exception, BaseExceptionGroup, SimCrash):  # noqa: BLE001, S110
