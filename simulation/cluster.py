@@ -73,16 +73,16 @@ class ClusterScenario:
         random = self.simulation.random
         await self._begin()
         for _ in range(ROUNDS):
-            await self._pass(random.between(0.1, 0.4))
+            await self._let_pass(random.between(0.1, 0.4))
             await self._inject()
             if random.chance(0.6):
                 # Two faults in quick succession find what one alone does not.
-                await self._pass(random.between(0.02, 0.4))
+                await self._let_pass(random.between(0.02, 0.4))
                 await self._inject()
             # Mostly long enough for another leader to be elected while one is cut off.
             is_long = random.chance(0.8 if self.is_cut else 0.3)
-            await self._pass(random.between(0.9, 1.5) if is_long else random.between(0.05, 0.5))
-            self._mend()
+            await self._let_pass(random.between(0.9, 1.5) if is_long else random.between(0.05, 0.5))
+            self._repair_faults()
         await self._finish()
 
     # -- hosts -----------------------------------------------------------------
@@ -150,12 +150,12 @@ class ClusterScenario:
             for topic in topics
         )
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         """Compare the state of all nodes."""
         for machine in self._up():
             assert machine.node is not None
             self.watch.look_at_image(machine.node.image)
-            self._each(machine, partial(self.watch.look_at_log, machine.name, machine.lives))
+            self._each(machine, partial(self.watch.look_at_log, machine.name, machine.starts))
 
     def _each(self, machine: Machine, look: Callable[[Partition], None]) -> None:
         """Inspect every replica of a machine, in its own context: reading opens a log."""
@@ -167,13 +167,13 @@ class ClusterScenario:
             return []
         return [each for each in machine.node.partitions or () if each.topic == TOPIC]
 
-    async def _pass(self, seconds: float) -> None:
+    async def _let_pass(self, seconds: float) -> None:
         """Let time pass, checking the invariants regularly."""
         loop = self.simulation.loop
         end = loop.time() + seconds
         while loop.time() < end:
             await asyncio.sleep(min(STEP_S, end - loop.time()))
-            self._look()
+            self._check_all()
         if self._is_whole():
             self._lossy &= self._suspect | self._armed
             self._killed.clear()
@@ -181,7 +181,7 @@ class ClusterScenario:
     async def _wait(self, condition: Callable[[], bool], when: str) -> None:
         waited = 0.0
         while not condition():
-            await self._pass(STEP_S)
+            await self._let_pass(STEP_S)
             waited += STEP_S
             for machine in self.machines:
                 if not self.host(machine).is_up:
@@ -329,16 +329,16 @@ class ClusterScenario:
             host.call_inside(machine.stop)
             waited = 0.0
             while host.is_up and waited < 2:
-                await self._pass(STEP_S)
+                await self._let_pass(STEP_S)
                 waited += STEP_S
             if not host.is_up:
                 self._killed.add(machine.name)
                 self._restart(machine)
-            await self._pass(self.simulation.random.between(0.2, 0.8))
+            await self._let_pass(self.simulation.random.between(0.2, 0.8))
 
     # -- repair ----------------------------------------------------------------
 
-    def _mend(self) -> None:
+    def _repair_faults(self) -> None:
         """Repair most of what is broken, and start the nodes that are down."""
         random = self.simulation.random
         if random.chance(0.8):
@@ -386,7 +386,7 @@ class ClusterScenario:
         self.watch.is_calm = True
         self._heal()
         await self._wait(self._is_whole, "after healing")
-        await self._pass(0.2)
+        await self._let_pass(0.2)
         self._kill_all()
         self._heal()
         await self._wait(self._is_whole, "after all died")
@@ -424,7 +424,7 @@ class ClusterScenario:
         """Say whether all replicas have all records, and have advanced their high watermark."""
         if not self._is_whole():
             return False
-        self._look()
+        self._check_all()
         logs = [
             (partition.index, partition.log)
             for machine in self.machines

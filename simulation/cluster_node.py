@@ -105,7 +105,7 @@ class Machine:
     shape: Shape
     node: Node | None = None
     stopping: asyncio.Event | None = None
-    lives: int = 0
+    starts: int = 0
 
     @property
     def name(self) -> str:
@@ -119,7 +119,7 @@ class Machine:
 
     async def run(self, ports: Ports) -> None:
         """Run the node until its disk fails, it is stopped, or it is switched off."""
-        self.lives += 1
+        self.starts += 1
         self.node, self.stopping = None, asyncio.Event()
         loaded = self.shape.settings(self.node_id)
         try:

@@ -179,13 +179,13 @@ class BitRotScenario(DirectedScenario):
             if isinstance(response, FetchResponse) and response.responses:
                 row = response.responses[0].partitions[0]
                 self.refused += row.error_code != 0
-                self._judge(node, was_known, bytes(row.records or b""))
+                self._check_batch(node, was_known, bytes(row.records or b""))
 
     def _end(self) -> int:
         logs = [each.log for machine in self._up() for each in self._hosted(machine)]
         return max((int(log.high_watermark) for log in logs), default=0)
 
-    def _judge(self, node: int, was_known: bool, data: bytes) -> None:
+    def _check_batch(self, node: int, was_known: bool, data: bytes) -> None:
         try:
             sound = [is_crc_valid(data, position, header) for position, header in batches(data)]
         except (CorruptBatch, UnsupportedMagic):

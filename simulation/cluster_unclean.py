@@ -40,18 +40,18 @@ class UncleanScenario(DirectedScenario):
     async def aim(self) -> None:
         """Lose the complete replicas, check the elected leader, and repeat."""
         for _ in range(1 + self.simulation.random.below(3)):
-            dead = await self._wound()
+            dead = await self._lose_complete_replicas()
             survivors = await self._survivors()
             self.is_asking = not self.is_allowed
             await self._until(partial(self._is_led_by_another, dead), "of elections")
             self.is_asking = False
-            await self._judge(survivors)
+            await self._check_leader(survivors)
             if self.simulation.random.chance(0.6):
                 await self._bring_back_cut_off(dead)
             else:
                 await self._heal_all()
 
-    async def _wound(self) -> int:
+    async def _lose_complete_replicas(self) -> int:
         """Leave the leader alone in the ISR, the others at different end offsets; kill it."""
         random = self.simulation.random
         await asyncio.sleep(random.between(0.1, 0.5))
@@ -71,7 +71,7 @@ class UncleanScenario(DirectedScenario):
         self._restart(self.machines[dead - 1])
         await self._until(lambda: self._image().cluster.is_unfenced(dead), "of who died")
 
-    async def _judge(self, before: dict[int, Held]) -> None:
+    async def _check_leader(self, before: dict[int, Held]) -> None:
         """Check that the leader had the most complete log, and still has it."""
         leader = self._partition().leader
         ends = {node: held.how_complete for node, held in before.items()}

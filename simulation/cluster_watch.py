@@ -110,11 +110,11 @@ class ClusterWatch:
         """The number of leaderships seen."""
         return len(self._leaders)
 
-    def look_at_log(self, node: str, life: int, partition: Partition) -> None:
+    def look_at_log(self, node: str, start: int, partition: Partition) -> None:
         """Compare what a replica considers committed with the other replicas."""
         if partition.offline is not None or partition.is_closed or partition.log.is_failed:
             return
-        key = (node, life, partition.index)
+        key = (node, start, partition.index)
         upto = int(partition.log.high_watermark)
         self._compare(node, partition, self._looked.get(key, 0), upto)
         self._looked[key] = upto

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ottla.protocol.types import Buffer
 from ottla.runtime.ports import Address
 from simulation.disk import SimCrash
-from simulation.loop import LIFE
+from simulation.loop import PROCESS
 
 # asyncio's own defaults.
 HIGH_WATER_BYTES = 64 * 1024
@@ -205,15 +205,15 @@ class SimTransport(asyncio.Transport):
     incoming: Pipe
 
     def __init__(
-        self, wire: Wire, local: Address, remote: Address, life: contextvars.Context
+        self, wire: Wire, local: Address, remote: Address, process: contextvars.Context
     ) -> None:
         super().__init__({"sockname": (local.host, local.port)})
         self.host = local.host
         self.peer = remote.host
         self._remote = remote
         self._wire = wire
-        self._context = life
-        self._life = life.get(LIFE)
+        self._context = process
+        self._process = process.get(PROCESS)
         self._protocol: Any = None
         self._inbox: deque[bytes] = deque()
         self._end_pending = False
@@ -238,11 +238,15 @@ class SimTransport(asyncio.Transport):
 
     def is_gone(self) -> bool:
         """Say whether the process behind this end is gone."""
-        return self._is_lost or self._is_closing or (self._life is not None and self._life.is_over)
+        return (
+            self._is_lost
+            or self._is_closing
+            or (self._process is not None and self._process.is_over)
+        )
 
-    def belongs_to(self, life: object) -> bool:
-        """Say whether ``life`` created this end."""
-        return self._life is life
+    def belongs_to(self, process: object) -> bool:
+        """Say whether ``process`` created this end."""
+        return self._process is process
 
     def receive(self, data: bytes) -> None:
         """Receive bytes from the network."""
@@ -270,7 +274,7 @@ class SimTransport(asyncio.Transport):
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:
         """Run a callback of the host, unless its process has ended. The loop handles its errors."""
-        if self._life is not None and not self._life.step():
+        if self._process is not None and not self._process.step():
             return
         try:
             self._context.run(callback, *args)
@@ -370,7 +374,7 @@ class SimTransport(asyncio.Transport):
     def abort(self) -> None:
         """Reset at once."""
         if not self._is_lost:
-            if self._life is None or not self._life.is_over:
+            if self._process is None or not self._process.is_over:
                 self.outgoing.reset()
             self._is_closing = True
             self._wire.loop.call_soon(self._lose, None, context=self._context)

@@ -147,7 +147,7 @@ def make_quorum(ports: Ports, machine: Machine, witness: Witness) -> NodeQuorum:
 
 async def run_controller(ports: Ports, machine: Machine, watch: ControllerWatch) -> None:
     """Run one process of a node, until its disk fails or it is switched off."""
-    machine.lives += 1
+    machine.starts += 1
     loader = ImageLoader()
     try:
         quorum = make_quorum(ports, machine, Witness(machine, watch, loader))

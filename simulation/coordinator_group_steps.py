@@ -140,7 +140,7 @@ class RebalanceStepsScenario(SteppedScenario):
         self.members: dict[str, Member] = {}
         self.conversions = 0
         self._faults = faults or FAULTS[self.kind]
-        self._lives = 0
+        self._starts = 0
         self._generation = -1
         self._written_end = 0
         self._shard: Shard[GroupMachine] | None = None
@@ -156,8 +156,8 @@ class RebalanceStepsScenario(SteppedScenario):
 
     def _start(self, name: str, kind: str) -> None:
         async def run(ports: Ports) -> None:
-            self._lives += 1
-            await Reader(name, ports, self.watch, f"{name}-{self._lives}").run(self, kind)
+            self._starts += 1
+            await Reader(name, ports, self.watch, f"{name}-{self._starts}").run(self, kind)
 
         main: Main = run
         self.simulation.host(name).start(main)
@@ -221,7 +221,7 @@ class RebalanceStepsScenario(SteppedScenario):
 
     # -- how far it has come ---------------------------------------------------
 
-    def has_come_to(self, step: str) -> bool:
+    def has_reached(self, step: str) -> bool:
         """Say whether the rebalance has reached a step."""
         joiner, owner = self.members.get(JOINER), self.members.get(OWNER)
         if joiner is None or owner is None or step == "join asked":
@@ -284,7 +284,7 @@ class RebalanceStepsScenario(SteppedScenario):
 
     # -- what must come of it --------------------------------------------------
 
-    def is_seen_to(self) -> bool:
+    def is_cleaned_up(self) -> bool:
         """Say whether the group has removed the crashed member."""
         return self._has(OWNER) == ALL
 
@@ -292,7 +292,7 @@ class RebalanceStepsScenario(SteppedScenario):
         """Wait until both have one partition each; then one leaves."""
         await self.until(self._is_shared, f"after {case}")
         if self.number % 8 == 0:
-            self._look()
+            self._check_all()
         await self._drain([JOINER])
         self._check_offset()
 
@@ -309,7 +309,7 @@ class RebalanceStepsScenario(SteppedScenario):
         if found is None or found.offset != self.conversions:
             raise InvariantBroken(f"committed was {self.conversions}, the group has {found}")
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         for machine in self._up():
             node = machine.node
             if node is not None and node.coordinators is not None and node.partitions is not None:
@@ -320,6 +320,6 @@ class RebalanceStepsScenario(SteppedScenario):
 
     async def finish(self) -> None:
         """Let the last member leave, and check everything once more."""
-        self._look()
+        self._check_all()
         await asyncio.sleep(0.1)
         await self._drain([OWNER])

@@ -245,7 +245,7 @@ class PipelinedScenario(CoordinatorScenario):
         self.watch.is_drained = True
         await self._wait(lambda: not self._is_any_up((AUDITOR,)), "in reading the output")
         await self._wait(self._is_settled, "with open transactions")
-        self._look()
+        self._check_all()
         self.watch.audit_works()
 
     def _is_any_up(self, names: tuple[str, ...]) -> bool:

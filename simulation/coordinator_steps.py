@@ -100,7 +100,7 @@ class SteppedScenario(ClusterScenario):
         """Return every fault at every step."""
         raise NotImplementedError
 
-    def has_come_to(self, step: str) -> bool:
+    def has_reached(self, step: str) -> bool:
         """Say whether the work has reached a step. Called between any two callbacks."""
         raise NotImplementedError
 
@@ -158,7 +158,7 @@ class SteppedScenario(ClusterScenario):
     def _probe(self) -> None:
         self.check()
         case = self._aim
-        if case is None or not self.has_come_to(case[1]):
+        if case is None or not self.has_reached(case[1]):
             return
         self._aim, self.is_steady = None, False
         self.hits[case] = self.hits.get(case, 0) + 1
@@ -178,18 +178,18 @@ class SteppedScenario(ClusterScenario):
             self.usurp()
         elif fault.endswith("moved"):
             if fault == "leader moved":
-                self._slow_news()
+                self._delay_metadata()
             self.simulation.host("operator").call_inside(self._must_move.set)
         else:
             self._fail_machine(fault)
 
-    def _slow_news(self) -> None:
+    def _delay_metadata(self) -> None:
         """Delay the metadata of one node."""
-        names = (self._active().name, self._led_by(self.late_hearer()).name)
+        names = (self._active().name, self._led_by(self.slow_node()).name)
         if names[0] != names[1]:
             self.simulation.network.link(*names).delay_s = NEWS_DELAY_S
 
-    def late_hearer(self) -> int:
+    def slow_node(self) -> int:
         """Return the node that learns late of a new leader: the coordinator, which asks the old
         one.
         """
@@ -236,7 +236,7 @@ class SteppedScenario(ClusterScenario):
             return
         if fault in _OF_WORKERS:
             if fault == "gone":
-                await self.until(self.is_seen_to, "of what was left")
+                await self.until(self.is_cleaned_up, "of what was left")
             self.simulation.host(self.victim(fault)).restart()
             return
         if fault == "controller":
@@ -249,7 +249,7 @@ class SteppedScenario(ClusterScenario):
                 self._restart(machine)
         await self.until(self._is_whole, "after repair")
 
-    def is_seen_to(self) -> bool:
+    def is_cleaned_up(self) -> bool:
         """Say whether the coordinator has cleaned up after a crashed client."""
         raise NotImplementedError
 

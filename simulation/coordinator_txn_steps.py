@@ -379,7 +379,7 @@ class TransactionStepsScenario(SteppedScenario):
         self._measured, self._is_decided = progress.txn, False
         return True
 
-    def has_come_to(self, step: str) -> bool:
+    def has_reached(self, step: str) -> bool:
         """Say whether the current transaction has reached a step."""
         if not self._is_measured():
             return False
@@ -441,7 +441,7 @@ class TransactionStepsScenario(SteppedScenario):
         elif case[0] in ("worker", "gone") and "end asked" not in self.progress.heard:
             txn.must = "abort"
 
-    def is_seen_to(self) -> bool:
+    def is_cleaned_up(self) -> bool:
         """Say whether the crashed producer's transaction has ended."""
         self._shard = self.newest_shard()
         found = self._transaction(is_committed=True)

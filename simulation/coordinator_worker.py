@@ -145,17 +145,17 @@ class Worker(CommittedReader):
     """One worker, in one run of its process."""
 
     def __init__(
-        self, name: str, ports: Ports, watch: CoordinatorWatch, nodes: int, *, life: int
+        self, name: str, ports: Ports, watch: CoordinatorWatch, nodes: int, *, start: int
     ) -> None:
         super().__init__(name, ports, watch, nodes)
-        self._life = life
+        self._start = start
         self._positions: dict[int, int] = {}
         self._member: Member = ClassicMember(self)
         self._transactor = Transactor(self, name, 2, self._between)
 
     async def run(self, *, kind: str, version: int) -> None:
         """Work until there is nothing left to do, as a member of that type of group."""
-        self._member = make_member(self, kind, f"{self.name}-{self._life}")
+        self._member = make_member(self, kind, f"{self.name}-{self._start}")
         self._transactor.version = version
         await self._transactor.begin_anew()
         ownership_epoch = self._member.ownership_epoch

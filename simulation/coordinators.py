@@ -97,7 +97,7 @@ class CoordinatorScenario(ClusterScenario):
         super().__init__(simulation, shape, CoordinatorWatch(PARTITIONS))
         self.kind = KINDS[simulation.seed // 2 % len(KINDS)]
         self.version = 0 if simulation.seed % 3 == 0 else 2
-        self._lives = dict.fromkeys(WORKERS, 0)
+        self._starts = dict.fromkeys(WORKERS, 0)
         self._looks = 0
 
     # -- hosts -----------------------------------------------------------------
@@ -116,8 +116,8 @@ class CoordinatorScenario(ClusterScenario):
 
     def _worker(self, name: str) -> Main:
         async def run(ports: Ports) -> None:
-            self._lives[name] += 1
-            worker = Worker(name, ports, self.watch, NODES, life=self._lives[name])
+            self._starts[name] += 1
+            worker = Worker(name, ports, self.watch, NODES, start=self._starts[name])
             await worker.run(kind=self.kind, version=self.version)
 
         return run
@@ -133,8 +133,8 @@ class CoordinatorScenario(ClusterScenario):
     def _is_whole(self) -> bool:
         return self._has_whole(TOPICS)
 
-    def _look(self) -> None:
-        super()._look()
+    def _check_all(self) -> None:
+        super()._check_all()
         self._looks += 1
         if self._looks % LOOK_EVERY:
             return
@@ -181,8 +181,8 @@ class CoordinatorScenario(ClusterScenario):
         for machine in self.machines:
             self.simulation.network.cut(host.name, machine.name, one_way=random.chance(0.3))
 
-    def _mend(self) -> None:
-        super()._mend()
+    def _repair_faults(self) -> None:
+        super()._repair_faults()
         self._wake_workers()
 
     def _heal(self) -> None:
@@ -216,7 +216,7 @@ class CoordinatorScenario(ClusterScenario):
             "in ending",
         )
         await self._wait(self._is_settled, "with open transactions")
-        self._look()
+        self._check_all()
         self.watch.check_order()
         self.watch.audit_works()
 
@@ -230,7 +230,7 @@ class CoordinatorScenario(ClusterScenario):
             self.simulation.journal.note("*", "fault", f"clocks jump {jump}")
             for machine in self.machines:
                 self.host(machine).clock.jump(jump)
-            await self._pass(JUMPED_S)
+            await self._let_pass(JUMPED_S)
         self._wake_workers()
 
     def _is_done(self) -> bool:

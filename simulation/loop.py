@@ -5,9 +5,9 @@ leave open are drawn from the seed: which of several hosts runs next, and which 
 due at the same time fires first. Within one host callbacks keep the order in which they were
 registered, as asyncio guarantees.
 
-A `Life` is one run of one host's process. It is in the context of everything that the run starts;
-once it has ended, no callback in its context runs again: no ``finally``, no ``except``, as in a
-power loss.
+A `Process` is one run of a host's program. It is in the context of everything that the program
+starts; once it has ended, no callback in its context runs again: no ``finally``, no ``except``, as
+in a power loss.
 
 Limits: threads, real sockets and the iteration order of sets of strings are outside its control, so
 simulated code uses none of them.
@@ -27,8 +27,8 @@ from simulation.random import SimRandom
 T = TypeVar("T")
 
 
-class Life:
-    """One run of a host's process: from its start to its end, crash or kill.
+class Process:
+    """One run of a host's program: from its start to its end, crash or kill.
 
     ``crash_at_step`` ends it before its n-th callback from the start runs; that may be at any
     await.
@@ -51,7 +51,7 @@ class Life:
         return not self.is_over
 
 
-LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
 class SimTask(asyncio.Task[T]):
@@ -97,8 +97,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._now = 0.0
         self._count = 0
         self._tasks = 0
-        self._ready: dict[Life | None, deque[asyncio.Handle]] = {}
-        self._timers: list[tuple[float, int, int, asyncio.TimerHandle, Life | None]] = []
+        self._ready: dict[Process | None, deque[asyncio.Handle]] = {}
+        self._timers: list[tuple[float, int, int, asyncio.TimerHandle, Process | None]] = []
         self._generators: list[weakref.ref[AsyncGenerator[Any, Any]]] = []
         self._is_running = False
         self._is_stopping = False
@@ -119,7 +119,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Run ``callback`` now, after the callbacks that its host has ready already."""
         context = contextvars.copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
-        self._push(handle, context.get(LIFE))
+        self._push(handle, context.get(PROCESS))
         return handle
 
     def call_soon_threadsafe(
@@ -153,23 +153,23 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._count += 1
         tie = self._random.below(1 << 16)
-        heapq.heappush(self._timers, (when, tie, self._count, handle, context.get(LIFE)))
+        heapq.heappush(self._timers, (when, tie, self._count, handle, context.get(PROCESS)))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Leave it in the heap: it is skipped when it is due."""
 
-    def _push(self, handle: asyncio.Handle, life: Life | None) -> None:
-        self._ready.setdefault(life, deque()).append(handle)
+    def _push(self, handle: asyncio.Handle, process: Process | None) -> None:
+        self._ready.setdefault(process, deque()).append(handle)
 
     def _run_once(self) -> None:
         """Run one callback, jumping to the next timer if nothing is ready."""
         if not self._ready:
             self._jump()
         while self._timers and self._timers[0][0] <= self._now:
-            _, _, _, handle, life = heapq.heappop(self._timers)
+            _, _, _, handle, process = heapq.heappop(self._timers)
             if not handle.cancelled():
-                self._push(handle, life)
+                self._push(handle, process)
         if self._ready:
             self._run_one_ready()
 
@@ -182,13 +182,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._now = max(self._now, self._timers[0][0])
 
     def _run_one_ready(self) -> None:
-        lives = list(self._ready)
-        life = lives[self._random.below(len(lives))] if len(lives) > 1 else lives[0]
-        queue = self._ready[life]
+        processes = list(self._ready)
+        process = (
+            processes[self._random.below(len(processes))] if len(processes) > 1 else processes[0]
+        )
+        queue = self._ready[process]
         handle = queue.popleft()
         if not queue:
-            del self._ready[life]
-        if not handle.cancelled() and (life is None or life.step()):
+            del self._ready[process]
+        if not handle.cancelled() and (process is None or process.step()):
             handle._run()
             if self.on_step is not None:
                 self.on_step()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ottla.runtime.ports import Address, Listener
 from simulation.connection import Pipe, SimTransport
 from simulation.journal import Journal
-from simulation.loop import LIFE, Life
+from simulation.loop import PROCESS, Process
 from simulation.random import SimRandom
 
 # First port for a listener on port 0; Linux begins there too.
@@ -91,25 +91,25 @@ class SimNetwork:
             if {transport.host, transport.peer} == {first, second}:
                 transport.break_with(ConnectionResetError(errno.ECONNRESET, "reset"))
 
-    def lose_power(self, host: str, life: Life) -> None:
+    def lose_power(self, host: str, process: Process) -> None:
         """Disconnect a host that lost power: its peers are not notified."""
         self._dark.add(host)
-        self._drop_life(life)
+        self._drop_life(process)
 
-    def kill(self, life: Life) -> None:
+    def kill(self, process: Process) -> None:
         """End a process: its machine resets every connection it had."""
-        for transport in [t for t in self._transports if t.belongs_to(life)]:
+        for transport in [t for t in self._transports if t.belongs_to(process)]:
             transport.outgoing.reset()
-        self._drop_life(life)
+        self._drop_life(process)
 
     def power_on(self, host: str) -> None:
         """Reconnect a host; it has none of its old connections."""
         self._dark.discard(host)
         self._release()
 
-    def _drop_life(self, life: Life) -> None:
-        self._listeners = {k: v for k, v in self._listeners.items() if v.life is not life}
-        for transport in [t for t in self._transports if t.belongs_to(life)]:
+    def _drop_life(self, process: Process) -> None:
+        self._listeners = {k: v for k, v in self._listeners.items() if v.process is not process}
+        for transport in [t for t in self._transports if t.belongs_to(process)]:
             transport.outgoing.stop()
             self.forget(transport)
 
@@ -244,7 +244,7 @@ class _SimListener:
         self, network: SimNetwork, address: Address, accept: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self.accept = accept
-        self.life = LIFE.get()
+        self.process = PROCESS.get()
         self._network = network
         self._context = contextvars.copy_context()
         self._address = address

@@ -70,7 +70,7 @@ async def run_quorum(play: "QuorumScenario", rounds: int = ROUNDS) -> None:
         # Mostly long enough for the others to elect a leader while one is cut off.
         long = random.chance(0.8 if play.is_cut else 0.15)
         await asyncio.sleep(random.between(1.0, 1.8) if long else random.between(0.1, 0.6))
-        play.mend()
+        play.repair()
     await play.finish()
 
 
@@ -323,7 +323,7 @@ class QuorumScenario:
 
     # -- repair --------------------------------------------------------------
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Repair most of what is broken, and start the machines that are down."""
         random = self.simulation.random
         self.is_slow = False

@@ -66,7 +66,7 @@ class Machine:
     directory_id: Uuid
     voters: VoterSet
     bootstrap: tuple[Endpoint, ...]
-    lives: int = 0
+    starts: int = 0
     driver: RaftDriver | None = None
 
     @property
@@ -242,7 +242,7 @@ class Proposer:
         values = []
         for _ in range(count):
             self._number += 1
-            values.append(f"{self._machine.name}.{self._machine.lives}.{self._number}")
+            values.append(f"{self._machine.name}.{self._machine.starts}.{self._number}")
         try:
             await self._driver.propose([_record(value) for value in values], leads.epoch)
         except Fault:
@@ -281,7 +281,7 @@ async def run_replica(
     ports: Ports, machine: Machine, watch: QuorumWatch, repair: Repair = NO_REPAIR
 ) -> None:
     """Run one process of a replica, until its disk fails or it is switched off."""
-    machine.lives += 1
+    machine.starts += 1
     history = History(machine, watch)
     try:
         driver = make_driver(ports, machine, history, repair)

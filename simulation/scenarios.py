@@ -65,7 +65,7 @@ async def run_store_scenario(simulation: Simulation, make: ServiceMaker) -> None
         await asyncio.sleep(simulation.random.between(0.05, 1.0))
         await play.inject()
         await asyncio.sleep(simulation.random.between(0.05, 1.0))
-        await play.mend()
+        await play.repair()
     await play.finish()
 
 
@@ -146,7 +146,7 @@ class StoreScenario:
         self.server.kill()
         self.server.restart(crash_at_step=1 + self.simulation.random.below(600))
 
-    async def mend(self) -> None:
+    async def repair(self) -> None:
         """Repair what is broken and start the server if it is down.
 
         A server that ended because of its disk is not simply restarted: what failed to sync may be

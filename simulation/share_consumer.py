@@ -124,10 +124,10 @@ class ShareConsumer(CoordinatorClient):
     """One member of the share group, in one process. ``heard`` says which step it has reached."""
 
     def __init__(
-        self, name: str, ports: Ports, watch: CoordinatorWatch, shares: ShareWatch, life: int
+        self, name: str, ports: Ports, watch: CoordinatorWatch, shares: ShareWatch, start: int
     ) -> None:
         super().__init__(name, ports, watch, 3)
-        self.member_id = f"{name}-{life}"
+        self.member_id = f"{name}-{start}"
         self.shares = shares
         self.heard: set[str] = set()
         self.held: list[tuple[int, int]] = []

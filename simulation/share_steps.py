@@ -92,7 +92,7 @@ class ShareStepsScenario(SteppedScenario):
         self.shares = ShareWatch()
         self._faults = tuple(faults)
         self.shares.is_kept = not {"coordinator", "deposed", "moved"} & set(self._faults)
-        self._lives = 0
+        self._starts = 0
         self._consumer: ShareConsumer | None = None
         self._is_configured = asyncio.Event()
         self._is_strict = False  # no record is left without acknowledgement any more
@@ -122,8 +122,8 @@ class ShareStepsScenario(SteppedScenario):
     def _main(self, name: str) -> Main:
         async def run(ports: Ports) -> None:
             await self._is_configured.wait()
-            self._lives += 1
-            consumer = ShareConsumer(name, ports, self.watch, self.shares, self._lives)
+            self._starts += 1
+            consumer = ShareConsumer(name, ports, self.watch, self.shares, self._starts)
             if name == WATCHED:
                 self._consumer = consumer
             await consumer.run(self._chooser(name, ports), self._leads)
@@ -201,7 +201,7 @@ class ShareStepsScenario(SteppedScenario):
 
     # -- how far it has come ---------------------------------------------------
 
-    def has_come_to(self, step: str) -> bool:
+    def has_reached(self, step: str) -> bool:
         """Say whether the watched consumer's round has reached a step."""
         consumer = self._consumer
         if consumer is None or "fetch asked" not in consumer.heard:
@@ -229,7 +229,7 @@ class ShareStepsScenario(SteppedScenario):
         """Return the watched consumer."""
         return WATCHED
 
-    def late_hearer(self) -> int:
+    def slow_node(self) -> int:
         """Return the former leader: it continues, and may still write state."""
         return self.leader_of(TOPIC, INDEX)
 

@@ -24,7 +24,7 @@ from simulation.clock import SimClock
 from simulation.committer import SimCommitter
 from simulation.disk import SimCrash, SimDisk
 from simulation.journal import Journal
-from simulation.loop import LIFE, Life, make_loop
+from simulation.loop import PROCESS, Process, make_loop
 from simulation.network import SimNetwork
 from simulation.objects import SimBucket, SimObjects
 from simulation.platter import Keep
@@ -65,7 +65,7 @@ class Host:
         self._simulation = simulation
         self._random = simulation.random.stream(f"{name}/program")
         self._main: Main | None = None
-        self._life: Life | None = None
+        self._process: Process | None = None
         self._context = contextvars.Context()
         self._down = asyncio.Event()
         self._down.set()
@@ -73,26 +73,26 @@ class Host:
     @property
     def is_up(self) -> bool:
         """Say whether a program runs on it."""
-        return self._life is not None
+        return self._process is not None
 
     def start(self, main: Main, *, crash_at_step: int = 0) -> None:
         """Switch on and run ``main``. An error it raises fails the whole simulation."""
-        if self._life is not None:
+        if self._process is not None:
             raise RuntimeError(f"{self.name} is up already")
         self._main = main
-        self._life = life = Life(self.name, self._crash_point)
-        life.crash_at_step = crash_at_step
+        self._process = process = Process(self.name, self._crash_point)
+        process.crash_at_step = crash_at_step
         self._down.clear()
         self.disk.restart()
         self._simulation.network.power_on(self.name)
         self._simulation.journal.note(self.name, "start")
         self._context = context = contextvars.Context()
-        context.run(LIFE.set, life)
+        context.run(PROCESS.set, process)
         task = self._simulation.loop.create_task(
             main(self._ports()), name=self.name, context=context
         )
         task.add_done_callback(
-            lambda ended: self._ended(life, ended), context=contextvars.Context()
+            lambda ended: self._ended(process, ended), context=contextvars.Context()
         )
 
     def restart(self, *, crash_at_step: int = 0) -> None:
@@ -104,8 +104,8 @@ class Host:
     def spare(self) -> None:
         """Cancel a planned crash, at a disk operation or at a step."""
         self.disk.crash_at(0)
-        if self._life is not None:
-            self._life.crash_at_step = 0
+        if self._process is not None:
+            self._process.crash_at_step = 0
 
     def call_inside(self, act: Callable[[], object]) -> None:
         """Run ``act`` next in the context of the host's process, as a signal would; no-op when
@@ -114,23 +114,23 @@ class Host:
         If a director called it itself, the timers and tasks it starts would belong to no process,
         and so outlive it.
         """
-        if self._life is not None:
+        if self._process is not None:
             self._simulation.loop.call_soon(act, context=self._context.copy())
 
     def crash(self, keep: Keep = Keep.SEEDED) -> None:
         """Lose power now. A host that is down already loses its page cache."""
         self._simulation.journal.note(self.name, "power loss")
-        life = self._end_life()
-        if life is not None:
-            self._simulation.network.lose_power(self.name, life)
+        process = self._end_process()
+        if process is not None:
+            self._simulation.network.lose_power(self.name, process)
         self.disk.crash(keep)
 
     def kill(self) -> None:
         """End the process now; the machine stays up."""
         self._simulation.journal.note(self.name, "kill")
-        life = self._end_life()
-        if life is not None:
-            self._simulation.network.kill(life)
+        process = self._end_process()
+        if process is not None:
+            self._simulation.network.kill(process)
         self.disk.kill()
 
     async def wait_down(self) -> None:
@@ -151,30 +151,32 @@ class Host:
         Tests and directors, which have no process, may use the disk of a host that is down.
         """
         self._simulation.journal.note(self.name, kind, f"{path} {detail}")
-        if LIFE.get() is not self._life:
-            self._simulation.fail(RuntimeError(f"{self.name}: {kind} {path} by a life not its own"))
+        if PROCESS.get() is not self._process:
+            self._simulation.fail(
+                RuntimeError(f"{self.name}: {kind} {path} by a process not its own")
+            )
 
-    def _end_life(self) -> Life | None:
-        life, self._life = self._life, None
-        if life is not None:
-            life.is_over = True
+    def _end_process(self) -> Process | None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.is_over = True
             self._simulation.freeze()
             self._down.set()
-        return life
+        return process
 
     def _crash_point(self) -> None:
         """Handle a planned crash: nothing of this process runs from here on.
 
         Power is lost with the next callback, outside the stack of the crashing code.
         """
-        if self._life is not None and not self._life.is_over:
-            self._life.is_over = True
+        if self._process is not None and not self._process.is_over:
+            self._process.is_over = True
             self._simulation.freeze()
             self._simulation.loop.call_soon(self.crash, context=contextvars.Context())
 
-    def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
+    def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if self._life is not life or life.is_over:
+        if self._process is not process or process.is_over:
             return  # crashed: what it raised meanwhile does not matter
         self.kill()
         if error is not None:

@@ -126,7 +126,7 @@ class Cluster:
                 for node_id in NODES:
                     network.cut(host.name, f"n{node_id}")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.simulation.network.heal()
         for node_id in NODES:
             host = self.simulation.host(f"n{node_id}")
@@ -143,7 +143,7 @@ class Cluster:
         for _ in range(FAULTS):
             self.inject()
             await asyncio.sleep(3)
-            self.mend()
+            self.repair()
             await asyncio.sleep(2)
         before = len(self.acknowledged)
         await asyncio.sleep(10)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from simulation.clock import EPOCH_MS, SimClock
-from simulation.loop import LIFE, Deadlock, Life, SimLoop, make_loop, run_simulated
+from simulation.loop import PROCESS, Deadlock, Process, SimLoop, make_loop, run_simulated
 
 
 def test_a_virtual_day_of_ticks_takes_next_to_no_wall_time() -> None:
@@ -62,7 +62,7 @@ def hosts_order(seed: int) -> str:
         loop = asyncio.get_running_loop()
         for name in "abcdef":
             context = contextvars.copy_context()
-            context.run(LIFE.set, Life(name))
+            context.run(PROCESS.set, Process(name))
             loop.call_soon(seen.append, name, context=context)
             loop.call_later(1, seen.append, name, context=context)
         await asyncio.sleep(2)
@@ -96,7 +96,7 @@ def test_equal_timers_of_one_host_fire_in_an_order_of_the_seed() -> None:
 
 def test_an_ended_life_is_never_run_again() -> None:
     seen: list[str] = []
-    life = Life("a")
+    process = Process("a")
 
     async def victim() -> None:
         try:
@@ -108,14 +108,14 @@ def test_an_ended_life_is_never_run_again() -> None:
 
     async def scenario() -> None:
         context = contextvars.copy_context()
-        context.run(LIFE.set, life)
+        context.run(PROCESS.set, process)
         task = asyncio.get_running_loop().create_task(victim(), context=context)
         await asyncio.sleep(0.5)
-        life.is_over = True
+        process.is_over = True
         await asyncio.sleep(5)
         assert not task.done()
         assert seen == ["began"]
-        life.is_over = False  # let it end, so that nothing is left for the collector
+        process.is_over = False  # let it end, so that nothing is left for the collector
         task.cancel()
         await asyncio.wait([task])
 

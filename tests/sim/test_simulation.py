@@ -115,7 +115,7 @@ def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> 
         host.disk.make_dirs("/ghost")
         await asyncio.sleep(1)
 
-    with pytest.raises(RuntimeError, match=r"a: .*/ghost.* by a life not its own"):
+    with pytest.raises(RuntimeError, match=r"a: .*/ghost.* by a process not its own"):
         direct(simulation, director)
 
 
