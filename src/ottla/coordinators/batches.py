@@ -1,6 +1,6 @@
-"""Records of a coordinator into batches and back.
+"""Encode the records of a coordinator into batches, and decode them.
 
-batch    attributes transactional with a producer, else plain; control batches are markers
+batch    transactional with a producer, else plain; control batches are markers
 record   key and value as in `protocol.internal.framing`, timestamp of the decision
 """
 
@@ -50,14 +50,14 @@ class MarkerFound(msgspec.Struct, frozen=True):
 
 
 class RecordFound(msgspec.Struct, frozen=True):
-    """A record of a coordinator and where it stands."""
+    """A record of a coordinator and its origin."""
 
     record: CoordinatorRecord
     origin: Origin
 
 
 class ReadBatch(msgspec.Struct, frozen=True):
-    """What one batch says, and the offset behind it."""
+    """The contents of one batch, and the offset after it."""
 
     found: list[MarkerFound | RecordFound]
     end: Offset
@@ -68,8 +68,8 @@ def build_batches(
 ) -> Iterator[tuple[bytearray, Sequence[CoordinatorRecord]]]:
     """Yield the batches of a decision with the records in each.
 
-    One batch, unless the decision may be split: then none is above ``bytes_max`` if a single
-    record is not.
+    One batch, unless the decision may be split: then no batch exceeds ``bytes_max`` unless a single
+    record does.
     """
     encoded = [(encode_key(each.key), encode_value(each.value)) for each in decision.records]
     start = 0
@@ -91,10 +91,10 @@ def _part_end(encoded: list[tuple[bytes, bytes | None]], start: int, bytes_max: 
 
 
 def read_batches(data: Buffer, start: Offset, decode: Decode) -> Iterator[ReadBatch]:
-    """Yield what whole batches say, from offset ``start`` on; a cut-off last one is left out.
+    """Yield the contents of whole batches from offset ``start`` on; skip a truncated last one.
 
-    A record type that a newer version wrote is stepped over and logged, as Kafka does; anything
-    else that cannot be read is raised, since state without it would be wrong.
+    A record type that a newer version wrote is skipped and logged, as in Kafka. Anything else that
+    cannot be read is raised, since the state would be wrong without it.
 
     Raises:
         CorruptBatch, UnsupportedMagic, InvalidRecord, ProtocolFault: the log is damaged.

@@ -1,4 +1,4 @@
-"""Service: one connection to each broker that a coordinator has to speak to, opened when needed."""
+"""One connection to each broker that a coordinator sends requests to, opened when needed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,11 +12,11 @@ Dial: TypeAlias = Callable[[int], Awaitable[Connection]]
 """Opens a connection to a broker; raises OSError, RequestTimedOut, UnsupportedVersion."""
 
 UNREACHABLE: Final = (OSError, RequestTimedOut, UnsupportedVersion)
-"""What `BrokerLinks.ask` may raise: whether the request was served is unknown."""
+"""What `BrokerLinks.ask` may raise: it is unknown whether the request was processed."""
 
 
 class BrokerLinks:
-    """Connections by broker id. Requests of several callers share one."""
+    """Connections by broker id, shared by all callers. A service."""
 
     name = "broker-links"
 
@@ -27,7 +27,7 @@ class BrokerLinks:
         self._opening: dict[int, asyncio.Lock] = {}
 
     async def ask(self, broker: int, request: Message) -> Message:
-        """Send a request in the highest version both know and return the reply.
+        """Send a request in the highest version both brokers support and return the reply.
 
         Raises:
             OSError, RequestTimedOut, UnsupportedVersion: see `UNREACHABLE`.
@@ -43,7 +43,7 @@ class BrokerLinks:
             return found
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Keep them until cancelled, then close them all."""
+        """Keep the connections until cancelled, then close them."""
         ready()
         try:
             await asyncio.get_running_loop().create_future()

@@ -1,15 +1,15 @@
-"""The shape of every coordinator: a state machine whose state is its log, and what it decides.
+"""The interface of every coordinator: a state machine over a log, and the decisions it makes.
 
     decide(machine, now) -> Decision(records, reply, answers, timers)
 
-A machine changes durable state in `StateMachine.replay` alone, which is called with each record
-of a decision right after it was appended, and with all records of the log when a shard is
-loaded. Replaying the log therefore always gives the live state. What is not in the log, as who
-waits for a rebalance, a machine may keep beside it; it is lost when the shard is.
+A machine changes durable state only in `StateMachine.replay`, which is called with each record of a
+decision right after it was appended, and with all records of the log when a shard is loaded.
+Replaying the log therefore always gives the live state. A machine may keep state that is not in the
+log, such as members waiting for a rebalance; it is lost with the shard.
 
-A decision is made against the newest state, which holds records that are not committed yet.
-Its reply and answers leave once everything written so far is committed. What must be read
-committed is asked of a `StateMachine.view` instead, which the shard keeps for the high watermark.
+A decision is made against the newest state, which includes uncommitted records. Its reply and
+answers are sent once everything written so far is committed. Committed reads use a
+`StateMachine.view`, which the shard keeps for the high watermark.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,30 +25,30 @@ from ottla.protocol.types import Millis, Offset
 from ottla.runtime.trusted_time import Times
 
 TimerKey: TypeAlias = tuple[str, ...]
-"""What a timer is for. The first part says the kind, as ``("session", group, member)``."""
+"""Identifies a timer. The first part is its kind, as in ``("session", group, member)``."""
 
 
 class Origin(NamedTuple):
-    """Where a replayed record stands, and who wrote it inside a transaction, if so."""
+    """The offset of a replayed record, and the producer whose transaction it belongs to, if any."""
 
     offset: Offset
     producer: Producer | None = None
 
 
 class ReplyFuture(Protocol):
-    """A request that will be answered, once. A machine keeps it and names it in an `Answer`."""
+    """The reply of a request, to be set once. A machine may keep it and use it in an `Answer`."""
 
     def answer(self, reply: Any) -> None:  # noqa: ANN401 - each request has a reply of its own
-        """Let the reply leave."""
+        """Send the reply."""
         ...
 
     def fail(self, fault: Fault) -> None:
-        """Let the request fail."""
+        """Fail the request."""
         ...
 
 
 class Answer(NamedTuple):
-    """The reply to a request that was left waiting by an earlier decision."""
+    """The reply to a request that an earlier decision left waiting."""
 
     future: ReplyFuture
     reply: Any
@@ -62,7 +62,7 @@ class SetTimer(NamedTuple):
 
 
 class CancelTimer(NamedTuple):
-    """Forget a timer, if it is set."""
+    """Remove a timer, if it is set."""
 
     key: TimerKey
 
@@ -78,36 +78,35 @@ class Later:
 
 
 LATER = Later()
-"""In place of a reply: the machine has kept the future and will answer it by an `Answer`."""
+"""Used as a reply: the machine keeps the future and will answer it by an `Answer`."""
 
 
 class Packed(Protocol):
-    """Many records of one kind that are written in one batch and replayed as one.
+    """Many records of one kind that are written in one batch and replayed together.
 
-    One by one they would cost more than what they are for.
+    Writing and replaying them one by one would be too slow.
     """
 
     def pairs(self) -> Sequence[tuple[bytes, bytes | None]]:
-        """Return keys and values as the log shall have them, at least one."""
+        """Return the keys and values of the records, at least one."""
         ...
 
     def replay(self, first: Offset, producer: Producer | None) -> None:
-        """Take them into the state of their machine; the first of them stands at ``first``."""
+        """Apply the records to the state of their machine; the first one is at offset ``first``."""
         ...
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to write, whom to answer when it is committed, and which timers change.
+    """The records to write, the replies to send once they are committed, and the timers to change.
 
-    ``records`` go into one batch and hold or fall together, unless ``may_split``; ``packed`` are
-    records, too, which stand in their place. With ``producer`` they are part of its transaction:
-    `StateMachine.replay` sees it as their origin.
-    ``refused`` is called when the log took nothing (too few replicas in sync, too large): it
-    undoes what the machine changed beside its log, and may answer others; its records are not
-    written. The reply is then the fault itself unless it says otherwise. Timers change, and
-    answers leave, only if the records were taken.
-    ``may_linger``: ``packed`` is all there is to write, and no other decision of its kind depends
-    on whether it is written yet (see `lingering`).
+    ``records`` are written atomically in one batch, unless ``may_split``; ``packed`` are records,
+    too, and used instead. With ``producer`` they are part of its transaction: `StateMachine.replay`
+    gets it as their origin. ``refused`` is called when the log rejects the batch (too few replicas
+    in sync, too large): it undoes what the machine changed beside its log, and may answer other
+    requests; its records are not written. The reply is then the fault itself, unless ``refused``
+    returns another. Timers change and answers are sent only if the records were written.
+    ``may_linger``: the decision writes only ``packed``, and no other commit depends on whether it
+    is written yet (see `lingering`).
     """
 
     records: Sequence[CoordinatorRecord] = ()
@@ -129,33 +128,33 @@ View_co = TypeVar("View_co", covariant=True)
 class StateMachine(Protocol, Generic[View_co]):
     """The state of one shard. Everything is synchronous and free of clock, randomness and I/O.
 
-    ``replay`` and ``on_marker`` must take whatever a log can hold: a record about something
-    that is not there changes nothing.
+    ``replay`` and ``on_marker`` must accept whatever a log can hold: a record about something
+    unknown changes nothing.
     """
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
-        """Take a record of the log into the state."""
+        """Apply a record of the log to the state."""
         ...
 
     def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
-        """End the transaction of a producer: its records count, or never were."""
+        """End the transaction of a producer: apply its records, or discard them."""
         ...
 
     def view(self) -> View_co:
-        """Return the present state for readers, immutable, in constant time."""
+        """Return the current state for readers: immutable, in constant time."""
         ...
 
     def on_loaded(self, now: Millis) -> Decision:
-        """Begin to coordinate: the log is replayed to its end. Sets the first timers."""
+        """Start to coordinate: the log is replayed to its end. Sets the first timers."""
         ...
 
     def on_timer(self, key: TimerKey, times: Times) -> Decision:
-        """Do what a timer was set for; it is no longer set.
+        """Handle a timer, which is no longer set.
 
-        What expires goes by ``times.expiry``, timeouts by ``times.monotonic``.
+        Expiration uses ``times.expiry``, timeouts use ``times.monotonic``.
         """
         ...
 
     def on_unloaded(self) -> Sequence[ReplyFuture]:
-        """Give up; return the futures still kept, which then fail with NOT_COORDINATOR."""
+        """Stop; return the futures that are still kept, to be failed with NOT_COORDINATOR."""
         ...

@@ -1,4 +1,4 @@
-"""A partition hosted here, as the log of a shard."""
+"""A hosted partition as the log of a shard."""
 
 from collections.abc import Callable
 
@@ -29,17 +29,17 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> Offset:
-        """Below it everything is committed."""
+        """Everything below it is committed."""
         return self._partition.log.high_watermark
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch the topic takes."""
+        """The largest batch that the topic accepts."""
         return self._partition.config.max_message_bytes
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether no follower has to be waited for, and none is missing."""
+        """Whether an append is committed at once: no other replica has to be waited for."""
         return self._partition.is_answered_at_once(ALL)
 
     def append(
@@ -59,7 +59,7 @@ class PartitionLog:
     def append_at_once(
         self, batch: bytearray, records: int, *, epoch: LeaderEpoch, now: Millis
     ) -> Offset | None:
-        """Append a plain batch where nobody has to be waited for; raises as `ShardLog`'s."""
+        """Append a plain batch that is committed at once; raises as `ShardLog.append_at_once`."""
         partition = self._partition
         if epoch != partition.leader_epoch or not partition.is_answered_at_once(ALL):
             return None
@@ -88,7 +88,7 @@ class PartitionLog:
 
 
 def log_opener(partitions: Partitions, topic: str) -> Callable[[int], ShardLog | None]:
-    """Return how a runtime finds the logs of its topic."""
+    """Return a function that opens the logs of a topic for a runtime."""
 
     def open_log(index: int) -> ShardLog | None:
         partition = partitions.get(topic, index)

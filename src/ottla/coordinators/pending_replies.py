@@ -1,4 +1,4 @@
-"""Replies that wait for a commit, and views of the state for those who read committed."""
+"""Replies that wait for a commit, and views of the committed state for readers."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ View = TypeVar("View")
 
 
 class _PendingReply(msgspec.Struct, frozen=True):
-    end: Offset  # leaves when everything below is committed
+    end: Offset  # send when everything below is committed
     deadline: Millis
     answers: Sequence[Answer]
 
 
 class PendingReplies:
-    """Answers in the order they were decided; none overtakes one decided before it."""
+    """Answers in the order of their decisions; none is sent before an earlier one."""
 
     def __init__(self) -> None:
         self._queue: deque[_PendingReply] = deque()
@@ -33,39 +33,39 @@ class PendingReplies:
         self._queue.append(_PendingReply(end, deadline, answers))
 
     def next_deadline(self) -> Millis | None:
-        """Return when the oldest gives up waiting."""
+        """Return the deadline of the oldest answer."""
         return self._queue[0].deadline if self._queue else None
 
     def take_committed(self, committed: Offset) -> list[Answer]:
-        """Return what may leave now that everything below ``committed`` is."""
+        """Return the answers to send now that everything below ``committed`` is committed."""
         found: list[Answer] = []
         while self._queue and self._queue[0].end <= committed:
             found.extend(self._queue.popleft().answers)
         return found
 
     def take_overdue(self, now: Millis) -> list[ReplyFuture]:
-        """Return whom to tell that a commit took too long. What was written stays written."""
+        """Return the futures whose commit took too long. The records stay written."""
         found: list[ReplyFuture] = []
         while self._queue and self._queue[0].deadline <= now:
             found.extend(answer.future for answer in self._queue.popleft().answers)
         return found
 
     def take_all(self) -> list[ReplyFuture]:
-        """Return everybody who waits; nobody does any more."""
+        """Remove and return all futures."""
         found = [answer.future for pending in self._queue for answer in pending.answers]
         self._queue.clear()
         return found
 
 
 class Views(Generic[View]):
-    """The state as of the high watermark, and as of each append above it."""
+    """The state at the high watermark, and after each append above it."""
 
     def __init__(self, view: View) -> None:
         self.committed = view
         self._above: deque[tuple[Offset, View]] = deque()
 
     def note(self, end: Offset, view: View, committed: Offset) -> None:
-        """Remember the state that everything below ``end`` amounts to."""
+        """Remember the state after all records below ``end``."""
         if end <= committed:
             self._above.clear()
             self.committed = view
@@ -73,7 +73,7 @@ class Views(Generic[View]):
             self._above.append((end, view))
 
     def commit(self, committed: Offset) -> None:
-        """Let readers see what is committed by now."""
+        """Advance the committed state to the high watermark."""
         while self._above and self._above[0][0] <= committed:
             self.committed = self._above.popleft()[1]
 
@@ -87,11 +87,11 @@ class RecordedReply:
         self.is_done = False
 
     def answer(self, reply: Any) -> None:  # noqa: ANN401 - as in `ReplyFuture`
-        """Remember the reply."""
+        """Store the reply."""
         assert not self.is_done, "answered twice"
         self.reply, self.is_done = reply, True
 
     def fail(self, fault: Fault) -> None:
-        """Remember the fault."""
+        """Store the fault."""
         assert not self.is_done, "answered twice"
         self.fault, self.is_done = fault, True

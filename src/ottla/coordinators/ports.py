@@ -1,4 +1,4 @@
-"""What a coordinator needs of the partition that its state is kept in."""
+"""What a coordinator needs from the partition that holds its state."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -24,28 +24,28 @@ class ShardLog(Protocol):
 
     @property
     def high_watermark(self) -> Offset:
-        """Below it everything is committed."""
+        """Everything below it is committed."""
         ...
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch the topic takes."""
+        """The largest batch that the topic accepts."""
         ...
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether what is appended now is committed by that: there is nobody to wait for."""
+        """Whether an append is committed at once: no other replica has to be waited for."""
         ...
 
     def append(
         self, batch: bytearray, *, epoch: LeaderEpoch, now: Millis, transaction_version: int = 0
     ) -> Offset:
-        """Append as the leader of ``epoch``, replicas in sync required; return the new log end.
+        """Append as the leader of ``epoch``, with acks=all; return the new log end.
 
         ``transaction_version`` is that of the transaction which a marker ends.
 
         Raises:
-            NotLeader, FencedLeaderEpoch, StorageFailed: this node coordinates no longer.
+            NotLeader, FencedLeaderEpoch, StorageFailed: this node is no longer the coordinator.
             NotEnoughReplicas, RecordTooLarge, InvalidProducerEpoch, ...: nothing was written.
         """
         ...
@@ -53,20 +53,20 @@ class ShardLog(Protocol):
     def append_at_once(
         self, batch: bytearray, records: int, *, epoch: LeaderEpoch, now: Millis
     ) -> Offset | None:
-        """Append a plain batch of so many records if it is committed by that; return the new end.
+        """Append a plain batch of so many records if that commits it; return the new log end.
 
-        It has no producer, its CRC is right, and ``now`` is the time of all its records. None
-        where `append` has to wait, or to say why not: nothing was written then.
+        The batch has no producer and a valid CRC, and ``now`` is the timestamp of all its records.
+        Returns None, with nothing written, where `append` would have to wait or to raise.
 
         Raises:
-            StorageFailed: this node coordinates no longer.
+            StorageFailed: this node is no longer the coordinator.
         """
         ...
 
     def read(self, offset: Offset, bytes_max: int) -> Buffer:
-        """Return batches from the one that holds ``offset``, up to the log end.
+        """Return batches from the one that contains ``offset``, up to the log end.
 
-        At least one whole batch, however large; the last may be cut off. Empty at the end.
+        At least one whole batch, however large; the last may be truncated. Empty at the end.
 
         Raises:
             OffsetOutOfRange, StorageFailed, NotLeader, CorruptBatch, ReplicaDamaged.
@@ -76,7 +76,7 @@ class ShardLog(Protocol):
     def damaged(self, offset: Offset, fault: Fault) -> Fault:
         """Have the stored batches from ``offset`` on checked at once; return the fault to raise.
 
-        For batches that `read` returned and that turned out to be damaged.
+        For batches that `read` returned and that are corrupt.
         """
         ...
 

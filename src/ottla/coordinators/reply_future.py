@@ -1,4 +1,4 @@
-"""Requests that wait for their answer on the event loop, and most that need not."""
+"""Replies of requests on the event loop; most are available at once."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,7 +8,7 @@ from ottla.protocol.faults import Fault
 
 
 class AsyncReplyFuture:
-    """A `ReplyFuture` for a handler: an answer that is there at once costs no future."""
+    """A `ReplyFuture` for a handler. No asyncio future is created for an immediate reply."""
 
     __slots__ = ("_fault", "_future", "_is_done", "_reply")
 
@@ -19,7 +19,7 @@ class AsyncReplyFuture:
         self._future: asyncio.Future[Any] | None = None
 
     def answer(self, reply: Any) -> None:  # noqa: ANN401 - each request has a reply of its own
-        """Let the reply leave. A request that was cancelled meanwhile has no answer."""
+        """Send the reply. A request that was cancelled meanwhile gets none."""
         assert not self._is_done, "answered twice"
         self._is_done = True
         if self._future is None:
@@ -28,7 +28,7 @@ class AsyncReplyFuture:
             self._future.set_result(reply)
 
     def fail(self, fault: Fault) -> None:
-        """Let the request fail."""
+        """Fail the request."""
         assert not self._is_done, "answered twice"
         self._is_done = True
         if self._future is None:
@@ -37,7 +37,7 @@ class AsyncReplyFuture:
             self._future.set_exception(fault)
 
     def outcome(self) -> Any | Awaitable[Any]:  # noqa: ANN401 - as above
-        """Return the reply, or what to await for it. Raises the fault it failed with."""
+        """Return the reply, or an awaitable of it. Raises the fault if the request failed."""
         if not self._is_done:
             self._future = asyncio.get_running_loop().create_future()
             return self._future

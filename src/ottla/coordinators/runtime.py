@@ -1,8 +1,8 @@
-"""All shards of one internal topic that this node leads, and the service that moves them on.
+"""All shards of one internal topic that this node leads, and the service that loads them.
 
-Leadership events come from the partitions, in the order of the image. A shard is loaded in
-pieces, one piece of each loading shard in turn, with the event loop free between two pieces.
-What a shard does between is synchronous; the service only loads and keeps time.
+Partitions report leadership changes in the order of the metadata image. Shards are loaded in
+pieces, one piece of each loading shard in turn; the event loop is free between two pieces. Shards
+themselves are synchronous; the service only loads them and fires their timers.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
 Answered: TypeAlias = Reply | Awaitable[Reply]
-"""A reply that may be there at once."""
+"""A reply, or an awaitable of it where it is not available at once."""
 
 
 class RuntimeParts(msgspec.Struct, Generic[Machine], frozen=True):
@@ -62,9 +62,9 @@ class CoordinatorRuntime(Generic[Machine]):
     # -- leadership ----------------------------------------------------------
 
     def on_led(self, topic: str, index: int, epoch: LeaderEpoch) -> None:
-        """Begin to coordinate a partition, or go on with it in a newer epoch.
+        """Start to coordinate a partition, or continue in a newer epoch.
 
-        A leader that stays the leader keeps its log, so its state stays right too.
+        A leader that is elected again keeps its log, so its state stays valid.
         """
         if topic != self.topic:
             return
@@ -75,7 +75,7 @@ class CoordinatorRuntime(Generic[Machine]):
         self._open(index, epoch)
 
     def on_unled(self, topic: str, index: int, epoch: LeaderEpoch | None) -> None:
-        """Stop coordinating a partition, unless it is led in a newer epoch already."""
+        """Stop coordinating a partition, unless it is already led in a newer epoch."""
         if topic != self.topic:
             return
         shard = self._shards.get(index)
@@ -100,7 +100,7 @@ class CoordinatorRuntime(Generic[Machine]):
         self._wake.set()
 
     def _on_lost(self, index: int, shard: Shard[Machine]) -> None:
-        """Begin anew from the log: the partition may still be led here."""
+        """Load the shard again from the log: the partition may still be led here."""
         if self._shards.get(index) is shard:
             del self._shards[index]
             self._open(index, shard.epoch)
@@ -144,16 +144,16 @@ class CoordinatorRuntime(Generic[Machine]):
     def write_deferred(
         self, key: str, decide: Callable[[Machine, Millis, AsyncReplyFuture], Decision]
     ) -> Answered[Any]:
-        """Write a decision that may keep the future of the request and answer it later."""
+        """Decide against the shard of a key; ``decide`` may keep the future and answer it later."""
         return self.submit(self.index_of(key), decide)
 
     def write_to_all(self, decide: Callable[[Machine, Millis], Decision]) -> None:
-        """Decide against every active shard; no reply, and a fault of one is ignored."""
+        """Decide against every active shard. There is no reply; faults are ignored."""
         for _, shard in list(self.active()):
             shard.submit(decide, RecordedReply())
 
     def shard(self, index: int) -> Shard[Machine]:
-        """Return a shard that may answer. Raises NotCoordinator, CoordinatorLoading."""
+        """Return an active shard. Raises NotCoordinator, CoordinatorLoading."""
         shard = self._shards.get(index)
         if shard is None:
             raise NotCoordinator(f"{self.topic}-{index} is not led here")
@@ -161,13 +161,13 @@ class CoordinatorRuntime(Generic[Machine]):
         return shard
 
     def active(self) -> Iterator[tuple[int, Shard[Machine]]]:
-        """Yield the shards that answer now, by number."""
+        """Yield the active shards, by number."""
         for index in sorted(self._shards):
             if self._shards[index].state is ShardState.ACTIVE:
                 yield index, self._shards[index]
 
     def is_loading(self) -> bool:
-        """Whether some shard has not been read yet."""
+        """Whether some shard is still loading."""
         return any(shard.state is ShardState.LOADING for shard in self._shards.values())
 
     def submit(
@@ -177,12 +177,12 @@ class CoordinatorRuntime(Generic[Machine]):
         *,
         may_linger: bool = False,
     ) -> Answered[Any]:
-        """Decide against a shard; return the reply, or what to await for it.
+        """Decide against a shard; return the reply, or an awaitable of it.
 
-        ``decide`` gets the machine, wall time and the future of this request, which it may keep
-        by replying `LATER`. ``may_linger`` is as in `Shard.submit`. Raises, or the awaitable does:
-        NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable, and whatever fault it raises
-        itself.
+        ``decide`` gets the machine, wall time and the future of this request, which it may keep by
+        replying `LATER`. ``may_linger`` is as in `Shard.submit`. The call or the awaitable raises
+        NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable, and every fault that ``decide``
+        raises.
         """
         future, shard = AsyncReplyFuture(), self.shard(index)
         shard.submit(
@@ -193,7 +193,7 @@ class CoordinatorRuntime(Generic[Machine]):
     def end_transaction(
         self, index: int, producer: Producer, marker: EndTxnMarker, version: int = 0
     ) -> Answered[Any]:
-        """End a producer's transaction in a shard (WriteTxnMarkers); the reply is None."""
+        """Write the marker that ends a producer's transaction in a shard; the reply is None."""
         future = AsyncReplyFuture()
         self.shard(index).end_transaction(producer, marker, future, version)
         return future.outcome()
@@ -201,7 +201,7 @@ class CoordinatorRuntime(Generic[Machine]):
     # -- the service ---------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Load shards and keep their timers until cancelled; then close them all."""
+        """Load shards and fire their timers until cancelled; then close all shards."""
         ready()
         try:
             while True:
@@ -215,7 +215,7 @@ class CoordinatorRuntime(Generic[Machine]):
             self._loading.clear()
 
     def _load_some(self) -> None:
-        """Move one loading shard on by a piece."""
+        """Load the next piece of one shard."""
         if not self._loading:
             return
         index, shard = self._loading.popleft()
@@ -232,7 +232,7 @@ class CoordinatorRuntime(Generic[Machine]):
             self._loading.append((index, shard))
 
     async def _ring(self) -> None:
-        """Ring the timers that are due; others run between two shards that have any."""
+        """Fire the timers that are due; other tasks run after each shard that had any."""
         now = self._parts.settings.clock.monotonic()
         for _, shard in list(self.active()):
             due = shard.next_due()
@@ -242,7 +242,7 @@ class CoordinatorRuntime(Generic[Machine]):
             await asyncio.sleep(0)
 
     async def _rest(self) -> None:
-        """Wait for something to do; with shards to load only let others run."""
+        """Wait until a shard has to be loaded or a timer is due."""
         if self._loading:
             await asyncio.sleep(0)
             return
@@ -265,5 +265,5 @@ class CoordinatorRuntime(Generic[Machine]):
 
 
 def _soon(call: Callable[[], None]) -> None:
-    """Call it when whoever speaks now has been heard."""
+    """Call a function after the event loop's current callback."""
     asyncio.get_running_loop().call_soon(call)

@@ -1,18 +1,18 @@
-"""One partition of an internal topic, and the state machine that it holds.
+"""One partition of an internal topic, and its state machine.
 
     LOADING --end of the log--> ACTIVE --leadership lost, or the log failed--> CLOSED
        \\---------------------------------------------------------------------^
 
-While active: decide, append, replay at once, add the reply, answer when committed. Nothing here
-waits: the runtime calls `load_step` until the log is read, `on_due` when time has passed, and the
-partition calls back when its high watermark moves.
+While active: decide, append, replay at once, and reply when committed. Nothing here waits: the
+runtime calls `load_step` until the log is read and `on_due` when a timer is due, and the partition
+calls back when its high watermark advances.
 
-Commits of offsets may linger between decide and append (`lingering`); whatever else is decided
-has them written before.
+Offset commits may linger between decide and append (`lingering`); they are written before any other
+decision is made.
 
-Invariants: the machine's state is what its log up to ``end`` amounts to. A reply leaves only
-when all that its decision could have seen is committed. A closed shard never answers but with
-NOT_COORDINATOR, and its machine is thrown away: what was not committed cannot be taken back.
+Invariants: the state of the machine is the result of its log up to ``end``. A reply is sent only
+when everything that its decision could have read is committed. A closed shard replies nothing but
+NOT_COORDINATOR, and its machine is discarded: uncommitted changes cannot be undone.
 """
 
 import enum
@@ -74,16 +74,16 @@ View = TypeVar("View")
 Machine = TypeVar("Machine", bound=StateMachine[object])
 Decide: TypeAlias = Callable[[Machine, Millis], Decision]
 
-# What a shard must not go on after: whether the batch is in the log, or stays there, is unknown.
+# Errors after which the shard closes: it is unknown whether the batch is, or stays, in the log.
 _LOST: Final = (NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, StorageFailed)
 
 
 TIMERS_PER_TURN: Final = 50
-"""Timers that ring before others have their turn: each may write, for about half a millisecond."""
+"""Timers that fire in one turn of the event loop: each may write, for about half a millisecond."""
 
 
 class ShardState(enum.Enum):
-    """Where a shard is in its life."""
+    """The state of a shard."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -93,8 +93,7 @@ class ShardState(enum.Enum):
 class ShardSettings(msgspec.Struct, frozen=True):
     """``write_timeout_ms``: how long a reply waits for its commit (``offsets.commit.timeout.ms``).
 
-    ``load_bytes`` are read, decoded and replayed in one step of a load. ``linger_ms`` is as in
-    `lingering`.
+    A load reads, decodes and replays ``load_bytes`` per step. ``linger_ms`` is as in `lingering`.
     """
 
     clock: Clock
@@ -106,10 +105,10 @@ class ShardSettings(msgspec.Struct, frozen=True):
 
 
 class Shard(Generic[Machine]):
-    """One shard in one reign of this node over its partition.
+    """One shard during one leadership of this node over its partition.
 
-    ``on_lost`` is called once, when the shard closes by itself; ``on_timers`` whenever a timer
-    may be due earlier than before; ``on_held`` when `flush` is to be called soon.
+    ``on_lost`` is called once, when the shard closes by itself; ``on_timers`` whenever a timer may
+    be due earlier than before; ``on_held`` when `flush` has to be called soon.
     """
 
     def __init__(
@@ -140,11 +139,11 @@ class Shard(Generic[Machine]):
 
     @property
     def end(self) -> Offset:
-        """The offset behind the last record that the state holds."""
+        """The offset after the last record that is in the state."""
         return self._end
 
     def now(self) -> Millis:
-        """Return the time that decisions are made at: what is written now is dated by it."""
+        """Return the time of a decision: records written now have it as their timestamp."""
         return self._clock.stamp()
 
     # -- load ----------------------------------------------------------------
@@ -153,8 +152,7 @@ class Shard(Generic[Machine]):
         """Replay the next piece of the log; return whether the shard is active now.
 
         Raises:
-            Fault: the log cannot be read, or holds what is no record of this coordinator. The
-                shard is closed.
+            Fault: the log cannot be read, or holds records of another kind. The shard is closed.
         """
         assert self.state is ShardState.LOADING
         try:
@@ -170,7 +168,7 @@ class Shard(Generic[Machine]):
         return True
 
     def _load_piece(self) -> bool:
-        """Replay what one read gives; return whether there was anything."""
+        """Replay the result of one read; return whether it contained anything."""
         data = self._log.read(self._end, self._settings.load_bytes)
         before = self._end
         try:
@@ -197,7 +195,7 @@ class Shard(Generic[Machine]):
     # -- decide --------------------------------------------------------------
 
     def check_active(self) -> None:
-        """Raise unless this shard may answer. CoordinatorLoading, NotCoordinator."""
+        """Raise CoordinatorLoading or NotCoordinator unless the shard is active."""
         if self.state is ShardState.LOADING:
             raise CoordinatorLoading(self.name)
         if self.state is ShardState.CLOSED:
@@ -205,10 +203,10 @@ class Shard(Generic[Machine]):
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that was found in the log is known to be committed.
+        """Whether everything that was in the log when it was loaded is known to be committed.
 
-        Before that, `committed` may be behind what the leader before has told: a new leader
-        learns only by and by how far that one had come.
+        Until then `committed` may be older than what the previous leader has returned to clients: a
+        new leader learns the high watermark from its followers.
         """
         return self._log.high_watermark >= self._loaded_end
 
@@ -226,9 +224,9 @@ class Shard(Generic[Machine]):
     ) -> None:
         """Decide, write, and answer the future when committed.
 
-        A fault that ``decide`` raises fails the future and changes nothing; any other error is
-        a bug in the middle of a change of state, so the shard is closed before it is raised.
-        ``may_linger``: it does not matter to this decision whether those that wait are written.
+        A fault that ``decide`` raises fails the future and changes nothing. Any other error is a
+        bug in the middle of a state change: the shard is closed before the error is raised.
+        ``may_linger``: this decision does not depend on lingering commits being written.
         """
         if not may_linger:
             self.flush()
@@ -249,7 +247,7 @@ class Shard(Generic[Machine]):
     ) -> None:
         """Write the marker that ends a producer's transaction here; answer None when committed.
 
-        ``version`` is the transaction's: from 2 on the log tells a late marker by its epoch.
+        ``version`` is the transaction's: from 2 on the log recognises a late marker by its epoch.
         """
         self.flush()
         now = self._clock.stamp()
@@ -288,7 +286,7 @@ class Shard(Generic[Machine]):
             self._answer_when_committed(_answers(decision, future))
 
     def _write(self, decision: Decision) -> None:
-        """Append and replay. Split decisions may fail behind a part that holds by itself."""
+        """Append and replay. A decision that may be split can fail after some of its batches."""
         if decision.packed is not None:
             self._write_packed(decision.packed, decision.producer)
         if not decision.records:
@@ -317,7 +315,7 @@ class Shard(Generic[Machine]):
     # -- linger --------------------------------------------------------------
 
     def _linger(self, decision: Decision, future: ReplyFuture) -> bool:
-        """Let a decision wait to be written with others; False where it does not."""
+        """Keep a decision to be written with others; return False if it has to be written now."""
         linger_ms, packed = self._settings.linger_ms, decision.packed
         if not linger_ms or packed is None:
             return False
@@ -340,7 +338,7 @@ class Shard(Generic[Machine]):
         return True
 
     def flush(self) -> None:
-        """Write what waits, in one batch and in its order."""
+        """Write the lingering commits, in order and in one batch."""
         held = self._lingering.take()
         if not held:
             return
@@ -360,7 +358,7 @@ class Shard(Generic[Machine]):
             self._take_held(held, first)
 
     def _append_held(self, held: Sequence[Held]) -> Offset:
-        """Append what waited; return the offset of the first record."""
+        """Append the lingering commits; return the offset of the first record."""
         self.check_active()
         now = self._clock.stamp()
         pairs = [pair for each in held for pair in each.pairs]
@@ -383,17 +381,17 @@ class Shard(Generic[Machine]):
     # -- at once -------------------------------------------------------------
 
     def _is_idle(self) -> bool:
-        """Whether it is active, and nobody waits for anything, or is meant to."""
+        """Whether the shard is active and nothing waits to be written, committed or answered."""
         is_waiting = self._pending or self._lingering or self._settings.linger_ms > 0
         return self.state is ShardState.ACTIVE and not is_waiting
 
     def write_at_once(
         self, batch: bytearray, records: int, now: Millis, replay: Callable[[], None]
     ) -> bool:
-        """Write a plain batch that is committed by that, and have ``replay`` take it.
+        """Write a plain batch that is committed once appended, and call ``replay``.
 
-        False where it is not so, or where somebody waits for something before it: nothing has
-        been done then, but that a shard which cannot write is closed.
+        Return False, with nothing done, if the commit has to wait for followers or for earlier
+        replies. A shard that fails to write is closed.
         """
         if not self._is_idle() or self._settings.compression is not Compression.NONE:
             return False
@@ -402,7 +400,7 @@ class Shard(Generic[Machine]):
         except StorageFailed:
             self._lose()
             return False
-        # A shard that was closed meanwhile has no state any more; who asks again is told so.
+        # A shard that was closed meanwhile has no state: the client retries elsewhere.
         if end is None or not self._is_idle():
             return False
         replay()
@@ -410,7 +408,7 @@ class Shard(Generic[Machine]):
         return True
 
     def _refuse(self, decision: Decision, fault: Fault, future: ReplyFuture) -> None:
-        """Let the machine take back what is not in the log; the one who asked hears the fault."""
+        """Let the machine undo what is not in the log; fail the request with the fault."""
         after = Decision() if decision.refused is None else decision.refused(fault)
         assert not after.records, "what undoes a refused write must not write"
         self.change_timers(after.timers)
@@ -456,15 +454,15 @@ class Shard(Generic[Machine]):
     # -- time ----------------------------------------------------------------
 
     def next_due(self) -> Millis | None:
-        """Return when `on_due` has something to do, on the monotonic clock."""
+        """Return when `on_due` has to be called, on the monotonic clock."""
         times = (self._timers.next(), self._pending.next_deadline(), self._lingering.due)
         return min((time for time in times if time is not None), default=None)
 
     def on_due(self) -> None:
-        """Ring timers that are due and fail the replies that waited too long.
+        """Fire the timers that are due and fail the replies that waited too long.
 
-        `TIMERS_PER_TURN` timers at most; `next_due` says that there are more. The members of a
-        large group may all fall silent at the same moment.
+        At most `TIMERS_PER_TURN` timers fire; `next_due` tells whether there are more. All members
+        of a large group may time out at the same moment.
         """
         now = self._clock.monotonic()
         late = CoordinatorNotAvailable(f"{self.name}: not committed in time")
@@ -481,7 +479,7 @@ class Shard(Generic[Machine]):
     # -- end -----------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop coordinating; whoever waits is told NOT_COORDINATOR. Closing twice is fine."""
+        """Stop coordinating; pending requests fail with NOT_COORDINATOR. May be called twice."""
         if self.state is ShardState.CLOSED:
             return
         self.state = ShardState.CLOSED
@@ -496,13 +494,13 @@ class Shard(Generic[Machine]):
 
 
 class TooMuchToWrite(Fault):
-    """A decision that no batch of the topic can hold; who asked cannot make it smaller."""
+    """A decision that does not fit into a batch of the topic; the client cannot make it smaller."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def fault_for_client(fault: Fault) -> Fault:
-    """Say in a coordinator's words why the log took nothing."""
+    """Return the error that a coordinator's client expects for an error of the log."""
     if isinstance(fault, NotEnoughReplicas):
         return CoordinatorNotAvailable(str(fault))
     if isinstance(fault, RecordTooLarge | BatchTooLargeForSegment):

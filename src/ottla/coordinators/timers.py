@@ -1,9 +1,9 @@
-"""Timers by key, for thousands that are set anew all the time and rarely ring.
+"""Timers by key, for thousands that are reset often and fire rarely.
 
-A heap of (due, number, key), and a dict with what is really set. Setting a timer later than it
-was, as each heartbeat does, writes to the dict alone: the entry in the heap comes up early, is
-compared with the dict and goes back. At most one entry per key that is still wanted, and as many
-dead ones as there were cancellations, so the heap is rebuilt when most of it is dead.
+A heap of (due, number, key), and a dict of the timers that are set. Moving a timer to a later time,
+as each heartbeat does, only writes to the dict: when the old entry of the heap comes up, it is
+compared with the dict and pushed again. The heap has at most one live entry per key and one dead
+entry per cancellation; it is rebuilt when most entries are dead.
 """
 
 import heapq
@@ -12,12 +12,12 @@ from typing import Final
 from ottla.coordinators.decision import TimerKey
 from ottla.protocol.types import Millis
 
-# Below this many dead entries nobody minds them.
+# Rebuild the heap only if it has more entries than this.
 _DEAD_MIN: Final = 64
 
 
 class Timers:
-    """Which keys ring when. Times are of a monotonic clock."""
+    """When each key is due, on a monotonic clock."""
 
     def __init__(self) -> None:
         self._due: dict[TimerKey, Millis] = {}
@@ -36,17 +36,17 @@ class Timers:
             self._push(key, due)
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget a timer, if it is set."""
+        """Remove a timer, if it is set."""
         self._due.pop(key, None)
         if len(self._heap) > _DEAD_MIN and len(self._heap) > 2 * len(self._due):
             self._rebuild()
 
     def due(self, key: TimerKey) -> Millis | None:
-        """Return when a timer rings; None if it is not set."""
+        """Return when a timer is due; None if it is not set."""
         return self._due.get(key)
 
     def next(self) -> Millis | None:
-        """Return the time of the next ring, or a little earlier; None if nothing is set."""
+        """Return when the next timer is due, or a little earlier; None if none is set."""
         return self._heap[0][0] if self._due and self._heap else None
 
     def take_due(self, now: Millis, count_max: int) -> list[TimerKey]:

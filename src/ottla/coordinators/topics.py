@@ -7,15 +7,15 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 
-# Each request of a group asks for its hash.
+# Every request of a group needs the hash of its id.
 _HASHES_KEPT: Final = 4096
 
 
 def partition_for(key: str, count: int) -> int:
-    """Return the partition of a group, transactional id or share key among ``count``.
+    """Return the partition of a group id, transactional id or share key among ``count``.
 
-    As Kafka: the absolute value of Java's hash of the string, whose one value without an
-    absolute counts as zero.
+    As in Kafka: the absolute value of Java's hash of the string; the one value without an absolute
+    value counts as zero.
     """
     hashed = _java_hash(key)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % count

@@ -1,4 +1,4 @@
-"""ListGroups and DescribeGroups: what is committed, and how classic groups stand just now."""
+"""ListGroups and DescribeGroups, from the committed view; classic groups are shown live."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,14 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.protocol.messages.list_groups import ListedGroup
 
-# From this version on a group that is not there is an error (KIP-1043), before it was "Dead".
+# From this version on a missing group is an error (KIP-1043); before it was "Dead".
 _NOT_FOUND_FROM = 6
 
 
 def list_groups(view: GroupsView, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """Return the groups in one of the states and of one of the types; of none named, all.
+    """Return the groups in one of the states and of one of the types; an empty filter means all.
 
-    Upper and lower case of a filter do not count, as in Kafka (KIP-518, KIP-848).
+    Filters ignore case, as in Kafka (KIP-518, KIP-848).
     """
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
@@ -32,7 +32,7 @@ def list_groups(view: GroupsView, states: Iterable[str], types: Iterable[str]) -
 
 
 def describe_group(view: GroupsView, group_id: str, version: int) -> DescribedGroup:
-    """Describe a classic group; one that is not there, or is of another kind, is dead."""
+    """Describe a classic group; one that is missing or of another kind is dead."""
     group = view.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
         dead = DescribedGroup(group_id=group_id, group_state=ClassicState.DEAD.value)

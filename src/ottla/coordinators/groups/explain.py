@@ -1,7 +1,7 @@
-"""From a group and its notes to sentences: why it rebalanced, whom it waits for. Pure.
+"""Explain a group in sentences: why it rebalanced, and which members it waits for. Pure.
 
-`story_of` looks at a group of any kind and gathers what counts; `sentences` puts it into words.
-Both are apart so that the words can be read in tests, and the story by programs.
+`story_of` collects the facts about a group of any kind; `sentences` puts them into words. They are
+separate so that tests can check the words and programs can use the facts.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,11 +28,11 @@ from ottla.metadata.image import Image
 from ottla.protocol.types import NO_TIMESTAMP, Millis, Uuid
 
 _NAMED_MAX: Final = 8
-"""Partitions that one sentence names; of more it says how many."""
+"""At most this many partitions are named in a sentence; a longer list is counted."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Whom a group waits for, and what for. ``until`` is when it stops waiting."""
+    """A member or resource that a group waits for, and why. ``until`` is when it stops waiting."""
 
     who: str
     what: str
@@ -41,7 +41,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """A group now, and what led to it. ``known_since``: from when on its notes are kept."""
+    """A group and the events before it. ``known_since``: when its events began to be recorded."""
 
     group_id: str
     kind: str
@@ -59,7 +59,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 def story_of(machine: GroupMachine, group_id: str, image: Image, now: Millis) -> Story | None:
-    """Return the story of a group of this shard; None where there is no such group."""
+    """Return the story of a group of this shard; None if there is no such group."""
     group = machine.groups.get(group_id)
     if group is None:
         return None
@@ -81,7 +81,7 @@ def story_of(machine: GroupMachine, group_id: str, image: Image, now: Millis) ->
 
 
 def waits_of(group: Group, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
-    """Yield whom a group waits for, whatever its kind."""
+    """Yield what a group of any kind waits for."""
     match group:
         case ClassicGroup():
             yield from classic_waits(group)
@@ -98,7 +98,7 @@ def _known(at: Millis) -> Millis | None:
 
 
 def classic_waits(group: ClassicGroup) -> Iterator[Waiting]:
-    """Yield whom a classic group waits for: who has not joined again, or its leader."""
+    """Yield what a classic group waits for: members that have not rejoined, or its leader."""
     since = _known(group.state_since)
     if group.state is ClassicState.PREPARING_REBALANCE:
         until = None if since is None else Millis(since + group.rebalance_timeout_ms())
@@ -121,7 +121,7 @@ def _classic_words(member: ClassicMember) -> str:
 
 
 def consumer_waits(group: ConsumerGroup, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
-    """Yield whom a consumer group waits for: who has not given up, or not asked yet."""
+    """Yield what a consumer group waits for: members that must revoke, or send a heartbeat."""
     for member_id in sorted(group.members):
         member = group.members[member_id]
         since = notes.moved_at(group.group_id, member_id)
@@ -141,7 +141,7 @@ def _places(member: ConsumerMember) -> list[tuple[Uuid, int]]:
 
 
 def share_waits(group: ShareGroup, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
-    """Yield whom a share group waits for: state to be set up, or members that did not ask yet."""
+    """Yield what a share group waits for: state to be initialized, or heartbeats of members."""
     pending = sorted(pending_of(group, image))
     if pending:
         what = f"to set up the state of {_partitions(pending, image)}"
@@ -155,9 +155,9 @@ def share_waits(group: ShareGroup, notes: RecentEvents, image: Image) -> Iterato
 
 
 def streams_waits(group: Any, notes: RecentEvents) -> Iterator[Waiting]:  # noqa: ANN401
-    """Yield whom a streams group waits for: topics that are missing, or members with old tasks.
+    """Yield what a streams group waits for: missing topics, or members with old tasks.
 
-    Read by names alone: streams groups are a room of their own.
+    The group is read by attribute names only.
     """
     if group.state_name() == "NotReady":
         yield Waiting("the topics of its topology", "to be there as it needs them")
@@ -176,7 +176,7 @@ def _words(member_id: str, member: MemberInfo) -> str:
 
 
 def _partitions(places: Iterable[tuple[Uuid, int]], image: Image) -> str:
-    """Return partitions by name; those of topics that are gone have none."""
+    """Return partitions by name; those of deleted topics have none."""
     topics = image.topics.by_id
     names = [
         f"{topics[topic_id].name if topic_id in topics else 'a deleted topic'}-{index}"
@@ -190,11 +190,11 @@ def _partitions(places: Iterable[tuple[Uuid, int]], image: Image) -> str:
 
 
 TimeWords: TypeAlias = Callable[[Millis], str]
-"""How to write down a time."""
+"""Formats a time."""
 
 
 def sentences(story: Story, time_words: TimeWords) -> list[str]:
-    """Return what there is to say: what the group is, why it rebalanced, whom it waits for."""
+    """Return the explanation: the state of the group, why it rebalanced, what it waits for."""
     words = _Words(story, time_words)
     return [words.what(), words.why(), *words.whom(), *words.lately()]
 
@@ -208,7 +208,7 @@ class _Words(NamedTuple):
     time_words: TimeWords
 
     def what(self) -> str:
-        """Say what the group is."""
+        """Return the state of the group."""
         story = self.story
         word = "generation" if story.kind == "classic" else "epoch"
         count = "1 member" if story.members == 1 else f"{story.members} members"
@@ -219,7 +219,7 @@ class _Words(NamedTuple):
         )
 
     def why(self) -> str:
-        """Say why it rebalanced last."""
+        """Return why it rebalanced last."""
         story = self.story
         last = next((note for note in reversed(story.notes) if note.kind in _BEGINNINGS), None)
         if last is not None:
@@ -230,7 +230,7 @@ class _Words(NamedTuple):
         return f"It has not rebalanced since this broker coordinates it: {known}."
 
     def whom(self) -> Iterator[str]:
-        """Say whom it waits for."""
+        """Return what it waits for."""
         if not self.story.waiting:
             yield "It waits for nobody."
         for each in self.story.waiting:
@@ -239,7 +239,7 @@ class _Words(NamedTuple):
             yield f"It waits for {each.who} {each.what}{since}{until}."
 
     def lately(self) -> Iterator[str]:
-        """List what happened."""
+        """List the recent events."""
         if self.story.notes:
             yield "Lately:"
         for note in self.story.notes:
@@ -250,7 +250,7 @@ class _Words(NamedTuple):
 
 
 def _causes(story: Story, last: Note) -> list[str]:
-    """Return why a rebalance began: what changed since the one before it."""
+    """Return the cause of a rebalance: the changes since the one before it."""
     if last.kind is EventKind.REBALANCE:
         return [last.text]
     found: list[str] = []
@@ -264,7 +264,7 @@ def _causes(story: Story, last: Note) -> list[str]:
 
 
 def span_words(ms: int) -> str:
-    """Return a time that has passed in the unit that a person would take."""
+    """Return a duration in the unit that a person would use."""
     seconds = ms // 1000
     if seconds < 120:
         return f"{ms / 1000:.1f} s" if seconds < 10 else f"{seconds} s"

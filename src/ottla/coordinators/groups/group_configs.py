@@ -1,7 +1,7 @@
-"""What a group has set for itself, as the image has it.
+"""The configs of a group, from the image.
 
-The controller lets in nothing that is no number, or outside what its own settings allow. A broker
-may allow less, or have been set otherwise since: what it goes by is brought within its own bounds.
+The controller accepts only numbers within its own settings. A broker may allow less, or have been
+reconfigured since, so values are clamped to the broker's own bounds.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from ottla.metadata.image import Image
 
 
 class Bounds(NamedTuple):
-    """What a broker allows, both included: the min and max keys beside a setting's own."""
+    """The range that a broker allows, inclusive: the min and max keys of a setting."""
 
     lowest: int
     highest: int
@@ -21,7 +21,7 @@ ANY: Final = Bounds(0, 2**31 - 1)
 
 
 def of_group(image: Image, group_id: str, key: str, default: str) -> str:
-    """Return what a group has set for itself."""
+    """Return a config of a group."""
     configs = image.configs.of(ConfigResource(ConfigResourceType.GROUP, group_id))
     return configs.get(key) or default
 
@@ -29,7 +29,7 @@ def of_group(image: Image, group_id: str, key: str, default: str) -> str:
 def number_of_group(
     image: Image, group_id: str, key: str, default: int, bounds: Bounds = ANY
 ) -> int:
-    """Return a number that a group has set for itself, within what this broker allows."""
+    """Return a number from the configs of a group, within the bounds of this broker."""
     text = of_group(image, group_id, key, "").strip()
     if not text.isdigit():
         return default

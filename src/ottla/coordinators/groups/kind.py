@@ -1,6 +1,6 @@
-"""What every kind of group can be asked, whatever its protocol.
+"""The interface of every kind of group.
 
-A group id belongs to one kind at a time; an empty group may give way to another kind.
+A group id belongs to one kind at a time; a group of another kind may replace an empty group.
 """
 
 import enum
@@ -15,7 +15,7 @@ from ottla.protocol.types import Millis, Uuid
 
 
 class GroupType(enum.Enum):
-    """The kinds, by the names ListGroups has for them."""
+    """The kinds of groups, by their names in ListGroups."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -24,11 +24,11 @@ class GroupType(enum.Enum):
 
 
 PartitionCheck: TypeAlias = Callable[[str, Uuid, int], ErrorCode]
-"""Whether a member may commit for this one partition: topic, topic id, partition."""
+"""Checks a commit for one partition: topic, topic id, partition."""
 
 
 class Committer(msgspec.Struct, frozen=True):
-    """Who wants to commit offsets, as the request says. ``epoch`` is a generation or an epoch."""
+    """The member that commits offsets, from the request. ``epoch`` is a generation or an epoch."""
 
     member_id: str
     instance_id: str | None
@@ -38,7 +38,7 @@ class Committer(msgspec.Struct, frozen=True):
 
 
 class Group(Protocol):
-    """A group of any kind. Codes are NONE where there is no objection."""
+    """A group of any kind. Checks return NONE if there is no error."""
 
     @property
     def group_id(self) -> str:
@@ -55,7 +55,10 @@ class Group(Protocol):
         ...
 
     def protocol_type(self) -> str:
-        """Return what ListGroups says of it: ``consumer``, ``connect``, ``share``, or nothing."""
+        """Return its protocol type for ListGroups.
+
+        ``consumer``, ``connect``, ``share``, or empty.
+        """
         ...
 
     def is_empty(self) -> bool:
@@ -63,29 +66,29 @@ class Group(Protocol):
         ...
 
     def check_offset_commit(self, committer: Committer) -> ErrorCode | PartitionCheck:
-        """Say whether these offsets may be committed, or whom to ask for each partition."""
+        """Check an offset commit; return an error, or a check for each partition."""
         ...
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Say whether offsets may be read by a member that names itself (KIP-848)."""
+        """Check an offset fetch of a member that sends its id (KIP-848)."""
         ...
 
     def check_offset_delete(self) -> ErrorCode:
-        """Say whether offsets may be deleted at all."""
+        """Check whether offsets may be deleted at all."""
         ...
 
     def check_delete(self) -> ErrorCode:
-        """Say whether the group may be deleted."""
+        """Check whether the group may be deleted."""
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, so that its offsets stay."""
+        """Whether a member reads the topic, so that its offsets are kept."""
         ...
 
     def expires_from(self, commit_timestamp: Millis) -> Millis | None:
-        """Return from when on retention counts for an offset committed then; None: never."""
+        """Return when retention starts for an offset committed then; None: it never expires."""
         ...
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Return the records that remove the group from the log, its offsets apart."""
+        """Return the records that remove the group from the log, without its offsets."""
         ...

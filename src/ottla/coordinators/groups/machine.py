@@ -1,10 +1,10 @@
 """The state machine of one shard of ``__consumer_offsets``: its groups and their offsets.
 
-Which record types there are for a kind of group, and how they change it, that kind says itself
-(`Kind`); this machine knows classic groups and offsets, and hands the rest on.
+Each kind of group defines its record types and how they change a group (`Kind`); this machine
+handles classic groups and offsets, and forwards the rest.
 
-A group is in ``groups`` once a record has said so, its first offset included. A classic group
-that a JoinGroup is about to begin waits in ``new_groups`` for its record to be written.
+A group is in ``groups`` once a record of it was replayed, be it its first offset. A classic group
+that a JoinGroup is about to create is in ``new_groups`` until its record is written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,12 +61,15 @@ from ottla.protocol.types import NO_PRODUCER_ID, NO_TIMESTAMP, Millis, Offset
 from ottla.runtime.trusted_time import Times
 
 EXPIRY: Final = "expiry"
-# A timer of a member: its kind, the group, the member.
+# The length of a member's timer key: kind, group, member.
 MEMBER_KEY: Final = 3
 
 
 class GroupsView(NamedTuple):
-    """What is committed, for readers. Classic groups in it are live: their state is not logged."""
+    """The committed state, for readers. Classic groups in it are live.
+
+    Their state is not logged.
+    """
 
     groups: Map[str, Group]
     offsets: Map[str, GroupOffsets]
@@ -77,10 +80,10 @@ ReplayKind: TypeAlias = Callable[["GroupMachine", Message, Message | None], None
 
 
 class Kind(Protocol):
-    """A kind of group beside the classic one, as a machine needs it.
+    """A kind of group other than the classic one, as the machine uses it.
 
-    Its groups are kept in ``machine.groups`` as immutable values, so that views of what is
-    committed stay as they are; `GroupMachine.put` and `GroupMachine.forget` change them.
+    Its groups are kept in ``machine.groups`` as immutable values, so that committed views do not
+    change; `GroupMachine.put` and `GroupMachine.forget` change the map.
     """
 
     @property
@@ -90,7 +93,7 @@ class Kind(Protocol):
 
     @property
     def timers(self) -> Mapping[str, Callable[["GroupMachine", TimerKey, Millis], Decision]]:
-        """By the first part of the key: what to do when a timer rings."""
+        """The handlers of timers, by the first part of the key."""
         ...
 
     def on_loaded(self, machine: "GroupMachine", now: Millis) -> Sequence[TimerChange]:
@@ -99,10 +102,10 @@ class Kind(Protocol):
 
 
 class ClassicMemberHandler(Protocol):
-    """Who answers members that speak the classic protocol in groups of another kind."""
+    """Handles requests of classic members in groups of another kind."""
 
     def hosts(self, machine: "GroupMachine", group_id: str) -> bool:
-        """Whether requests of the classic protocol to this group are answered here."""
+        """Whether this handler serves classic requests to the group."""
         ...
 
     def join(self, machine: "GroupMachine", joining: Joining, now: Millis) -> Decision:
@@ -142,7 +145,7 @@ class GroupMachine(msgspec.Struct):
     # -- the log -------------------------------------------------------------
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
-        """Take a record; of a type that no kind here knows it is stepped over."""
+        """Replay a record; types of unknown kinds are skipped."""
         value = None if record.value is None else record.value.message
         match record.key:
             case OffsetCommitKey() as key:
@@ -168,22 +171,22 @@ class GroupMachine(msgspec.Struct):
         self.offsets.replay(key, value, origin.offset, producer)
 
     def commits(self, group: str, found: Commit, now: Millis) -> OffsetCommits | None:
-        """Return the offsets of a commit, to be written; None where there are none."""
+        """Return the offsets of a commit, to be written; None if there are none."""
         if not found.topics:
             return None
         return OffsetCommits(group, found.topics, now, found.expires, self._take_commits)
 
     def _take_commits(self, commits: OffsetCommits, first: Offset, producer: int) -> None:
-        """Take the offsets of a commit, as `replay` takes the record of each of them."""
+        """Apply the offsets of a commit, as `replay` applies the record of each."""
         if commits.group not in self.groups:
             self.put(ClassicGroup(commits.group))
         self.offsets.take(commits, first, producer)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        """Take a record of a classic group.
+        """Replay a record of a classic group.
 
-        Live, its content is what the group decided a moment ago and is kept only to be compared
-        and loaded again. While loading, the record is the group.
+        While live, its content was just decided by the group and is only kept for comparison and
+        for the next load. While loading, the record is the group.
         """
         new_groups = self.new_groups.pop(group_id, None)
         present = self.groups.get(group_id)
@@ -201,28 +204,28 @@ class GroupMachine(msgspec.Struct):
         self.put(group)
 
     def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
-        """Let a transaction's offsets count, or forget them."""
+        """Apply the offsets of a transaction, or discard them."""
         self.offsets.end_transaction(producer.id, is_commit=marker.is_commit)
 
     def put(self, group: Group) -> None:
-        """Keep a group, in place of one with the same id."""
+        """Store a group, replacing one with the same id."""
         if self.groups.get(group.group_id) is not group:
             self.groups = self.groups.set(group.group_id, group)
 
     def forget(self, group_id: str) -> None:
-        """Let go of a group; its offsets have records of their own."""
+        """Remove a group; its offsets have records of their own."""
         if group_id in self.groups:
             self.groups = self.groups.delete(group_id)
             self.notes.forget(group_id)
 
     def view(self) -> GroupsView:
-        """Return the present state for readers."""
+        """Return the current state for readers."""
         return GroupsView(self.groups, self.offsets.committed)
 
     # -- life ----------------------------------------------------------------
 
     def on_loaded(self, now: Millis) -> Decision:
-        """Begin: every member has its whole session timeout to be heard of."""
+        """Start: every member gets its whole session timeout."""
         self.is_live = True
         self.notes.begin(now)
         effects = Effects(self.settings, now)
@@ -243,7 +246,7 @@ class GroupMachine(msgspec.Struct):
             prepare_rebalance(group, "the group is larger than group.max.size", effects)
 
     def on_timer(self, key: TimerKey, times: Times) -> Decision:
-        """Do what a timer was set for."""
+        """Handle a timer."""
         kind = key[0]
         if kind == EXPIRY:
             return self._expire(times.expiry)
@@ -277,7 +280,7 @@ class GroupMachine(msgspec.Struct):
         )
 
     def on_unloaded(self) -> Sequence[ReplyFuture]:
-        """Return whoever waits for a generation or an assignment."""
+        """Return the futures of members that wait for a generation or an assignment."""
         futures: list[ReplyFuture] = []
         for group in (*self.groups.values(), *self.new_groups.values()):
             if isinstance(group, ClassicGroup):
@@ -299,7 +302,7 @@ class GroupMachine(msgspec.Struct):
         return group if isinstance(group, ClassicGroup) else None
 
     def classic_handler_of(self, group_id: str) -> ClassicMemberHandler | None:
-        """Return who answers classic members of a group of another kind."""
+        """Return the handler of classic members in a group of another kind."""
         classic_members = self.classic_members
         return (
             classic_members
@@ -308,9 +311,9 @@ class GroupMachine(msgspec.Struct):
         )
 
     def join_classic(self, joining: Joining, now: Millis) -> Decision:
-        """Let a member join a classic group, which begins with its first member.
+        """Add a member to a classic group, and create the group if it is missing.
 
-        A group of another kind that is empty gives way: its tombstones go before the record.
+        An empty group of another kind is replaced: its tombstones precede the record.
         """
         request, group_id = joining.request, joining.request.group_id
         host = self.classic_handler_of(group_id)
@@ -333,7 +336,7 @@ class GroupMachine(msgspec.Struct):
         return self._begin(joining, present, effects)
 
     def _begin(self, joining: Joining, present: Group | None, effects: Effects) -> Decision:
-        """Begin a group: an empty record puts it into the log, whatever its first member does."""
+        """Create a group: an empty record stores it, whatever its first member does."""
         group = ClassicGroup(joining.request.group_id, state_since=effects.now)
         join(group, joining, effects)
         if present is not None:

@@ -23,7 +23,7 @@ GROUPS_MAX: Final = 10_000
 
 
 class EventKind(enum.Enum):
-    """What a note is about."""
+    """What an event is about."""
 
     JOINED = "joined"
     LEFT = "left"
@@ -34,7 +34,7 @@ class EventKind(enum.Enum):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """One event, in words that stand for themselves. ``at`` is wall time."""
+    """One event, as a complete phrase. ``at`` is wall time."""
 
     at: Millis
     kind: EventKind
@@ -42,7 +42,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def noted(notes: tuple[Note, ...], note: Note) -> tuple[Note, ...]:
-    """Return notes with one more, within the bound."""
+    """Return the events with one more, within the bound."""
     return (*notes, note)[-EVENTS_MAX:]
 
 
@@ -51,17 +51,17 @@ class MemberInfo(Protocol):
 
     @property
     def client_id(self) -> str:
-        """What its client calls itself."""
+        """The id that its client chose."""
         ...
 
     @property
     def client_host(self) -> str:
-        """Where it connects from."""
+        """The address of its client."""
         ...
 
     @property
     def epoch(self) -> int:
-        """The assignment epoch it has come to."""
+        """The assignment epoch that it has reached."""
         ...
 
 
@@ -92,7 +92,7 @@ def member_words(member_id: str, client_id: str, client_host: str) -> str:
 def changes(
     before: GroupInfo | None, after: GroupInfo, member_id: str, why_gone: str
 ) -> Iterator[tuple[EventKind, str]]:
-    """Yield what a record has changed of a group, or of the one member it is about, in words."""
+    """Yield what a record has changed about a group, or about one member, in words."""
     was = None if before is None else before.members.get(member_id)
     member = after.members.get(member_id)
     if member is not None:
@@ -110,21 +110,21 @@ def changes(
 
 
 def _subscription(member: MemberInfo) -> tuple[str, ...]:
-    """Return topics that a member names itself; members of streams groups name none."""
+    """Return the subscription of a member; members of streams groups have none."""
     names = tuple(getattr(member, "topic_names", ()))
     regex = getattr(member, "topic_regex", "")
     return (*names, *([f"/{regex}/"] if regex else ()))
 
 
 def removal_reason(timer: str) -> str:
-    """Return why a member is let go whose timer has rung, by the kind of the timer."""
+    """Return why a member was removed, by the kind of its timer."""
     if "session" in timer:
         return "was let go: it was not heard of for its session"
     return "was let go: it did not do in time what it was asked to"
 
 
 class _Kept(msgspec.Struct):
-    """Of one group. ``moved``: when each member last came to another epoch or state."""
+    """The events of one group. ``moved``: when each member last changed its epoch or state."""
 
     notes: tuple[Note, ...] = ()
     moved: dict[str, Millis] = msgspec.field(default_factory=dict)
@@ -132,7 +132,7 @@ class _Kept(msgspec.Struct):
 
 
 class RecentEvents:
-    """The notes of one shard. ``now`` is wall time."""
+    """The events of one shard. ``now`` is wall time."""
 
     def __init__(self, now: Callable[[], Millis]) -> None:
         self._now = now
@@ -140,17 +140,17 @@ class RecentEvents:
         self.began_at = NO_TIMESTAMP
 
     def begin(self, now: Millis) -> None:
-        """Note when the shard was loaded: what happened before is not known."""
+        """Note when the shard was loaded: earlier events are unknown."""
         self.began_at = now
 
     def blame(self, group_id: str, member_id: str, why: str) -> None:
-        """Say why a member is about to be let go; forgotten once it is."""
+        """Set why a member is about to be removed; used once."""
         self._kept(group_id).blamed = {member_id: why}
 
     def replayed(
         self, before: Mapping[str, Group], after: Mapping[str, Group], key: Message
     ) -> None:
-        """Take note of what a record with this key has changed."""
+        """Record what a record with this key has changed."""
         group_id: str = getattr(key, "group_id", "")
         member_id: str = getattr(key, "member_id", "")
         old, new = before.get(group_id), after.get(group_id)
@@ -161,7 +161,7 @@ class RecentEvents:
         self.changed(cast("GroupInfo | None", was), cast("GroupInfo", new), member_id)
 
     def changed(self, before: GroupInfo | None, after: GroupInfo, member_id: str) -> None:
-        """Take note of what changed about a group, or one of its members."""
+        """Record what has changed about a group, or one of its members."""
         kept, now = self._kept(after.group_id), self._now()
         why_gone = kept.blamed.get(member_id, "left")
         for kind, text in changes(before, after, member_id, why_gone):
@@ -175,21 +175,21 @@ class RecentEvents:
             kept.moved[member_id] = now
 
     def of(self, group_id: str) -> tuple[Note, ...]:
-        """Return the notes of a group, the oldest first."""
+        """Return the events of a group, oldest first."""
         kept = self._groups.get(group_id)
         return () if kept is None else kept.notes
 
     def moved_at(self, group_id: str, member_id: str) -> Millis | None:
-        """Return since when a member is where it is."""
+        """Return since when a member has its epoch and state."""
         kept = self._groups.get(group_id)
         return None if kept is None else kept.moved.get(member_id)
 
     def forget(self, group_id: str) -> None:
-        """Let go of a group."""
+        """Remove a group."""
         self._groups.pop(group_id, None)
 
     def _kept(self, group_id: str) -> _Kept:
-        """Return a group's, as the last to give way."""
+        """Return the events of a group, and make it the last to be dropped."""
         kept = self._groups.pop(group_id, None) or _Kept()
         self._groups[group_id] = kept
         while len(self._groups) > GROUPS_MAX:

@@ -1,7 +1,7 @@
-"""What a shard of groups decides about each request. Pure: machine and request in, decision out.
+"""Decisions of a shard of groups, one per request. Pure: machine and request in, decision out.
 
-Requests of the classic protocol to a group of another kind are answered as if there were no such
-member; the kinds that let classic members in have rules of their own for that.
+A classic request to a group of another kind is answered as if there were no such member, unless
+that kind has a handler for classic members.
 """
 
 from collections.abc import Iterable, Sequence
@@ -107,7 +107,7 @@ def decide_leave(machine: GroupMachine, request: LeaveGroupRequest, now: Millis)
 def decide_offset_commit(
     machine: GroupMachine, request: OffsetCommitRequest, version: int, now: Millis
 ) -> Decision:
-    """OffsetCommit. A group that is not there yet begins with its first offset."""
+    """OffsetCommit. The first offset creates a missing group."""
     group = machine.groups.get(request.group_id)
     committer = Committer(
         request.member_id,
@@ -123,13 +123,13 @@ def decide_offset_commit(
         return Decision(reply=commit_refused(request, code))
     commit = commit_offsets(request, machine.settings, now)
     packed = machine.commits(request.group_id, commit, now)
-    # A group that begins with this commit is one that the next decision must see.
+    # The next decision must see a group that this commit creates.
     may_linger = group is not None
     timers = commit_timers(machine, group, request.member_id, now)
     return Decision(
         reply=commit.reply,
         timers=timers,
-        # It is a sign of life whether or not the log takes it.
+        # It counts as a heartbeat whether or not the log accepts it.
         refused=lambda fault: Decision(timers=timers),
         packed=packed,
         may_linger=may_linger,
@@ -139,7 +139,7 @@ def decide_offset_commit(
 def commit_timers(
     machine: GroupMachine, group: Group | None, member_id: str, now: Millis
 ) -> Sequence[TimerChange]:
-    """Return the timers that a commit of a member sets anew."""
+    """Return the session timers that a commit of a member restarts."""
     if not isinstance(group, ClassicGroup) or not group.members:
         return ()
     effects = Effects(machine.settings, now)
@@ -148,7 +148,7 @@ def commit_timers(
 
 
 def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """Return an OffsetCommit that failed as a whole: every partition has the code."""
+    """Return an OffsetCommit with the same error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -166,7 +166,7 @@ def decide_txn_offset_commit(
 ) -> Decision:
     """TxnOffsetCommit: the records are part of the producer's transaction in this partition.
 
-    That the transaction is the producer's own, and open, is for the log and its verification.
+    The log and the verification of the transaction check that it is open and the producer's own.
     """
     committer = Committer(
         request.member_id,
@@ -189,7 +189,7 @@ def decide_txn_offset_commit(
 
 
 def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """Return a TxnOffsetCommit that failed as a whole."""
+    """Return a TxnOffsetCommit with the same error for every partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -205,9 +205,9 @@ def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
 
 
 def decide_stable_fetch(machine: GroupMachine, request: OffsetFetchRequestGroup) -> Decision:
-    """OffsetFetch with ``require_stable``: from the newest state, answered when it is committed.
+    """OffsetFetch with ``require_stable``: from the newest state, answered when committed.
 
-    The reader would rather try again than begin at an offset that is about to change (KIP-447).
+    The client prefers to retry over starting at an offset that is about to change (KIP-447).
     """
     group = machine.groups.get(request.group_id)
     offsets = machine.offsets.of_group(request.group_id)
@@ -223,12 +223,12 @@ def decide_stable_fetch(machine: GroupMachine, request: OffsetFetchRequestGroup)
 
 
 def decide_fetch(machine: GroupMachine, request: OffsetFetchRequestGroup) -> Decision:
-    """OffsetFetch from the newest state, answered when it is committed."""
+    """OffsetFetch from the newest state, answered when committed."""
     return Decision(reply=read_offsets(machine.view(), request))
 
 
 def read_offsets(view: GroupsView, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    """OffsetFetch of what is committed."""
+    """OffsetFetch from the committed state."""
     group = view.groups.get(request.group_id)
     if group is not None:
         code = group.check_offset_fetch(request.member_id, request.member_epoch)
@@ -254,7 +254,7 @@ def decide_offset_delete(machine: GroupMachine, request: OffsetDeleteRequest) ->
 def decide_partitions_deleted(
     machine: GroupMachine, partitions: Iterable[TopicPartition]
 ) -> Decision:
-    """Forget the offsets of partitions that are no more."""
+    """Delete the offsets of deleted partitions."""
     return Decision(delete_of_partitions(partitions, machine.offsets), may_split=True)
 
 
@@ -262,7 +262,7 @@ def decide_partitions_deleted(
 
 
 def decide_delete_groups(machine: GroupMachine, group_ids: Iterable[str]) -> Decision:
-    """DeleteGroups, with all of their offsets."""
+    """DeleteGroups, including their offsets."""
     records: list[CoordinatorRecord] = []
     results: list[DeletableGroupResult] = []
     for group_id in dict.fromkeys(group_ids):

@@ -1,16 +1,16 @@
-"""The settings of groups that their rules need."""
+"""The settings of classic groups and offsets."""
 
 from typing import Final
 
 import msgspec
 
-# A member that joins for the first time has this long until its first generation; it does not
-# know its id before and cannot be heard of. Kafka's number.
+# The time that a new member has until its first generation, when it cannot send heartbeats because
+# it does not know its id. Kafka's value.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """Times are milliseconds. Field by field the broker's ``group.*`` and ``offset*`` keys."""
+    """Times are milliseconds. Each field is a ``group.*`` or ``offset*`` key of the broker."""
 
     max_size: int = 2**31 - 1
     initial_rebalance_delay_ms: int = 3000

@@ -1,17 +1,17 @@
-"""A classic group: members that agree on a protocol, and a leader among them that assigns.
+"""A classic group: members agree on a protocol, and the leader among them assigns partitions.
 
-    EMPTY --join--> PREPARING_REBALANCE --all joined, or time up--> COMPLETING_REBALANCE
+    EMPTY --join--> PREPARING_REBALANCE --all joined, or timeout--> COMPLETING_REBALANCE
       ^                |        ^                                        |
-      +--nobody left---+        +--join, leave, silence--------+   the leader's SyncGroup
+      +--no members----+        +--join, leave, timeout--------+   SyncGroup of the leader
                                                                |         v
                                                                +------ STABLE
 
-The log has the group as of its last generation that became stable, or empty: `durable`.
-Everything else here lives in memory alone and begins anew from that when a shard is loaded.
+The log contains the group as of its last stable generation, or empty: `durable`. Everything else is
+kept only in memory and starts from that when a shard is loaded.
 
-Invariants: ``leader_id`` is a member, or None. ``static`` names members. A protocol's count in
-``_supported`` is the number of members that offer it. A future is held by one member and is
-answered once.
+Invariants: ``leader_id`` is a member, or None. ``static`` refers to members. The count of a
+protocol in ``_supported`` is the number of members that offer it. A future is kept by one member
+and answered once.
 """
 
 import enum
@@ -36,15 +36,15 @@ from ottla.protocol.messages.consumer_protocol import ConsumerProtocolSubscripti
 from ottla.protocol.types import NO_TIMESTAMP, Millis
 
 CONSUMER_PROTOCOL: Final = "consumer"
-# What Kafka 4 writes; newer versions can be read.
+# The version that Kafka 4 writes; newer versions can be read.
 VALUE_VERSION: Final = 3
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""What a member offers, most wanted first: names and opaque metadata."""
+"""The protocols that a member offers, preferred first: names and opaque metadata."""
 
 
 class ClassicState(enum.Enum):
-    """The states, by the names Kafka prints. ``DEAD`` is what an unknown group is called."""
+    """The states, by the names Kafka prints. ``DEAD`` is reported for an unknown group."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -54,7 +54,7 @@ class ClassicState(enum.Enum):
 
 
 class ClassicMember(msgspec.Struct):
-    """A member. ``is_new`` until its first generation: it cannot send heartbeats before that."""
+    """A member. ``is_new`` until its first generation: before that it cannot send heartbeats."""
 
     member_id: str
     instance_id: str | None
@@ -69,18 +69,18 @@ class ClassicMember(msgspec.Struct):
     awaiting_sync: ReplyFuture | None = None
 
     def metadata(self, protocol: str) -> bytes:
-        """Return what it said for a protocol, nothing if it does not offer it."""
+        """Return its metadata for a protocol; empty if it does not offer the protocol."""
         return dict(self.protocols).get(protocol, b"")
 
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether it need not be heard of: its request waits here, and it is known to it."""
+        """Whether no heartbeat is needed: its JoinGroup or SyncGroup request is waiting here."""
         return not self.is_new and (
             self.awaiting_join is not None or self.awaiting_sync is not None
         )
 
 
 class InitialDelay(msgspec.Struct):
-    """How long a first rebalance waits for more members (KIP-134)."""
+    """How long the first rebalance waits for more members (KIP-134)."""
 
     delay_ms: int
     remaining_ms: int
@@ -121,15 +121,15 @@ class ClassicGroup(msgspec.Struct):
         return self.state.value
 
     def protocol_type(self) -> str:
-        """Return the protocol type its members agreed on; nothing for a simple group."""
+        """Return the protocol type of its members; empty for a simple group."""
         return self.protocol_type_or_none or ""
 
     def is_empty(self) -> bool:
-        """Whether it has no members; with a rebalance under way it has."""
+        """Whether it has no members; during a rebalance it has."""
         return self.state is ClassicState.EMPTY
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Say whether this is a member, and still the one of its instance id (KIP-345)."""
+        """Check that this is a member, and still the one with its instance id (KIP-345)."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -139,10 +139,10 @@ class ClassicGroup(msgspec.Struct):
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def check_offset_commit(self, committer: Committer) -> ErrorCode:
-        """Say whether offsets may be committed.
+        """Check whether offsets may be committed.
 
-        Without a generation only to an empty group; transactions of old clients name no member
-        and are let in at any time, as long as what they do name is right.
+        Without a generation only if the group is empty. Transactions of old clients name no member
+        and are allowed at any time, as long as the fields they do set are right.
         """
         epoch, is_transactional = committer.epoch, committer.is_transactional
         if epoch < 0 and self.state is ClassicState.EMPTY:
@@ -160,27 +160,30 @@ class ClassicGroup(msgspec.Struct):
         return ErrorCode.NONE
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Everybody may: classic members do not name themselves."""
+        """Allow every request: classic members do not identify themselves."""
         return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
-        """Only consumers say what they read, so that the rest may be deleted under them."""
+        """Allow it for consumers: they declare their topics, so other offsets may be deleted."""
         if self.is_empty() or self.protocol_type_or_none == CONSUMER_PROTOCOL:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
 
     def check_delete(self) -> ErrorCode:
-        """Only an empty group may be deleted."""
+        """Return NON_EMPTY_GROUP for a group with members; any other may be deleted."""
         return ErrorCode.NONE if self.is_empty() else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic; of consumers that cannot be read, all."""
+        """Whether a member reads the topic.
+
+        True for all topics if a subscription cannot be read.
+        """
         if self.subscribed is not None:
             return topic in self.subscribed
         return self.protocol_type_or_none == CONSUMER_PROTOCOL
 
     def expires_from(self, commit_timestamp: Millis) -> Millis | None:
-        """Count from when the group became empty, or from the commit where nobody subscribes."""
+        """Count from when the group became empty, or from the commit if it has no subscriptions."""
         if self.protocol_type_or_none is None:
             return commit_timestamp
         if self.state is ClassicState.EMPTY:
@@ -200,7 +203,7 @@ class ClassicGroup(msgspec.Struct):
     # -- members -------------------------------------------------------------
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take in a member that is not there yet and whose protocols are supported."""
+        """Add a new member whose protocols are supported."""
         if member.instance_id is not None:
             assert member.instance_id not in self.static, "a static member is there already"
             self.static[member.instance_id] = member.member_id
@@ -213,7 +216,7 @@ class ClassicGroup(msgspec.Struct):
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Let go of a member, also one that is only pending; return it if it was a real one."""
+        """Remove a member or a pending member id; return the member if there was one."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -226,7 +229,7 @@ class ClassicGroup(msgspec.Struct):
         return member
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> ClassicMember:
-        """Give a static member a new id; whatever its old one waits for is left to the caller."""
+        """Give a static member a new id; the caller answers requests waiting under the old id."""
         member = self.members.pop(old_id)
         member.member_id = new_id
         self.members[new_id] = member
@@ -237,7 +240,7 @@ class ClassicGroup(msgspec.Struct):
         return member
 
     def offer(self, member: ClassicMember, protocols: Protocols) -> None:
-        """Change what a member offers."""
+        """Replace the protocols of a member."""
         self._count(member.protocols, -1)
         member.protocols = protocols
         self._count(protocols, 1)
@@ -251,7 +254,7 @@ class ClassicGroup(msgspec.Struct):
                 self._supported.pop(name, None)
 
     def has_all_joined(self) -> bool:
-        """Whether every member waits for the next generation, and nobody else is to come."""
+        """Whether every member has joined, and no pending member is expected."""
         return not self.pending_join and all(
             member.awaiting_join is not None for member in self.members.values()
         )
@@ -261,13 +264,13 @@ class ClassicGroup(msgspec.Struct):
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     def rebalance_timeout_ms(self) -> int:
-        """Return the longest that any member wants to be waited for."""
+        """Return the longest rebalance timeout of the members."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     # -- protocols -----------------------------------------------------------
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether somebody with these protocols can join."""
+        """Whether a member with these protocols can join."""
         offered = list(names)
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type) and bool(offered)
@@ -277,7 +280,7 @@ class ClassicGroup(msgspec.Struct):
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members want most, among those all offer."""
+        """Return the protocol that most members prefer, among those all offer."""
         everybody = len(self.members)
         candidates = {name for name, count in self._supported.items() if count == everybody}
         votes: dict[str, int] = {}
@@ -287,7 +290,7 @@ class ClassicGroup(msgspec.Struct):
         return max(votes, key=lambda name: votes[name])
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return what consumers say they read; None where that cannot be known."""
+        """Return the topics that consumers subscribe to; None if they cannot be known."""
         if self.protocol_type_or_none != CONSUMER_PROTOCOL:
             return None
         if not self.members:
@@ -309,7 +312,7 @@ class ClassicGroup(msgspec.Struct):
         self.previous_state, self.state, self.state_since = self.state, state, now
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has joined; say whether anybody leads."""
+        """Ensure that the leader has joined, or elect another; return whether there is a leader."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is not None:
@@ -322,7 +325,7 @@ class ClassicGroup(msgspec.Struct):
         return True
 
     def next_generation(self, now: Millis) -> None:
-        """Begin a generation of those who are members now."""
+        """Begin a generation with the current members."""
         self.generation += 1
         self.pending_sync.clear()
         self.protocol = self.select_protocol() if self.members else None
@@ -333,7 +336,7 @@ class ClassicGroup(msgspec.Struct):
     # -- the log -------------------------------------------------------------
 
     def record(self) -> CoordinatorRecord:
-        """Return the record of the group as it is now."""
+        """Return the record of the group in its current state."""
         protocol = self.protocol or ""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type(),
@@ -346,7 +349,7 @@ class ClassicGroup(msgspec.Struct):
         return _group_record(self.group_id, value)
 
     def empty_record(self) -> CoordinatorRecord:
-        """Return the record that a new group begins with, before its first generation."""
+        """Return the first record of a new group, before its first generation."""
         value = GroupMetadataValue(
             protocol=None, leader=None, current_state_timestamp=self.state_since
         )
@@ -373,7 +376,7 @@ class ClassicGroup(msgspec.Struct):
 
 
 def protocols_of(offered: Iterable[tuple[str, bytes]]) -> Protocols:
-    """Return what a request offers; a name that is repeated counts once."""
+    """Return the protocols of a request; a repeated name counts once."""
     found: dict[str, bytes] = {}
     for name, metadata in offered:
         found.setdefault(name, bytes(metadata))
@@ -381,7 +384,7 @@ def protocols_of(offered: Iterable[tuple[str, bytes]]) -> Protocols:
 
 
 def _topics_of(metadata: bytes) -> list[str]:
-    """Read the topics of a consumer's subscription: version 0 is the beginning of every other."""
+    """Read the topics of a consumer's subscription: every version starts like version 0."""
     if len(metadata) < 2:
         raise ProtocolFault("a subscription without version")
     message, _ = decode_prefix(ConsumerProtocolSubscription, 0, metadata, 2)

@@ -1,8 +1,8 @@
-"""JoinGroup of a classic group: who may come in, and what that sets off.
+"""JoinGroup of a classic group: which members may join, and the rebalance that follows.
 
-A new dynamic member is sent away once to come back with the id it was given (KIP-394), so that
-a client that gives up and tries again does not leave a ghost each time. A static member is known
-by its instance id: joining again under it fences the old one (KIP-345).
+A new dynamic member is rejected once with its new id and must join again with it (KIP-394), so that
+a client that times out and retries does not leave an unused member each time. A static member is
+identified by its instance id: joining again with it fences the old member (KIP-345).
 """
 
 from typing import Final
@@ -40,10 +40,10 @@ _SKIP_ASSIGNMENT_FROM: Final = 9
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """A JoinGroup request and who sent it.
+    """A JoinGroup request and its sender.
 
-    ``fresh_id`` is for a member that has no id yet; ``uuid_id`` is the one that a consumer group
-    gives it, whose members have plain UUIDs.
+    ``fresh_id`` is for a member without an id; ``uuid_id`` is the id it gets in a consumer group,
+    whose members have plain UUIDs.
     """
 
     request: JoinGroupRequest
@@ -56,18 +56,18 @@ class Joining(msgspec.Struct, frozen=True):
 
     @property
     def protocols(self) -> Protocols:
-        """What the member offers."""
+        """The protocols that the member offers."""
         return protocols_of((each.name, each.metadata) for each in self.request.protocols)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The time it needs to join again; version 0 has none of its own."""
+        """How long the group waits for the member to join again; version 0 has no such field."""
         timeout_ms = self.request.rebalance_timeout_ms
         return self.request.session_timeout_ms if self.version == 0 else timeout_ms
 
     @property
     def why(self) -> str:
-        """What the client gives as its reason (KIP-800)."""
+        """The reason given by the client (KIP-800)."""
         return self.request.reason or "not provided"
 
 
@@ -89,7 +89,7 @@ def new_member_id(prefix: str, uuid: Uuid) -> str:
 
 
 def join(group: ClassicGroup, joining: Joining, effects: Effects) -> None:
-    """Take a member in, or say why not."""
+    """Add a member, or reply with the reason for rejecting it."""
     member_id = joining.request.member_id
     code = _objection(group, joining, effects)
     if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
@@ -112,13 +112,13 @@ def _objection(group: ClassicGroup, joining: Joining, effects: Effects) -> Error
     if not group.supports(request.protocol_type, (name for name, _ in joining.protocols)):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.member_id in group.pending_join and request.group_instance_id is not None:
-        # A static member is never asked to come back, so this is no client we sent away.
+        # A static member is never asked to join again, so this id was not given to the client here.
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE
 
 
 def _has_room(group: ClassicGroup, member_id: str, size_max: int) -> bool:
-    """Count those who joined while a rebalance goes on: the size may have been lowered since."""
+    """Count the members that joined in this rebalance: the maximum may have been lowered since."""
     if group.state is ClassicState.EMPTY:
         return True
     member = group.members.get(member_id)
@@ -190,10 +190,10 @@ def _join_again(group: ClassicGroup, joining: Joining, effects: Effects) -> None
         case ClassicState.PREPARING_REBALANCE:
             is_done = False
         case ClassicState.COMPLETING_REBALANCE:
-            # It may not have got the answer to its first: the generation is still the same.
+            # It may have missed the reply to its first request: the generation is still the same.
             is_done = is_same
         case _:
-            # A leader joins again where something that no metadata shows has changed.
+            # The leader joins again when something has changed that its metadata does not show.
             is_done = is_same and not is_leader
     if is_done:
         effects.answer(joining.future, join_reply(group, member))
@@ -204,7 +204,7 @@ def _join_again(group: ClassicGroup, joining: Joining, effects: Effects) -> None
 
 
 def _update(group: ClassicGroup, member: ClassicMember, joining: Joining, effects: Effects) -> None:
-    """Take what a member says now. A request of its own that still waits is sent round again."""
+    """Apply what a member sends now. An older JoinGroup of it that still waits is rejected."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     effects.answer(member.awaiting_join, join_refused(again, member.member_id))
     group.offer(member, joining.protocols)
@@ -217,10 +217,10 @@ def _update(group: ClassicGroup, member: ClassicMember, joining: Joining, effect
 
 
 def _replace_static(group: ClassicGroup, joining: Joining, old_id: str, effects: Effects) -> None:
-    """Let a new process take the place of an old one, which is fenced from now on.
+    """Replace the process behind a static member; the old one is fenced from now on.
 
-    In a stable group whose protocol stays the same nothing else changes, so there is no
-    rebalance: the newcomer gets the old assignment by its SyncGroup.
+    In a stable group whose protocol stays the same nothing else changes, so there is no rebalance:
+    the new process gets the old assignment by SyncGroup.
     """
     instance_id = joining.request.group_instance_id
     assert instance_id is not None
@@ -235,14 +235,14 @@ def _replace_static(group: ClassicGroup, joining: Joining, old_id: str, effects:
         case ClassicState.STABLE if group.select_protocol() == group.protocol:
             _store_replaced(group, member, joining, old, effects)
         case ClassicState.STABLE | ClassicState.COMPLETING_REBALANCE:
-            # The leader may have been told of the old id: it must assign again.
+            # The leader may know the old id: it must assign again.
             prepare_rebalance(group, f"{reason}; client reason: {joining.why}", effects)
         case _:
             complete_if_all_joined(group, effects)
 
 
 class _Before:
-    """A static member as it was, to go back to when its new id cannot be stored."""
+    """The earlier state of a static member, to restore if its new id cannot be stored."""
 
     def __init__(self, group: ClassicGroup, member: ClassicMember) -> None:
         self.member_id = member.member_id
@@ -252,7 +252,7 @@ class _Before:
         self.session_timeout_ms = member.session_timeout_ms
 
     def restore(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Put it back."""
+        """Restore it."""
         assert member.instance_id is not None
         group.replace_static(member.instance_id, member.member_id, self.member_id)
         group.offer(member, self.protocols)
@@ -295,10 +295,10 @@ def _store_replaced(
 def _replaced_reply(
     group: ClassicGroup, member: ClassicMember, joining: Joining, old: _Before
 ) -> JoinGroupResponse:
-    """Tell a newcomer of the generation without making it assign.
+    """Return the current generation to a replaced member without making it assign.
 
-    From version 9 on it can be told so (KIP-814). Before that, a leader is not told that it is
-    one: it hears of itself by its old id, and no assignment comes of it.
+    From version 9 on the reply can say so (KIP-814). Before that, a leader is not told that it is
+    the leader: the reply names its old id, and no assignment follows.
     """
     reply = join_reply(group, member)
     if joining.version >= _SKIP_ASSIGNMENT_FROM:

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup of a classic group, and members that fall silent."""
+"""SyncGroup, Heartbeat and LeaveGroup of a classic group, and session timeouts."""
 
 from ottla.coordinators.decision import ReplyFuture
 from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
@@ -30,7 +30,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 def sync(
     group: ClassicGroup, request: SyncGroupRequest, future: ReplyFuture, effects: Effects
 ) -> None:
-    """Give a member its assignment, as soon as the leader has sent it."""
+    """Send a member its assignment, once the leader has sent it."""
     code = _check_sync(group, request)
     if code is not ErrorCode.NONE:
         effects.answer(future, sync_refused(code))
@@ -75,7 +75,7 @@ def _differs(named: str | None, actual: str | None) -> bool:
 
 
 def heartbeat(group: ClassicGroup, request: HeartbeatRequest, effects: Effects) -> ErrorCode:
-    """Note that a member is alive; tell it to join again where there is a rebalance."""
+    """Restart the session timeout of a member; ask it to rejoin if a rebalance is running."""
     code = group.check_member(request.member_id, request.group_instance_id)
     if code is not ErrorCode.NONE:
         return code
@@ -88,7 +88,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, effects: Effects) 
 
 
 def note_commit(group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Take a commit of offsets as a sign of life."""
+    """Count an offset commit as a heartbeat."""
     member = group.members.get(member_id)
     is_counted = group.state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE)
     if member is not None and is_counted:
@@ -96,7 +96,7 @@ def note_commit(group: ClassicGroup, member_id: str, effects: Effects) -> None:
 
 
 def on_session_timeout(group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Let go of a member that was not heard of for its session timeout."""
+    """Remove a member that sent no heartbeat within its session timeout."""
     if member_id in group.pending_join:
         group.remove(member_id)
         if group.state is ClassicState.PREPARING_REBALANCE and group.has_all_joined():
@@ -115,7 +115,7 @@ def on_session_timeout(group: ClassicGroup, member_id: str, effects: Effects) ->
 def leave(
     group: ClassicGroup, members: list[MemberIdentity], effects: Effects
 ) -> LeaveGroupResponse:
-    """Let members go, several at once where an admin asks (KIP-345)."""
+    """Remove members, several at once if an admin asks for it (KIP-345)."""
     replies: list[MemberResponse] = []
     gone: list[str] = []
     for each in members:

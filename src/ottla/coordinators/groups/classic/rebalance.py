@@ -1,10 +1,10 @@
 """How a classic group gets from one generation to the next.
 
-    prepare    all members are asked to join again; whoever waited for an assignment is told
-    complete   those who joined become the next generation, the others are out
-    sync       the leader's assignment makes it stable; who does not ask for his is out
+    prepare    all members are asked to rejoin; waiting SyncGroup requests are answered so
+    complete   the members that joined form the next generation, the others are removed
+    sync       the leader's assignment makes it stable; members that send no SyncGroup are removed
 
-All functions change the group and note in `Effects` what the shard has to do for it.
+All functions change the group and collect in `Effects` what the shard has to do.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ UNKNOWN_MEMBER: Final = ""
 
 
 class Effects:
-    """What a step of a classic group asks of its shard, gathered in order."""
+    """The effects of a step of a classic group, in order."""
 
     def __init__(self, settings: GroupSettings, now: Millis) -> None:
         self.settings = settings
@@ -62,22 +62,22 @@ class Effects:
         self.timers.append(SetTimer(key, delay_ms))
 
     def cancel_timer(self, key: TimerKey) -> None:
-        """Forget a timer."""
+        """Remove a timer."""
         self.timers.append(CancelTimer(key))
 
     def expect_heartbeat(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Wait for the next sign of life of a member from now on."""
+        """Restart the session timeout of a member."""
         self.set_timer((SESSION, group.group_id, member.member_id), member.session_timeout_ms)
 
     def forget_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
-        """Wait for no sign of life any more."""
+        """Cancel the session timeout of a member."""
         self.cancel_timer((SESSION, group.group_id, member_id))
 
     def decision(self, reply: Any = LATER) -> Decision:  # noqa: ANN401 - as `Decision`
-        """Return it all.
+        """Return the decision.
 
-        What happened to members happened, whether or not the log takes the record of it: a
-        refused write answers and times as a taken one does, and a later one says it again.
+        The members have changed whether or not the log accepts the record: a rejected write answers
+        requests and sets timers like an accepted one, and a later record repeats its content.
         """
         refused = self.refused
         if refused is None:
@@ -93,7 +93,7 @@ class Effects:
 
 
 def join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
-    """Return the present generation as a member is told of it; the leader hears of all members."""
+    """Return the current generation to a member; the leader gets the list of all members."""
     is_leader = group.leader_id == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -106,7 +106,7 @@ def join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
 
 
 def described_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """Return all members with what they said for the protocol in use."""
+    """Return all members with their metadata for the protocol in use."""
     protocol = group.protocol or ""
     return [
         JoinGroupResponseMember(each.member_id, each.instance_id, each.metadata(protocol))
@@ -115,12 +115,12 @@ def described_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def join_refused(code: ErrorCode | int, member_id: str) -> JoinGroupResponse:
-    """Return a JoinGroup that failed; versions without null get an empty protocol name."""
+    """Return a failed JoinGroup; versions without null get an empty protocol name."""
     return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
 
 
 def sync_refused(code: ErrorCode) -> SyncGroupResponse:
-    """Return a SyncGroup that failed."""
+    """Return a failed SyncGroup."""
     return SyncGroupResponse(error_code=code)
 
 
@@ -137,7 +137,7 @@ def sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
 
 
 def rebalance_or_complete(group: ClassicGroup, reason: str, effects: Effects) -> None:
-    """Begin a rebalance, or end the one under way if this was all it waited for."""
+    """Begin a rebalance, or complete the current one if no member is missing."""
     if group.state is not ClassicState.PREPARING_REBALANCE:
         prepare_rebalance(group, reason, effects)
     else:
@@ -146,7 +146,7 @@ def rebalance_or_complete(group: ClassicGroup, reason: str, effects: Effects) ->
 
 
 def prepare_rebalance(group: ClassicGroup, reason: str, effects: Effects) -> None:
-    """Ask all members to join again. A group that was empty waits a little for more of them."""
+    """Ask all members to rejoin. A group that was empty waits for more members first."""
     if group.state is ClassicState.COMPLETING_REBALANCE:
         _refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
     group.pending_sync.clear()
@@ -177,7 +177,7 @@ def _refuse_syncs(group: ClassicGroup, code: ErrorCode, effects: Effects) -> Non
 
 
 def complete_if_all_joined(group: ClassicGroup, effects: Effects) -> None:
-    """End a rebalance that waits for nobody; the first of a group waits its time regardless."""
+    """Complete a rebalance if all have joined; the first one of a group waits its whole delay."""
     if (
         group.state is ClassicState.PREPARING_REBALANCE
         and group.previous_state is not ClassicState.EMPTY
@@ -187,7 +187,7 @@ def complete_if_all_joined(group: ClassicGroup, effects: Effects) -> None:
 
 
 def on_join_timer(group: ClassicGroup, effects: Effects) -> None:
-    """Go on with a rebalance whose time is up; a first one may be extended for newcomers."""
+    """Continue a rebalance whose timeout has passed; the first one may be extended."""
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
     initial = group.initial_delay
@@ -205,10 +205,10 @@ def on_join_timer(group: ClassicGroup, effects: Effects) -> None:
 
 
 def complete_join(group: ClassicGroup, effects: Effects) -> None:
-    """Make those who joined the next generation, and tell them.
+    """Make the members that joined the next generation, and answer them.
 
-    A static member that did not join stays (KIP-345) until its session ends; if nobody but such
-    members is left, the rebalance goes on.
+    A static member that did not join stays (KIP-345) until its session ends; if only such members
+    are left, the rebalance continues.
     """
     effects.cancel_timer((JOIN, group.group_id))
     group.initial_delay = None
@@ -240,7 +240,7 @@ def _drop_absent(group: ClassicGroup, effects: Effects) -> None:
 
 
 def drop_member(group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Let go of a member and of whatever it waits for."""
+    """Remove a member and answer its waiting requests."""
     effects.forget_heartbeat(group, member_id)
     member = group.remove(member_id)
     if member is not None:
@@ -251,7 +251,7 @@ def drop_member(group: ClassicGroup, member_id: str, effects: Effects) -> None:
 
 
 def after_removal(group: ClassicGroup, reason: str, effects: Effects) -> None:
-    """Go on after members went: the others share what they had, or need wait no longer."""
+    """Continue after members were removed: rebalance, or complete the current rebalance."""
     match group.state:
         case ClassicState.STABLE | ClassicState.COMPLETING_REBALANCE:
             prepare_rebalance(group, reason, effects)
@@ -263,7 +263,7 @@ def after_removal(group: ClassicGroup, reason: str, effects: Effects) -> None:
 
 
 def settle(group: ClassicGroup, assignments: Iterable[tuple[str, bytes]], effects: Effects) -> None:
-    """Give everybody the leader's assignment: the generation is stable once it is written."""
+    """Store the leader's assignment: the generation is stable once it is written."""
     given = dict(assignments)
     waiting: list[tuple[ClassicMember, ReplyFuture]] = []
     for member in group.members.values():
@@ -287,7 +287,7 @@ def _unsettle(
     fault: Fault,
     effects: Effects,
 ) -> Decision:
-    """Begin again: nobody may know of an assignment that is not in the log."""
+    """Start over: no member may learn an assignment that is not in the log."""
     again = Effects(effects.settings, effects.now)
     group.state = ClassicState.COMPLETING_REBALANCE
     for member, future in waiting:
@@ -299,7 +299,7 @@ def _unsettle(
 
 
 def on_sync_timer(group: ClassicGroup, effects: Effects) -> None:
-    """Drop the members that never asked for their assignment, and share anew."""
+    """Remove the members that sent no SyncGroup in time, and rebalance."""
     is_waiting = group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE)
     if not is_waiting or not group.pending_sync:
         return
@@ -310,7 +310,7 @@ def on_sync_timer(group: ClassicGroup, effects: Effects) -> None:
 
 
 def note_sync(group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """A member has asked for its assignment."""
+    """Note that a member has sent SyncGroup."""
     group.pending_sync.discard(member_id)
     if not group.pending_sync:
         effects.cancel_timer((SYNC, group.group_id))

@@ -1,10 +1,10 @@
-"""When a consumer group's targets are made for its newest epoch (KIP-848).
+"""When the targets of a consumer group are computed for its newest epoch (KIP-848).
 
-An assignor goes over all members. In a small group that is done in the heartbeat that began the
-epoch, as in Kafka. In a large one every join would do so again, and the loop would do nothing
-else: there, targets are made at most once in a time that grows with the group, for all epochs
-begun since. Until then members stay at the epoch of the present targets; the first heartbeat of
-any member after that time makes the new ones.
+An assignor visits all members. In a small group it runs in the heartbeat that began the epoch, as
+in Kafka. In a large group every join would run it again and block the event loop: there, targets
+are computed at most once per interval, which grows with the group, for all epochs begun since.
+Until then members stay at the epoch of the current targets; the first heartbeat of any member after
+the interval computes the new ones.
 """
 
 from typing import Final
@@ -15,19 +15,19 @@ from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.protocol.types import Millis
 
 SMALL_GROUP_MEMBERS_MAX: Final = 100
-"""Up to so many members, targets are made at once: it takes less than a millisecond."""
+"""Up to this many members, targets are computed at once: it takes less than a millisecond."""
 
 PAUSE_MS_PER_MEMBER: Final = 0.5
-"""An assignor takes some 7 microseconds for a member: it may have about a hundredth of the time."""
+"""An assignor takes some 7 microseconds per member: it may use about a hundredth of the time."""
 
 UNASSIGNED_MAX: Final = 1000
-"""So many members without a target are not kept waiting: theirs are written in one batch."""
+"""When this many members have no target, targets are computed at once and written in one batch."""
 
 
 def assign_if_due(
     context: ConsumerContext, draft: ConsumerDraft, now: Millis, *, is_urgent: bool
 ) -> None:
-    """Make targets for the group's epoch, unless they are, or have to wait for others.
+    """Compute targets for the epoch of the group, unless they exist or the interval has not passed.
 
     ``is_urgent``: a member changed its subscription, and may have to stop reading a topic.
     """
@@ -40,7 +40,7 @@ def assign_if_due(
 
 
 def is_assignment_due(group: ConsumerGroup, assigned_at: Millis | None, now: Millis) -> bool:
-    """Whether a group may have new targets; a clock that went back does not make it wait."""
+    """Whether a group may get new targets; a clock that went back does not delay it."""
     size = len(group.members)
     if size <= SMALL_GROUP_MEMBERS_MAX or assigned_at is None:
         return True

@@ -1,8 +1,8 @@
-"""Members that speak the classic protocol in a consumer group (KIP-848, rolling upgrades).
+"""Members that use the classic protocol in a consumer group (KIP-848, rolling upgrades).
 
-The group assigns for them too: JoinGroup is their heartbeat with a subscription, the generation
-they are told is their epoch, SyncGroup gives them what they have, and Heartbeat tells them to
-join again whenever there is a step to take. Nobody of them leads and nobody waits.
+The group assigns for them too: JoinGroup is their heartbeat with a subscription, their generation
+is their epoch, SyncGroup returns their assignment, and Heartbeat asks them to rejoin whenever they
+have to reconcile. None of them is the leader, and no request waits.
 """
 
 from msgspec.structs import replace
@@ -51,7 +51,7 @@ from ottla.protocol.messages.leave_group import (
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.protocol.types import Millis
 
-# From this version on a new dynamic member is sent away once to come back with its id (KIP-394).
+# From this version on a new dynamic member must join again with its new id (KIP-394).
 _MEMBER_ID_REQUIRED_SINCE = 4
 
 
@@ -62,7 +62,7 @@ def join_classic_member(
     joining: Joining,
     now: Millis,
 ) -> Decision:
-    """JoinGroup: the member says what it reads and has, and is told its epoch."""
+    """JoinGroup: the member sends its subscription and owned partitions, and gets its epoch."""
     request = joining.request
     is_new = request.member_id == UNKNOWN_MEMBER
     member_id = joining.uuid_id if is_new else request.member_id
@@ -112,7 +112,7 @@ def _subscription(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSub
 def _joined(
     draft: ConsumerDraft, member_id: str, instance_id: str | None, *, is_new: bool
 ) -> ConsumerMember:
-    """Return who joins: a member that is there, a successor of a static one, or somebody new."""
+    """Return the joining member: a known one, a replaced static one, or a new one."""
     if instance_id is None:
         return draft.group.members.get(member_id) or ConsumerMember(member_id)
     present = draft.group.static_member(instance_id)
@@ -132,7 +132,7 @@ def _advance(
     joining: Joining,
     subscription: ConsumerProtocolSubscription,
 ) -> ConsumerMember:
-    """Take what the member says, and move group, targets and member on."""
+    """Apply what the member sent, then advance the group, its targets and the member."""
     request = joining.request
     told = replace(
         member,
@@ -159,7 +159,7 @@ def _advance(
 
 
 def _welcome(joining: Joining, member: ConsumerMember) -> Answer:
-    """Tell a member its epoch; nobody leads, so that it asks for what it has."""
+    """Reply with the epoch of a member and without a leader, so that it sends SyncGroup next."""
     reply = JoinGroupResponse(
         generation_id=member.epoch,
         protocol_type=CONSUMER_PROTOCOL,
@@ -175,7 +175,7 @@ def _welcome(joining: Joining, member: ConsumerMember) -> Answer:
 def sync_classic_member(
     context: ConsumerContext, group: ConsumerGroup, request: SyncGroupRequest
 ) -> Decision:
-    """SyncGroup: the member is told what it has, at its epoch."""
+    """SyncGroup: return the assignment of a member at its epoch."""
     try:
         member, classic = _classic_member(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
@@ -226,7 +226,7 @@ def _check_protocol(named: str | None, actual: str) -> None:
 def _expect_join(
     context: ConsumerContext, group: ConsumerGroup, member: ConsumerMember
 ) -> list[SetTimer]:
-    """Let the time to join again begin, unless it runs already."""
+    """Start the timeout to join again, unless it is running."""
     key = (group.group_id, member.member_id)
     if key in context.awaiting_join:
         return []
@@ -240,9 +240,9 @@ def _expect_join(
 def heartbeat_classic_member(
     context: ConsumerContext, group: ConsumerGroup, request: HeartbeatRequest
 ) -> Decision:
-    """Heartbeat: a sign of life, and whether there is a step to take by joining again.
+    """Heartbeat: restart the session, and ask the member to rejoin if it has to reconcile.
 
-    There is one after a new epoch, to give something up, or when what it waits for is free.
+    It has to after a new epoch, to revoke partitions, or when partitions it waits for are free.
     """
     try:
         member, classic = _classic_member(group, request.member_id, request.group_instance_id)
@@ -272,7 +272,7 @@ def leave_classic_members(
 ) -> Decision:
     """LeaveGroup: of members of either protocol, by member id or by instance id.
 
-    A member that leaves or that an admin removes is named in the reply as in the request.
+    The reply names each member as the request does.
     """
     gone: dict[str, ConsumerMember] = {}
     replies: list[MemberResponse] = []

@@ -1,8 +1,8 @@
-"""What classic consumers tell each other, which a consumer group has to read and write for them.
+"""The embedded protocol of classic consumers, which a consumer group reads and writes for them.
 
     int16  version   then a ConsumerProtocolSubscription or ConsumerProtocolAssignment in it
 
-A version above ours is read as ours: newer ones only add to the end. All of it comes from
+A newer version is read as the newest known one: versions only append fields. All of it is sent by
 clients; what cannot be read raises `ProtocolFault`.
 """
 
@@ -24,7 +24,7 @@ _VERSION_MAX: Final = 3
 
 
 def embedded_version(data: bytes) -> int:
-    """Return the version that something was written in, as far as we know it."""
+    """Return the version of encoded data, at most the newest known one."""
     if len(data) < 2:
         raise ProtocolFault("a consumer's message without version")
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -34,13 +34,13 @@ def embedded_version(data: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Read what a member subscribes to and has."""
+    """Read the subscription and owned partitions of a member."""
     message, _ = decode_prefix(ConsumerProtocolSubscription, embedded_version(data), data, 2)
     return message
 
 
 def read_assignment(data: bytes, topics: Topics) -> Partitions:
-    """Read what a member was given, of topics that are there; nothing was given by no bytes."""
+    """Read the assignment of a member, for topics that exist; no bytes mean no assignment."""
     if not data:
         return NO_PARTITIONS
     message, _ = decode_prefix(ConsumerProtocolAssignment, embedded_version(data), data, 2)
@@ -48,12 +48,12 @@ def read_assignment(data: bytes, topics: Topics) -> Partitions:
 
 
 def owned_partitions(subscription: ConsumerProtocolSubscription, topics: Topics) -> Partitions:
-    """Return what a member says it reads, of topics that are there."""
+    """Return the partitions that a member says it owns, for topics that exist."""
     return by_id(((each.topic, each.partitions) for each in subscription.owned_partitions), topics)
 
 
 def by_id(named: Iterable[tuple[str, list[int]]], topics: Topics) -> Partitions:
-    """Return partitions that are given by name."""
+    """Return partitions given by topic name, by topic id."""
     found: dict[Uuid, frozenset[int]] = {}
     for name, numbers in named:
         topic_id = topics.ids.get(name)
@@ -63,7 +63,7 @@ def by_id(named: Iterable[tuple[str, list[int]]], topics: Topics) -> Partitions:
 
 
 def write_assignment(partitions: Partitions, topics: Topics, version: int) -> bytes:
-    """Write what a member is given; topics that are gone are left out."""
+    """Write the assignment of a member; deleted topics are left out."""
     named = sorted(
         (topic.name, sorted(partitions[topic.id]))
         for topic in map(topics.by_id.get, partitions)

@@ -1,9 +1,9 @@
-"""What the rules of consumer groups know beside their groups: settings, the image, what was seen.
+"""What decisions about consumer groups know beside the groups: settings, the image, caches.
 
-A shard has one. What it remembers of a group spares work and is found out again if it is lost:
-with which topics the group was last compared, in which names its expressions were searched, and
-when its targets were made. The first two are compared by identity, since an image shares with the
-one before all that did not change.
+One per shard. What it remembers of a group saves work and is computed again if it is lost: the
+topics that the group was last compared with, the topic names that its expressions were matched
+against, and when its targets were computed. The first two are compared by identity, since an image
+shares unchanged parts with the one before.
 """
 
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ class ConsumerContext(EpochContext[ConsumerSettings]):
     _assigned_at: dict[str, Millis] = msgspec.field(default_factory=dict)
 
     def metadata_hash(self, group: ConsumerGroup) -> int:
-        """Return the number of the topics that a group reads, as they are now."""
+        """Return the hash of the topics that a group reads, as they are now."""
         return self.hashes.of_group(self.image(), group.subscribed)
 
     def is_compared(self, group_id: str) -> bool:
@@ -38,28 +38,28 @@ class ConsumerContext(EpochContext[ConsumerSettings]):
         return seen[0] is image.topics.by_id and seen[1] is image.cluster.brokers
 
     def note_compared(self, group_id: str) -> None:
-        """A group is up to date."""
+        """Note that a group is up to date."""
         image = self.image()
         self._compared[group_id] = (image.topics.by_id, image.cluster.brokers)
 
     def is_searched(self, group_id: str) -> bool:
-        """Whether a group's expressions were searched in all names there are."""
+        """Whether the expressions of a group were matched against all current topic names."""
         return self._searched.get(group_id) is self.image().topics.ids
 
     def note_searched(self, group_id: str) -> None:
-        """All names there are were searched."""
+        """Note that the expressions of a group were matched against all current topic names."""
         self._searched[group_id] = self.image().topics.ids
 
     def assigned_at(self, group_id: str) -> Millis | None:
-        """Return when a group's targets were last made here."""
+        """Return when the targets of a group were last computed here."""
         return self._assigned_at.get(group_id)
 
     def note_assigned(self, group_id: str, now: Millis) -> None:
-        """A group's targets were made."""
+        """Note that the targets of a group were computed."""
         self._assigned_at[group_id] = now
 
     def forget(self, group_id: str) -> None:
-        """Forget what was seen for a group that is no more."""
+        """Discard what is remembered of a group that was deleted."""
         self._assigned_at.pop(group_id, None)
         self._compared.pop(group_id, None)
         self._searched.pop(group_id, None)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: consumer groups as they are committed."""
+"""ConsumerGroupDescribe, from the committed view."""
 
 from ottla.coordinators.groups.consumer.assignors.spec import Partitions
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
@@ -51,7 +51,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: Image) -> Membe
 
 
 def _assignment(partitions: Partitions, image: Image) -> Assignment:
-    """Name the partitions; those of topics that are gone have no name and are left out."""
+    """Return partitions with topic names; those of deleted topics are left out."""
     return Assignment(
         [
             TopicPartitions(topic.id, topic.name, sorted(partitions[topic.id]))

@@ -21,7 +21,7 @@ from ottla.protocol.types import TopicIdPartition, Uuid
 
 SESSION: Final = "consumer-session"
 REBALANCE: Final = "consumer-rebalance"
-# Classic members in a consumer group: until when one must join again, and ask for what it has.
+# Classic members in a consumer group: how long one may take to rejoin, and to send SyncGroup.
 JOIN: Final = "consumer-join"
 SYNC: Final = "consumer-sync"
 TIMERS: Final = (SESSION, REBALANCE, JOIN, SYNC)
@@ -40,7 +40,7 @@ class ConsumerDraft(EpochDraft[ConsumerGroup, ConsumerMember, Partitions]):
         self.add(epoch_record(self.group.group_id, self.group.epoch + 1, metadata_hash))
 
     def substitute(self, old: ConsumerMember, new: ConsumerMember) -> None:
-        """Let a static member go on under another id, with what it has and shall have."""
+        """Move a static member to another id, with its assignment and target."""
         group_id, target = self.group.group_id, self.group.target_of(old.member_id)
         self.remove(old.member_id)
         self.write_member(new)
@@ -50,7 +50,7 @@ class ConsumerDraft(EpochDraft[ConsumerGroup, ConsumerMember, Partitions]):
     # -- targets -----------------------------------------------------------------
 
     def assign(self, image: Image, default_assignor: str) -> None:
-        """Make the targets for the present epoch; only those that change are written."""
+        """Compute the targets for the current epoch; only changed ones are written."""
         group = self.group
         name = group.preferred_assignor() or default_assignor
         assignor = ASSIGNORS.get(name) or ASSIGNORS[default_assignor]
@@ -58,7 +58,7 @@ class ConsumerDraft(EpochDraft[ConsumerGroup, ConsumerMember, Partitions]):
         self.write_targets(targets, NO_PARTITIONS)
 
     def topic_ids_of(self, member: ConsumerMember, image: Image) -> frozenset[Uuid]:
-        """Return the topics that a member subscribes to, of those that exist."""
+        """Return the existing topics that a member subscribes to."""
         ids = image.topics.ids
         return frozenset(ids[name] for name in self.group.topics_of(member) if name in ids)
 
@@ -70,10 +70,10 @@ class ConsumerDraft(EpochDraft[ConsumerGroup, ConsumerMember, Partitions]):
         owned: dict[Uuid, frozenset[int]] | None,
         subscribed: frozenset[Uuid] | None = None,
     ) -> ConsumerMember:
-        """Move a member towards its target; return it as it is now.
+        """Move a member towards its target; return its new state.
 
-        ``subscribed`` are its topics, where this heartbeat changed them. A partition that the
-        member itself is about to give up is not held by another: it may keep it.
+        ``subscribed`` are its topics, if this heartbeat changed them. A partition that the member
+        itself is about to revoke is not held by another member: it may keep it.
         """
         group, member_id = self.group, member.member_id
         if member.is_reconciled_to(group.assignment_epoch):
@@ -97,7 +97,7 @@ class ConsumerDraft(EpochDraft[ConsumerGroup, ConsumerMember, Partitions]):
 
 
 def group_spec(group: ConsumerGroup, image: Image) -> GroupSpec:
-    """Return a group as assignors see it: topics that are not there are left out."""
+    """Return a group as assignors see it: topics that do not exist are left out."""
     ids, by_id = image.topics.ids, image.topics.by_id
     seen: dict[tuple[tuple[str, ...], str], frozenset[Uuid]] = {}
     counts: dict[Uuid, int] = {}

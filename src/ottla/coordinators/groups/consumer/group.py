@@ -1,14 +1,10 @@
-"""A consumer group (KIP-848): its epochs, members, targets, and who holds which partition.
+"""A consumer group (KIP-848): its epochs, members, targets, and the owner of each partition.
 
-Immutable: a record makes another group of it (`records.py`), so that a view of what is
-committed stays as it is. Three epochs say how far things are:
+Immutable: a record creates another group from it (`records.py`), so that committed views do not
+change. `epoch_group/group.py` describes the epochs.
 
-    epoch             rises when members, subscriptions or the topics themselves change
-    assignment_epoch  the epoch that the targets were made for; never above ``epoch``
-    member.epoch      the assignment epoch a member has come to
-
-Invariant: a partition in ``owners`` has one holder, and every partition that a member holds,
-assigned or yet to give up, names it there.
+Invariant: a partition in ``owners`` has one owner, and every partition that a member holds,
+assigned or pending revocation, is there with that member.
 """
 
 from collections.abc import Iterator
@@ -48,7 +44,7 @@ KEYS: Final = RecordKeys(
 
 
 class ResolvedRegex(msgspec.Struct, frozen=True):
-    """The topics that an expression matched, by which image and when."""
+    """The topics that an expression matched, in which image and when."""
 
     topics: frozenset[str]
     version: int
@@ -60,9 +56,9 @@ class ConsumerGroup(
 ):
     """One consumer group. ``static`` has the member id of each instance id.
 
-    ``topic_counts``, ``expressions`` and ``classic_count`` say how many members subscribe to a
-    topic by name, by an expression, and speak the classic protocol. They change with each member,
-    so that no request has to go over all members for them.
+    ``topic_counts``, ``expressions`` and ``classic_count`` count the members that subscribe to a
+    topic by name, use an expression, and use the classic protocol. They are updated with each
+    member, so that no request has to visit all members.
     """
 
     static: Map[str, str] = msgspec.field(default_factory=Map)
@@ -79,7 +75,7 @@ class ConsumerGroup(
         return GroupType.CONSUMER
 
     def protocol_type(self) -> str:
-        """Return what ListGroups says of it."""
+        """Return its protocol type for ListGroups."""
         return CONSUMER_PROTOCOL
 
     def must_send_epoch(self, member: ConsumerMember) -> bool:
@@ -108,7 +104,7 @@ class ConsumerGroup(
 
     @cached_property
     def subscribed(self) -> frozenset[str]:
-        """The topics that members read, by name or by expression, whether or not they are there."""
+        """The topics that members read, by name or by expression, existing or not."""
         found = set(self.topic_counts)
         for expression in self.expressions:
             resolved = self.regexes.get(expression)
@@ -123,7 +119,7 @@ class ConsumerGroup(
         return names if resolved is None else names | resolved.topics
 
     def preferred_assignor(self) -> str | None:
-        """Return the assignor that most members ask for; of several, the first by name."""
+        """Return the assignor that most members prefer; of several, the first by name."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.server_assignor is not None:
@@ -131,11 +127,11 @@ class ConsumerGroup(
         return min(votes, key=lambda name: (-votes[name], name), default=None)
 
     def target_of(self, member_id: str) -> Partitions:
-        """Return what a member shall have."""
+        """Return the target of a member."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def is_waiting_for_others(self, member: ConsumerMember) -> bool:
-        """Whether somebody still holds a partition that a member shall have."""
+        """Whether another member still holds a partition of a member's target."""
         return any(
             self.is_held_by_another(place, member.member_id)
             for place in places(self.target_of(member.member_id))
@@ -143,7 +139,7 @@ class ConsumerGroup(
         )
 
     def is_held_by_another(self, place: TopicIdPartition, member_id: str) -> bool:
-        """Whether a member other than this one holds a partition, or has yet to give it up."""
+        """Whether another member holds a partition, assigned or pending revocation."""
         return self.owners.get(place, member_id) != member_id
 
     # -- members that speak the classic protocol ---------------------------------
@@ -174,7 +170,7 @@ class ConsumerGroup(
         yield from places(member.pending_revocation)
 
     def with_member(self, member: ConsumerMember) -> "ConsumerGroup":
-        """Return the group with a member as it is now, and what it holds held by it."""
+        """Return the group with a member added or replaced, as the owner of what it holds."""
         old = self.members.get(member.member_id)
         static = self.static
         if member.instance_id is not None:
@@ -205,7 +201,7 @@ class ConsumerGroup(
 
 
 def places(partitions: Partitions) -> Iterator[TopicIdPartition]:
-    """Yield single partitions."""
+    """Yield the single partitions."""
     for topic_id, numbers in partitions.items():
         for number in numbers:
             yield TopicIdPartition(topic_id, number)
@@ -214,7 +210,7 @@ def places(partitions: Partitions) -> Iterator[TopicIdPartition]:
 def _changed_counts(
     group: ConsumerGroup, old: ConsumerMember | None, new: ConsumerMember | None
 ) -> dict[str, Any]:
-    """Return the counts of a group that change when one member takes the place of another."""
+    """Return the counts of a group that change when ``new`` replaces ``old``."""
     before, after = _subscription_of(old), _subscription_of(new)
     if before == after:
         return {}

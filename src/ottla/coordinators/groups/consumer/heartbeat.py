@@ -1,8 +1,7 @@
-"""ConsumerGroupHeartbeat (KIP-848): join, stay, and move on to what one shall have.
+"""ConsumerGroupHeartbeat (KIP-848): join, stay, and reconcile with the target.
 
-One heartbeat may begin an epoch, make its targets and move its member, in this order; all of it
-is one batch of records. A heartbeat that says nothing new to a member that has what it shall
-have writes nothing.
+One heartbeat may begin an epoch, compute its targets and reconcile its member, in this order, in
+one batch of records. A heartbeat without news from a member that has its target writes nothing.
 """
 
 from collections.abc import Callable
@@ -43,12 +42,12 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 )
 from ottla.protocol.types import Millis, Uuid
 
-# From this version on clients make their member ids themselves.
+# From this version on clients generate their member ids.
 _CLIENT_MAKES_ID_SINCE = 1
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat and who sent it. ``fresh_id`` is for a member that has no id yet."""
+    """A heartbeat and its sender. ``fresh_id`` is for a member without an id."""
 
     request: ConsumerGroupHeartbeatRequest
     client_id: str
@@ -60,7 +59,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]
 ) -> None:
-    """Raise `InvalidHeartbeat` or `UnsupportedAssignor` for what no shard need be asked about."""
+    """Raise `InvalidHeartbeat` or `UnsupportedAssignor` for errors that need no group."""
     epoch = request.member_epoch
     is_id_needed = version >= _CLIENT_MAKES_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH
     if is_id_needed and not request.member_id.strip():
@@ -100,7 +99,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 def decide_consumer_heartbeat(
     context: ConsumerContext, machine: GroupMachine, beat: Heartbeat, now: Millis
 ) -> Decision:
-    """Decide about a heartbeat that `check_heartbeat` let through."""
+    """Decide about a heartbeat that `check_heartbeat` accepted."""
     request = beat.request
     if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
         return leave(context, machine, request, now)
@@ -123,7 +122,7 @@ def decide_consumer_heartbeat(
 
 
 def check_room(context: ConsumerContext, group: ConsumerGroup, member_id: str) -> None:
-    """Raise `GroupMaxSizeReached` for a newcomer to a full group."""
+    """Raise `GroupMaxSizeReached` for a new member of a full group."""
     if len(group.members) >= context.settings.max_size and member_id not in group.members:
         raise GroupMaxSizeReached(
             "The consumer group has reached its maximum capacity of "
@@ -138,7 +137,7 @@ def _advance(
     beat: Heartbeat,
     now: Millis,
 ) -> ConsumerMember:
-    """Take what the member says, and move group, targets and member on."""
+    """Apply what the member sent, then advance the group, its targets and the member."""
     told = _told(member, beat)
     is_new = member.member_id not in draft.group.members
     if told is not member or is_new:
@@ -156,7 +155,7 @@ def _advance(
 
 
 def _told(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
-    """Return the member with what it says now; what it does not say stays as it was."""
+    """Return the member with the fields it sent; the others stay unchanged."""
     request = beat.request
     new: dict[str, Any] = {
         "client_id": beat.client_id,
@@ -188,7 +187,7 @@ def _member(
     request: ConsumerGroupHeartbeatRequest,
     owned: dict[Uuid, frozenset[int]] | None,
 ) -> ConsumerMember:
-    """Return the member as the group knows it; somebody new who joins, or raise."""
+    """Return the member of a heartbeat, or a new one that joins. Raises if it is unknown."""
     is_joining = request.member_epoch == JOIN_EPOCH
     if request.instance_id is not None:
         member = _static(draft, member_id, request.instance_id, is_joining=is_joining)
@@ -206,7 +205,7 @@ def _member(
 def _static(
     draft: ConsumerDraft, member_id: str, instance_id: str, *, is_joining: bool
 ) -> ConsumerMember | None:
-    """Return the member of an instance id, to whose place a newcomer may succeed."""
+    """Return the member of an instance id, which a new process may replace."""
     present = draft.group.static_member(instance_id)
     if present is None:
         if not is_joining:
@@ -228,7 +227,7 @@ def _static(
 
 
 def succeed(draft: ConsumerDraft, present: ConsumerMember, member_id: str) -> ConsumerMember:
-    """Let a new process take the place of a static member, with what it has."""
+    """Let a new process replace a static member, with its assignment."""
     successor = replace(present, member_id=member_id, epoch=0, previous_epoch=0)
     draft.substitute(present, successor)
     return successor
@@ -237,10 +236,10 @@ def succeed(draft: ConsumerDraft, present: ConsumerMember, member_id: str) -> Co
 def _check_epoch(
     member: ConsumerMember, epoch: int, owned: dict[Uuid, frozenset[int]] | None
 ) -> None:
-    """Raise `FencedMemberEpoch` unless the member is where we think it is, or one step behind.
+    """Raise `FencedMemberEpoch` unless the member has its current epoch, or the previous one.
 
-    A step behind is let in if it holds nothing that it may not have: the reply that told it of
-    the step may have been lost.
+    The previous epoch is accepted if the member owns nothing outside its assignment: the reply with
+    the new epoch may have been lost.
     """
     if epoch == member.epoch:
         return
@@ -273,7 +272,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[Uuid, frozenset[int]]
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says all there is to say, as after an error: it is told all as well."""
+    """Whether the request has all fields set, as after an error: then the reply has, too."""
     has_wish = (
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )

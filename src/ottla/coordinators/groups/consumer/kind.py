@@ -1,4 +1,4 @@
-"""Consumer groups as a kind of group: what a shard's machine needs of them."""
+"""Consumer groups as a kind of group: their records, timers and classic members."""
 
 from collections.abc import Mapping
 
@@ -73,7 +73,7 @@ class ConsumerKind(EpochKind[ConsumerContext, ConsumerGroup, ConsumerMember]):
     # -- classic members in consumer groups ------------------------------------
 
     def hosts(self, machine: GroupMachine, group_id: str) -> bool:
-        """Whether requests of the classic protocol to this group are answered here."""
+        """Whether classic requests to this group are handled here."""
         group = machine.groups.get(group_id)
         return isinstance(group, ConsumerGroup) and not group.is_empty()
 

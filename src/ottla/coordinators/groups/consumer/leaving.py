@@ -1,4 +1,4 @@
-"""How members of a consumer group go: they leave, fall silent, or do not give up in time."""
+"""How members of a consumer group leave or are fenced."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def leave(
     request: ConsumerGroupHeartbeatRequest,
     now: Millis,
 ) -> Decision:
-    """Let a member go, for good (-1) or until it comes back (-2, static members)."""
+    """Remove a member, for good (-1) or until it comes back (-2, static members)."""
     group = machine.groups.get(request.group_id)
     if not isinstance(group, ConsumerGroup):
         raise GroupIdNotFound(f"Group {request.group_id} is not a consumer group.")
@@ -78,9 +78,9 @@ def fence(
     now: Millis,
     reply: Any = None,  # noqa: ANN401 - as `Decision`
 ) -> Decision:
-    """Let go of members. The others share what they had, in another epoch.
+    """Remove members. The others get their partitions, in another epoch.
 
-    Where only members of the classic protocol are left the group becomes a classic one.
+    A group with only classic members left becomes a classic group.
     """
     draft = ConsumerDraft(group)
     is_downgrade = may_downgrade(context, machine, group, members)

@@ -1,11 +1,12 @@
-"""A member of a consumer group (KIP-848): what it said of itself, and how far it has come.
+"""A member of a consumer group (KIP-848): its metadata, its epoch and its assignment.
 
-    STABLE --target moved, must give up--> UNREVOKED --client gave up--> UNRELEASED or STABLE
+    STABLE --new target, must revoke--> UNREVOKED --client has revoked--> UNRELEASED or STABLE
        ^                                                                     |
-       +------------------------- others gave up what it waits for ----------+
+       +------------------------ others have revoked what it waits for ------+
 
-``assigned`` is what it may read now. ``pending_revocation`` it was told to give up and may still
-read: both count as held, so that nobody else is given them (one owner per partition, always).
+``assigned`` are the partitions it may read now. It was asked to revoke ``pending_revocation`` and
+may still read them: both count as held, so that no other member gets them (one owner per
+partition).
 """
 
 import msgspec
@@ -24,14 +25,14 @@ from ottla.protocol.internal.consumer_group_records import (
 
 
 class ClassicMetadata(msgspec.Struct, frozen=True):
-    """What a member that speaks the classic protocol said when it joined."""
+    """What a member that uses the classic protocol sent when it joined."""
 
     session_timeout_ms: int
     protocols: Protocols
 
 
 class ConsumerMember(msgspec.Struct, frozen=True):
-    """A member. ``topic_names`` is sorted; ``topic_regex`` is empty where there is none."""
+    """A member. ``topic_names`` is sorted; ``topic_regex`` is empty if there is none."""
 
     member_id: str
     instance_id: str | None = None
@@ -50,13 +51,13 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     pending_revocation: Partitions = NO_PARTITIONS
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has exactly what it shall have."""
+        """Whether it has exactly its target."""
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     # -- records -------------------------------------------------------------
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
-        """Return the member with what a record says it said."""
+        """Return the member with the metadata of a record."""
         classic = value.classic_member_metadata
         return replace(
             self,
@@ -72,7 +73,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         )
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
-        """Return what it said of itself as a record."""
+        """Return its metadata as the value of a record."""
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -88,8 +89,8 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
         """Return the member with the epoch and partitions of a record.
 
-        A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must join
-        again with nothing.
+        A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must rejoin
+        without partitions.
         """
         return replace(
             self,
@@ -101,7 +102,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         )
 
     def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """Return its epoch and partitions as a record."""
+        """Return its epoch and partitions as the value of a record."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -111,7 +112,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         )
 
     def without_assignment(self) -> "ConsumerMember":
-        """Return the member without epoch and partitions: the tombstone of its placement."""
+        """Return the member without epoch and partitions: the tombstone of its assignment."""
         return replace(
             self,
             epoch=LEAVE_EPOCH,
@@ -133,10 +134,10 @@ def _to_record(classic: ClassicMetadata) -> ClassicMemberMetadata:
 
 
 def from_topics(topics: list[TopicPartitions]) -> Partitions:
-    """Read partitions as a record has them."""
+    """Return the partitions of a record, by topic id."""
     return {each.topic_id: frozenset(each.partitions) for each in topics if each.partitions}
 
 
 def to_topics(partitions: Partitions) -> list[TopicPartitions]:
-    """Write partitions as a record has them, in order."""
+    """Return partitions as a record lists them, in order."""
     return [TopicPartitions(each, sorted(partitions[each])) for each in sorted(partitions)]

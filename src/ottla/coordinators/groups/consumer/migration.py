@@ -1,10 +1,10 @@
-"""A group changes its protocol while its members are in it (KIP-848), one member at a time.
+"""A group changes its protocol while it has members (KIP-848), one member at a time.
 
     classic --first consumer member joins--> consumer, with the classic members in it
-    consumer --last consumer member goes, classic ones stay--> classic
+    consumer --last consumer member leaves, classic ones stay--> classic
 
-Either way tombstones of the old group and the records of the new one are one batch: a log has
-the one or the other. Epochs go on from generations and back, so that no member sees one fall.
+The tombstones of the old group and the records of the new one are one batch: a log has the one or
+the other. Epochs continue from generations and vice versa, so that no member sees one decrease.
 """
 
 from collections.abc import Iterable, Sequence
@@ -64,8 +64,8 @@ def open_group(
 ) -> ConsumerDraft:
     """Return a draft of the group that a heartbeat is for.
 
-    A member that joins begins the group, takes the place of an empty classic one, or makes one
-    with members a consumer group. Raises `GroupIdNotFound`.
+    A member that joins creates the group, replaces an empty classic one, or upgrades one that has
+    members. Raises `GroupIdNotFound`.
     """
     group_id = request.group_id
     group = machine.groups.get(group_id)
@@ -87,7 +87,7 @@ def open_group(
 
 
 def check_upgrade(context: ConsumerContext, group: ClassicGroup) -> None:
-    """Raise `GroupIdNotFound` for a classic group that has to stay one."""
+    """Raise `GroupIdNotFound` for a classic group that cannot be upgraded."""
     settings, why = context.settings, ""
     if not settings.migration_policy.may_upgrade():
         why = "online upgrade is disabled"
@@ -104,8 +104,8 @@ def check_upgrade(context: ConsumerContext, group: ClassicGroup) -> None:
 def upgrade(group: ClassicGroup, context: ConsumerContext) -> ConsumerDraft:
     """Return the classic group as a consumer group at its generation.
 
-    What its leader gave out is what everybody has and shall have. Who waits for a generation is
-    told to join again, which it will do as a classic member of the consumer group.
+    The assignment by its leader becomes assignment and target of all members. Members that wait for
+    a generation are asked to rejoin, as classic members of the consumer group.
     """
     draft = ConsumerDraft(ConsumerGroup(group.group_id), before=group.tombstones())
     try:
@@ -131,9 +131,9 @@ def upgrade(group: ClassicGroup, context: ConsumerContext) -> ConsumerDraft:
 
 
 def _disjoint(members: Iterable[ConsumerMember]) -> list[ConsumerMember]:
-    """Take from members what one before them has: a classic leader may have given it twice.
+    """Remove partitions that an earlier member has: a classic leader may have assigned one twice.
 
-    They read it until they join again, as they did before; it is not theirs from now on.
+    The members read them until they rejoin, as before; they do not own them from now on.
     """
     taken: set[tuple[Uuid, int]] = set()
     found: list[ConsumerMember] = []
@@ -163,7 +163,7 @@ def _as_consumer(group: ClassicGroup, member: ClassicMember, image: Image) -> Co
 
 
 def _release(group: ClassicGroup, draft: ConsumerDraft) -> None:
-    """Send on whoever waits in a classic group that is no more; its clocks stop."""
+    """Answer the requests that wait in a classic group that was upgraded, and cancel its timers."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
         if member.awaiting_join is not None:
@@ -188,7 +188,7 @@ def may_downgrade(
     group: ConsumerGroup,
     leaving: Sequence[ConsumerMember],
 ) -> bool:
-    """Whether these are the last consumer members, and classic ones are to stay."""
+    """Whether these are the last consumer members, and classic ones stay."""
     staying = len(group.members) - len(leaving)
     return (
         0 < staying == group.classic_count
@@ -207,10 +207,10 @@ def downgrade(
     *,
     must_rebalance: bool,
 ) -> Decision:
-    """Make a classic group of a draft that has none but classic members left.
+    """Turn a draft with only classic members into a classic group.
 
-    Its members have what they were to have. With ``must_rebalance`` they are asked to join
-    again and share what the last consumer members had.
+    Its members keep their targets as assignments. With ``must_rebalance`` they are asked to rejoin
+    and share the partitions of the last consumer members.
     """
     classic = as_classic(draft.group, image, now)
     effects = Effects(machine.settings, now)

@@ -1,7 +1,8 @@
-"""How a member gets from what it has to what it shall have (KIP-848), one heartbeat at a time.
+"""Move a member from its assignment to its target (KIP-848), one heartbeat at a time.
 
-First it gives up what it shall not have, at its old epoch, and is waited for; then it moves to
-the new epoch and is given what nobody holds any more; the rest comes as others give it up.
+First it revokes what is not in the target, at its old epoch, while the group waits; then it moves
+to the new epoch and gets the partitions that no other member holds; the rest follows as others
+revoke.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +18,11 @@ from ottla.protocol.types import Uuid
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What a member shall come to. ``is_held`` says whether another member holds a partition.
+    """The goal of a member. ``is_held`` says whether another member holds a partition.
 
-    ``owned`` is what the member says it reads; None where it did not say. ``subscribed`` are the
-    topics that it subscribes to, where this heartbeat has changed them; None otherwise.
+    ``owned`` are the partitions that the member says it reads; None if it did not say.
+    ``subscribed`` are the topics that it subscribes to, if this heartbeat has changed them; else
+    None.
     """
 
     epoch: int
@@ -31,9 +33,9 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 def reconcile(member: ConsumerMember, goal: Goal) -> ConsumerMember:
-    """Return the member a step further, or as it is where it has to wait.
+    """Return the member one step further, or unchanged where it has to wait.
 
-    Raises `FencedMemberEpoch` for a member whose state is not known, until it holds nothing.
+    Raises `FencedMemberEpoch` for a member in an unknown state, until it owns nothing.
     """
     match member.state:
         case MemberState.STABLE:
@@ -51,14 +53,14 @@ def reconcile(member: ConsumerMember, goal: Goal) -> ConsumerMember:
 
 
 def _reads_any(goal: Goal, partitions: Partitions) -> bool:
-    """Whether the member may still read any of these: also if it does not say what it reads."""
+    """Whether the member may still read any of these; True if it does not say what it reads."""
     if goal.owned is None:
         return True
     return any(partitions.get(each, _NONE) & numbers for each, numbers in goal.owned.items())
 
 
 def _unsubscribed(member: ConsumerMember, goal: Goal) -> ConsumerMember:
-    """Revoke topics that the member has unsubscribed from while it still has others to give up.
+    """Revoke topics that the member has unsubscribed from while it still has others to revoke.
 
     The member does not wait for its next epoch to learn that it must stop reading them.
     """

@@ -1,9 +1,8 @@
 """Subscriptions by regular expression: RE2's syntax, matched against whole topic names.
 
-A client chooses the expression and the broker runs it, so it must not be able to take long:
-RE2 matches in time linear in the name, whatever the expression, and compiles within
-`_MEMORY_MAX`. It is what Kafka uses, so that the same expressions are valid; look-around and
-back-references are not among them.
+A client chooses the expression and the broker evaluates it, so it must not take long: RE2 matches
+in time linear in the name, whatever the expression, and compiles within `_MEMORY_MAX`. Kafka uses
+RE2, so the same expressions are valid; look-around and back-references are not supported.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ import re2  # type: ignore[import-untyped]
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 
-# An expression that needs more to be compiled is refused as invalid.
+# An expression that needs more memory to compile is rejected as invalid.
 _MEMORY_MAX: Final = 1 << 20
 _COMPILED_MAX: Final = 256
 
@@ -46,7 +45,7 @@ def check_expression(expression: str) -> None:
 
 
 def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names that an expression matches as a whole; one that is invalid, none."""
+    """Return the names that an expression matches as a whole; none if it is invalid."""
     try:
         pattern = _compiled(expression)
     except re2.error:

@@ -8,7 +8,7 @@ from ottla.coordinators.groups.epoch_group.context import EpochSettings
 
 
 class MigrationPolicy(enum.Enum):
-    """Which way groups may change their protocol while members are in them."""
+    """In which direction groups may change their protocol while they have members."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"
@@ -27,7 +27,7 @@ class MigrationPolicy(enum.Enum):
 class ConsumerSettings(EpochSettings, frozen=True):
     """The ``group.consumer.*`` keys of the broker.
 
-    The first assignor is the one for members that ask for none. ``is_served`` says whether
+    The first assignor serves members that name none. ``is_served`` says whether
     ``group.coordinator.rebalance.protocols`` has the consumer protocol.
     """
 
@@ -37,7 +37,7 @@ class ConsumerSettings(EpochSettings, frozen=True):
     is_served: bool = True
 
 
-# By these names clients ask for them; a configuration may name Kafka's classes instead.
+# Clients use these names; a configuration may name Kafka's classes instead.
 _ASSIGNOR_NAMES: Final = {
     "uniform": "uniform",
     "range": "range",
@@ -47,7 +47,7 @@ _ASSIGNOR_NAMES: Final = {
 
 
 def assignor_names(configured: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of configured assignors. Raises ValueError for one that is not here."""
+    """Return the names of configured assignors. Raises ValueError for an unknown one."""
     unknown = [each for each in configured if each not in _ASSIGNOR_NAMES]
     if unknown:
         raise ValueError(f"group.consumer.assignors: unknown {', '.join(unknown)}")

@@ -1,4 +1,4 @@
-"""What members of a consumer group subscribe to, and when that makes another epoch."""
+"""The subscriptions of a consumer group, and when they begin another epoch."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,14 +12,14 @@ from ottla.protocol.internal.consumer_group_records import ConsumerGroupRegularE
 from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.types import Millis
 
-# A group's expressions are not searched again more often than this, however many topics come.
+# The expressions of a group are matched again at most this often, however many topics change.
 REGEX_REFRESH_MIN_INTERVAL_MS: Final = 10_000
 
 
 def raise_epoch_if_changed(
     context: ConsumerContext, draft: ConsumerDraft, *, is_changed: bool
 ) -> None:
-    """Begin another epoch if the members' wishes changed, or the topics they read did."""
+    """Begin another epoch if subscriptions changed, or the topics that members read did."""
     group = draft.group
     must_rise = is_changed or group.epoch == 0
     if not must_rise and context.is_compared(group.group_id):
@@ -32,7 +32,7 @@ def raise_epoch_if_changed(
 
 
 def drop_unused_expressions(draft: ConsumerDraft) -> None:
-    """Forget what expressions matched that nobody subscribes by any more."""
+    """Remove the topics matched by expressions that no member uses any more."""
     group = draft.group
     for expression in sorted(group.regexes):
         if expression not in group.expressions:
@@ -43,10 +43,10 @@ def drop_unused_expressions(draft: ConsumerDraft) -> None:
 def resolve_expressions(
     context: ConsumerContext, draft: ConsumerDraft, may_see: Callable[[str], bool], now: Millis
 ) -> bool:
-    """Find the topics of expressions that are new, or of all if there are other topics by now.
+    """Match new expressions, or all of them if the set of topics has changed.
 
-    Returns whether any matches other topics than before. ``may_see`` says which topics whoever
-    asks may know of. Raises `InvalidRegularExpression` for a new one that cannot be used.
+    Returns whether one of them matches other topics than before. ``may_see`` says which topics the
+    client may see. Raises `InvalidRegularExpression` for a new one that cannot be used.
     """
     group = draft.group
     if not group.expressions:
@@ -69,7 +69,7 @@ def resolve_expressions(
 
 
 def _stale(context: ConsumerContext, draft: ConsumerDraft, now: Millis) -> list[str]:
-    """Return the expressions to search again: topics came or went, or it was long ago."""
+    """Return the expressions to match again: topics have changed, or the last match is old."""
     group = draft.group
     known = [each for each in sorted(group.expressions) if each in group.regexes]
     if not known:
@@ -77,6 +77,6 @@ def _stale(context: ConsumerContext, draft: ConsumerDraft, now: Millis) -> list[
     age_ms = now - max(group.regexes[each].timestamp for each in known)
     if 0 <= age_ms <= REGEX_REFRESH_MIN_INTERVAL_MS:
         return []
-    # One from the future is of a clock that was set back since: its age says nothing.
+    # A match in the future is from a clock that was set back: its age is unknown.
     is_old = age_ms < 0 or age_ms > context.settings.regex_refresh_interval_ms
     return known if is_old or not context.is_searched(group.group_id) else []

@@ -1,8 +1,8 @@
-"""What consumer groups need to know of topics: whether those they read have changed.
+"""Detect changes of the topics that a group reads.
 
-A group keeps one number for all topics it subscribes to, made of their ids, names, partitions
-and the racks these are in. Where it differs from that of the newest image the group's epoch
-rises. Only equality counts; the number need not be the one another implementation finds.
+A group keeps one hash for all topics it subscribes to, computed from their ids, names, partitions
+and the racks of these. If it differs from that of the newest image, the epoch of the group rises.
+Only equality matters; other implementations may compute another hash.
 """
 
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ from ottla.metadata.image import Image
 from ottla.metadata.registrations import Cluster
 from ottla.metadata.topics import Topic
 
-# A cache beyond this is begun anew; it then holds more than all groups of a shard read.
+# The cache is cleared above this size, which exceeds what all groups of a shard read.
 _CACHED_MAX: Final = 20_000
 
 
 class TopicHashes:
-    """Hashes of topics, kept as long as the topic and the brokers are the same objects."""
+    """Hashes of topics, cached as long as the topic and the brokers are the same objects."""
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
         self._known: dict[str, tuple[Topic, int]] = {}
 
     def of_group(self, image: Image, names: Iterable[str]) -> int:
-        """Return the number of all of these topics that are there; 0 if none is."""
+        """Return the hash of those topics that exist; 0 if none does."""
         topics = sorted(name for name in names if name in image.topics.ids)
         if not topics:
             return 0
@@ -48,7 +48,7 @@ class TopicHashes:
 
 
 def topic_hash(topic: Topic, cluster: Cluster) -> int:
-    """Return a number that differs when the topic, its partitions or their racks do."""
+    """Return a hash that differs when the topic, its partitions or their racks do."""
     digest = blake2b(digest_size=8)
     digest.update(topic.id)
     digest.update(_text(topic.name))
@@ -65,6 +65,6 @@ def topic_hash(topic: Topic, cluster: Cluster) -> int:
 
 
 def _text(text: str) -> bytes:
-    """Return a string that no other strings side by side can be mistaken for."""
+    """Return an encoding that stays unambiguous when concatenated with others."""
     encoded = text.encode()
     return len(encoded).to_bytes(4, "big") + encoded

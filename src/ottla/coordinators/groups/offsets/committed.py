@@ -1,14 +1,13 @@
-"""Committed offsets of all groups of a shard, and those of transactions still open.
+"""Committed offsets of all groups of a shard, and those of open transactions.
 
     committed   group -> (topic, partition) -> offset          immutable: views share it
     pending     producer id -> group -> (topic, partition) -> offset
 
-An offset that a transaction commits is pending until its marker, and takes effect at the marker
-only if no later record of the log has set the same offset meanwhile: compaction keeps the last
-record of a key, so anything else would make a reload differ from the live state. A tombstone
-removes both kinds.
+An offset that a transaction commits is pending until the marker, and takes effect with it only if
+no later record of the log has set the same offset: compaction keeps the last record of a key, so
+anything else would make a reload differ from the live state. A tombstone removes both kinds.
 
-Everything here is changed by replay alone.
+Only replay changes the state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,9 +35,9 @@ GroupOffsets: TypeAlias = Map[TopicPartition, "CommittedOffset"]
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
-    """One offset. ``expires`` is -1 unless the commit said how long to keep it (before v5).
+    """One offset. ``expires`` is -1 unless the commit had a retention time (before v5).
 
-    A broker has many, made anew by every commit; nothing in one can be part of a cycle.
+    A broker has many of them, replaced by every commit; none can be part of a reference cycle.
     """
 
     offset: int
@@ -50,12 +49,12 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     record_offset: Offset = Offset(-1)
 
     def is_of(self, topic_id: Uuid) -> bool:
-        """Whether it is an offset of this topic; without both ids nobody can tell."""
+        """Whether it is an offset of this topic; unknown, so True, if one of the ids is missing."""
         return ZERO_UUID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
 class NewOffsets(NamedTuple):
-    """The offsets of one topic that are about to be committed, as the request has them."""
+    """The offsets of one topic to be committed, from the request."""
 
     topic: str
     topic_id: Uuid
@@ -65,8 +64,8 @@ class NewOffsets(NamedTuple):
 class OffsetCommits(msgspec.Struct, frozen=True):
     """The offsets of one commit, to be written and replayed together (a `Packed`).
 
-    ``take`` is the machine's: it gets them once they are in the log, with where the first of them
-    stands and by whose transaction. There is at least one.
+    ``take`` is a method of the machine, called once they are in the log, with the offset of the
+    first record and the producer id of the transaction. There is at least one offset.
     """
 
     group: str
@@ -76,7 +75,7 @@ class OffsetCommits(msgspec.Struct, frozen=True):
     take: "Callable[[OffsetCommits, Offset, int], None]"
 
     def pairs(self) -> list[tuple[bytes, bytes | None]]:
-        """Return the records, each as its key and value."""
+        """Return the keys and values of the records."""
         times = (self.committed_at, self.expires)
         found: list[tuple[bytes, bytes | None]] = []
         for topic, topic_id, partitions in self.topics:
@@ -85,14 +84,13 @@ class OffsetCommits(msgspec.Struct, frozen=True):
         return found
 
     def replay(self, first: Offset, producer: Producer | None) -> None:
-        """Take them into the state."""
+        """Apply them to the state."""
         self.take(self, first, NO_PRODUCER_ID if producer is None else producer.id)
 
     def committed(self, first: Offset) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         """Yield what a reader of the log finds, from offset ``first`` on.
 
-        Where the commit said how long to keep an offset, its record has neither the leader epoch
-        nor the id of the topic.
+        If the commit had a retention time, its records have neither leader epoch nor topic id.
         """
         at, expires, record_offset = self.committed_at, self.expires, first
         is_short = expires != NO_TIMESTAMP
@@ -127,7 +125,7 @@ class Offsets:
     def replay(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, at: Offset, producer: int
     ) -> None:
-        """Take a record; ``producer`` is -1 outside a transaction."""
+        """Replay a record; ``producer`` is -1 outside a transaction."""
         place = (key.topic, key.partition)
         if value is None:
             self._remove(key.group, place)
@@ -147,7 +145,7 @@ class Offsets:
             self.pending.setdefault(producer, {}).setdefault(key.group, {})[place] = found
 
     def take(self, commits: OffsetCommits, first: Offset, producer: int) -> None:
-        """Take the offsets of one commit, just as `replay` takes each of them."""
+        """Apply the offsets of one commit, as `replay` applies each of them."""
         group = commits.group
         if producer >= 0:
             pending = self.pending.setdefault(producer, {}).setdefault(group, {})
@@ -158,13 +156,16 @@ class Offsets:
     def put_all(
         self, group: str, offsets: Iterable[tuple[TopicPartition, CommittedOffset]]
     ) -> None:
-        """Take offsets of one commit outside a transaction; of one partition the last counts."""
+        """Apply the offsets of one commit outside a transaction.
+
+        The last one of a partition wins.
+        """
         changed = self.committed.get(group, _NONE).mutate()
         changed.update(offsets)
         self.committed = self.committed.set(group, changed.finish())
 
     def end_transaction(self, producer: int, *, is_commit: bool) -> None:
-        """Let the offsets of a producer's transaction count, or forget them."""
+        """Apply the offsets of a producer's transaction, or discard them."""
         for group, offsets in self.pending.pop(producer, {}).items():
             for place, found in offsets.items() if is_commit else ():
                 present = self.get(group, place)

@@ -1,4 +1,4 @@
-"""Committing, reading, deleting and expiring offsets."""
+"""Commit, fetch, delete and expire offsets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -43,15 +43,18 @@ from ottla.protocol.messages.txn_offset_commit import (
 )
 from ottla.protocol.types import NO_TIMESTAMP, ZERO_UUID, Millis, Uuid
 
-# From this version on a commit to a group that is not there is told so; before, a generation
-# that nobody knows was all a client could understand.
+# From this version on a commit to a missing group gets its own error; older clients only understand
+# an illegal generation.
 _GROUP_ID_NOT_FOUND_FROM = 9
 _NO_OFFSET = -1
 _MILLIS_MAX = (1 << 63) - 1
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What a commit came to: the offsets to write and the codes by partition, as it asked."""
+    """The result of a commit.
+
+    The offsets to write, and the reply with an error for each partition.
+    """
 
     topics: list[NewOffsets]
     expires: Millis
@@ -59,11 +62,11 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 def check_commit(group: Group | None, committer: Committer) -> ErrorCode | PartitionCheck:
-    """Say whether a member, or somebody without a group, may commit."""
+    """Check whether a member, or a client without a group, may commit."""
     if group is not None:
         return group.check_offset_commit(committer)
     if committer.epoch < 0:
-        return ErrorCode.NONE  # a simple group begins with its first offset
+        return ErrorCode.NONE  # the first offset creates a simple group
     if committer.is_transactional or committer.version < _GROUP_ID_NOT_FOUND_FROM:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.GROUP_ID_NOT_FOUND
@@ -74,10 +77,10 @@ def commit_objection(
     partitions: Iterable[tuple[str, Uuid, NewOffset]],
     length: int,
 ) -> ErrorCode:
-    """Return why a commit is refused as a whole; NONE: it is not.
+    """Return the error of a whole commit; NONE if there is none.
 
     A member that may not commit for one of its partitions commits for none. A partition whose
-    metadata is longer than ``length`` is refused by itself and not asked about.
+    metadata is longer than ``length`` is rejected by itself and not checked.
     """
     if isinstance(check, ErrorCode):
         return check
@@ -90,17 +93,17 @@ def commit_objection(
 
 
 def is_too_large(offset: NewOffset, length_max: int) -> bool:
-    """Whether an offset has more metadata than is kept."""
+    """Whether the metadata of an offset is too long."""
     text = offset.committed_metadata
     return bool(text) and len(text or "") > length_max
 
 
 def commit_offsets(request: OffsetCommitRequest, settings: GroupSettings, now: Millis) -> Commit:
-    """Commit what a request has; metadata that is too long fails its partition alone."""
+    """Commit the offsets of a request; metadata that is too long fails only its partition."""
     taken: list[NewOffsets] = []
     expires = NO_TIMESTAMP
     if request.retention_time_ms != -1:
-        # The client chooses the time; the record has 64 bits for it, and -1 in them means never.
+        # The client chooses the time; the record has 64 bits for it, and -1 means never.
         expires = Millis(min(max(now + request.retention_time_ms, 0), _MILLIS_MAX))
     answered: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -120,7 +123,7 @@ def commit_offsets(request: OffsetCommitRequest, settings: GroupSettings, now: M
 
 
 def _codes(partitions: Sequence[NewOffset], settings: GroupSettings) -> list[ErrorCode]:
-    """Return what is wrong with each partition."""
+    """Return the error of each partition."""
     fine, too_large = ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE
     length_max = settings.offset_metadata_max_bytes
     return [
@@ -130,7 +133,7 @@ def _codes(partitions: Sequence[NewOffset], settings: GroupSettings) -> list[Err
 
 
 def commit_transactional(request: TxnOffsetCommitRequest, settings: GroupSettings) -> Commit:
-    """Commit within a transaction: the records count when its marker says so."""
+    """Commit within a transaction: the records take effect with its marker."""
     taken: list[NewOffsets] = []
     answered: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -155,10 +158,10 @@ def fetch_offsets(
     offsets: GroupOffsets,
     is_unstable: Callable[[TopicPartition], bool],
 ) -> OffsetFetchResponseGroup:
-    """Return offsets of a group, all there are where the request names no topics.
+    """Return offsets of a group; all of them if the request names no topics.
 
-    ``is_unstable`` says for which partitions the reader would rather wait than hear the old
-    offset: those with a transaction open (KIP-447).
+    ``is_unstable`` says which partitions have an open transaction: the reply has an error for them
+    instead of the old offset (KIP-447).
     """
     if request.topics is None:
         topics = _all_topics(offsets, is_unstable)
@@ -230,14 +233,14 @@ def delete_offsets(
 
 
 def delete_all(group_id: str, offsets: Offsets) -> list[CoordinatorRecord]:
-    """Return the tombstones of all offsets of a group, pending ones too."""
+    """Return the tombstones of all offsets of a group, including pending ones."""
     return [offset_tombstone(group_id, place) for place in offsets.places(group_id)]
 
 
 def delete_of_partitions(
     partitions: Iterable[TopicPartition], offsets: Offsets
 ) -> list[CoordinatorRecord]:
-    """Return the tombstones of all offsets of partitions that are no more."""
+    """Return the tombstones of all offsets of deleted partitions."""
     return [
         offset_tombstone(group, place)
         for place in sorted(set(partitions))
@@ -251,11 +254,11 @@ def delete_of_partitions(
 def expire_offsets(
     groups: Mapping[str, Group], offsets: Offsets, settings: GroupSettings, now: Millis
 ) -> Iterator[CoordinatorRecord]:
-    """Yield the tombstones of offsets nobody wants any more, and of groups left with nothing.
+    """Yield the tombstones of expired offsets, and of groups that have nothing left.
 
     Kafka's conditions: no member reads the topic, no transaction is about to set the offset, and
-    the retention time has passed since the group became empty, or since the commit where the
-    group has members or never had any.
+    the retention time has passed since the group became empty, or since the commit if the group has
+    members or never had any.
     """
     for group_id in sorted(groups):
         group = groups[group_id]

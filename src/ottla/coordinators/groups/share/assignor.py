@@ -1,9 +1,8 @@
-"""Who of a share group reads which partition: the ``simple`` assignor (KIP-932).
+"""The ``simple`` assignor of share groups (KIP-932): which member reads which partition.
 
-Every partition that somebody subscribes to is read by at least one member, and every member
-reads at least one partition of each topic it subscribes to, however many members there are.
-With more partitions than members each is read by one; with more members each is shared as evenly
-as can be.
+Every subscribed partition is read by at least one member, and every member reads at least one
+partition of each topic it subscribes to, however many members there are. With more partitions than
+members each partition has one reader; with more members partitions are shared evenly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from ottla.protocol.types import TopicIdPartition, Uuid
 def assign_shared(
     subscriptions: Mapping[str, frozenset[Uuid]], partitions: Mapping[Uuid, Sequence[int]]
 ) -> dict[str, frozenset[TopicIdPartition]]:
-    """Return the target of every member: the same for the same arguments, whatever was before.
+    """Return the target of every member, as a function of the arguments alone.
 
     ``subscriptions`` are topics by member; ``partitions`` those that may be read.
     """
@@ -28,5 +27,5 @@ def assign_shared(
         for step in range(max(len(members), len(indexes))):
             member = members[(turn + step) % len(members)]
             targets[member].add(TopicIdPartition(topic_id, indexes[step % len(indexes)]))
-        turn += len(indexes)  # the next topic goes on where this one ended
+        turn += len(indexes)  # the next topic continues where this one ended
     return {member: frozenset(partitions) for member, partitions in targets.items()}

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: share groups as they are committed."""
+"""ShareGroupDescribe, from the committed view."""
 
 from ottla.coordinators.groups.epoch_group.describe import describe_not_found
 from ottla.coordinators.groups.machine import GroupsView
@@ -42,7 +42,7 @@ def _member(member: ShareMember, image: Image) -> Member:
 
 
 def _assignment(partitions: Partitions, image: Image) -> Assignment:
-    """Name the partitions; those of topics that are gone have no name and are left out."""
+    """Return partitions with topic names; those of deleted topics are left out."""
     topics = image.topics.by_id
     return Assignment(
         [

@@ -1,12 +1,12 @@
-"""A share group (KIP-932): its members, what they shall read, and whose state exists.
+"""A share group (KIP-932): its members, their targets, and the initialized partitions.
 
-Immutable: a record makes another group of it, so that a view of what is committed stays as it
-is. Partitions are shared: a member may take its target at once, since nobody gives it up for it.
+Immutable: a record creates another group from it, so that committed views do not change. Partitions
+are shared: a member gets its target at once, since no other member has to revoke.
 
     epoch             rises when members, subscriptions or the topics themselves change
-    assignment_epoch  the epoch that the targets were made for; never above ``epoch``
-    member.epoch      the assignment epoch a member has come to
-    initialized       share partitions whose state the share coordinator keeps: only they are read
+    assignment_epoch  the epoch that the targets were computed for; never above ``epoch``
+    member.epoch      the assignment epoch that a member has reached
+    initialized       partitions with state at the share coordinator: only these are read
 """
 
 from collections.abc import Iterable
@@ -116,19 +116,19 @@ class ShareGroup(EpochGroup[ShareMember, Partitions], frozen=True):
         return "Stable" if self.members else "Empty"
 
     def protocol_type(self) -> str:
-        """Return what ListGroups says of it."""
+        """Return its protocol type for ListGroups."""
         return SHARE_PROTOCOL
 
     def check_offset_commit(self, committer: Committer) -> ErrorCode:
-        """Refuse: the offsets of a share group are not committed by its members."""
+        """Reject it: members of a share group do not commit offsets."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Allow it: there are no committed offsets to be found, as with an unknown group."""
+        """Allow it: there are no committed offsets, as for an unknown group."""
         return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
-        """Refuse, as commits are."""
+        """Reject it, like commits."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -154,7 +154,7 @@ class ShareGroup(EpochGroup[ShareMember, Partitions], frozen=True):
         )
 
     def subscribed(self) -> tuple[str, ...]:
-        """Return all topics that some member reads."""
+        """Return all topics that members read."""
         return tuple(sorted({name for each in self.members.values() for name in each.topic_names}))
 
 

@@ -1,11 +1,11 @@
-"""ShareGroupHeartbeat: what is decided about the members of a share group.
+"""ShareGroupHeartbeat: decisions about the members of a share group.
 
-    epoch 0   join, or join again          epoch -1  leave
-    epoch n   go on; n is the member's epoch or, if the reply got lost, the one before
+    epoch 0   join, or rejoin              epoch -1  leave
+    epoch n   the member's epoch or, if the reply was lost, the previous one
 
-Where members, subscriptions or topics have changed, the group's epoch rises and targets are made
-anew, in the same decision. A partition is read only once its state is initialized: what is not
-yet is named in the reply, for the service to have it done (`decide_initialized`).
+If members, subscriptions or topics have changed, the group's epoch rises and targets are computed
+in the same decision. A partition is read only once its state is initialized: the result names those
+that are not, for the service to initialize them (`decide_initialized`).
 """
 
 from typing import Final, NamedTuple
@@ -49,7 +49,7 @@ MEMBER_ID_MAX: Final = 36
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat and where it comes from."""
+    """A heartbeat and its sender."""
 
     request: ShareGroupHeartbeatRequest
     client_id: str
@@ -57,7 +57,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatResult(NamedTuple):
-    """The reply, and share partitions that have to be initialized, at which state epoch."""
+    """The reply, and the share partitions to initialize, at which state epoch."""
 
     response: ShareGroupHeartbeatResponse
     pending: Partitions = NO_PARTITIONS
@@ -65,7 +65,7 @@ class HeartbeatResult(NamedTuple):
 
 
 def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
-    """Raise `InvalidHeartbeat` for what no client of the protocol sends."""
+    """Raise `InvalidHeartbeat` for requests that violate the protocol."""
     if not request.group_id.strip():
         raise InvalidHeartbeat("GroupId can't be empty.")
     if not request.member_id.strip():
@@ -165,7 +165,7 @@ def _leave(
 def decide_initialized(
     context: ShareContext, machine: GroupMachine, group_id: str, done: Partitions
 ) -> Decision:
-    """Note that share partitions have their state, so that members may read them."""
+    """Note that share partitions have state, so that members may read them."""
     group = machine.groups.get(group_id)
     if not isinstance(group, ShareGroup) or done <= group.initialized:
         return Decision()
@@ -191,10 +191,10 @@ def decide_uninitialized(
 def decide_reset(
     context: ShareContext, machine: GroupMachine, group_id: str, done: Partitions
 ) -> Decision:
-    """Note that share partitions have begun anew, at a state epoch one above the group's.
+    """Note that share partitions were reset, at a state epoch one above the group's.
 
-    A group that does not exist is created by this. Raises `GroupIdNotFound` where the id belongs
-    to a group of another type by now.
+    Creates a missing group. Raises `GroupIdNotFound` if the id belongs to a group of another kind
+    by now.
     """
     group = machine.groups.get(group_id, ShareGroup(group_id))
     if not isinstance(group, ShareGroup):
@@ -206,7 +206,7 @@ def decide_reset(
 
 
 def pending_of(group: ShareGroup, image: Image) -> Partitions:
-    """Return what members subscribe to and whose state does not exist yet."""
+    """Return the subscribed partitions that have no state yet."""
     wanted = partitions_of(image, group.subscribed())
     return wanted - group.initialized
 

@@ -1,7 +1,7 @@
-"""The share groups of a broker, as the wire asks for them.
+"""The share groups of a broker: requests that involve state at the share coordinator.
 
-A partition that a group comes to read needs state at the share coordinator first (KIP-932): it
-is initialized while the heartbeat waits, so that the member gets it with this reply already.
+A partition that a group starts to read needs state at the share coordinator first (KIP-932): it is
+initialized while the heartbeat waits, so that this reply already contains the partition.
 """
 
 import asyncio
@@ -43,27 +43,27 @@ log = logging.getLogger(__name__)
 
 
 INITIALIZE_MS: Final = 5000
-"""How long a heartbeat waits for state to be set up; the next one tries again what took longer."""
+"""How long a heartbeat waits for state to be initialized; the next heartbeat retries the rest."""
 
 
 class StateKeeper(Protocol):
-    """What the state of share partitions is kept by. Raises a `Fault` where nobody answers."""
+    """Stores the state of share partitions. Raises a `Fault` if the coordinator does not answer."""
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
-        """Begin a share partition, or begin it anew."""
+        """Initialize a share partition, or reset it."""
         ...
 
     async def delete(self, key: ShareKey) -> ErrorCode:
-        """End a share partition."""
+        """Delete the state of a share partition."""
         ...
 
     async def summary(self, key: ShareKey) -> Found:
-        """Return where a share partition is."""
+        """Return the summary of a share partition's state."""
         ...
 
 
 class ShareGroups(msgspec.Struct, frozen=True):
-    """Finds the shard of a group and has it decide; faults are raised."""
+    """Share groups and the state of their partitions; faults are raised."""
 
     groups: GroupCoordinator
     keeper: StateKeeper
@@ -101,7 +101,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return result
 
     async def _initialize(self, group_id: str, result: HeartbeatResult) -> bool:
-        """Have what is pending initialized; return whether some of it is now."""
+        """Initialize the pending partitions; return whether any of them succeeded."""
         places = sorted(result.pending)
         codes = await asyncio.gather(
             *(
@@ -125,7 +125,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         try:
             code = await self.keeper.initialize(key, state_epoch, start)
             if code is ErrorCode.FENCED_STATE_EPOCH:
-                # Left over from a group of this name that was deleted: begin behind it.
+                # Left over from a deleted group of this name: use a higher state epoch.
                 left = await self.keeper.summary(key)
                 epoch = left.state.state_epoch + 1
                 code = await self.keeper.initialize(key, epoch, start)
@@ -141,7 +141,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         client: Client,
         response: ShareGroupHeartbeatResponse,
     ) -> ShareGroupHeartbeatResponse:
-        """Return the reply with what has become readable since."""
+        """Return the reply with the partitions that have become readable since."""
         again = replace(request, member_epoch=response.member_epoch, subscribed_topic_names=None)
         result = await self._beat(Heartbeat(again, client.client_id, client.host))
         if result.response.assignment is None:
@@ -155,16 +155,16 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return view
 
     def group(self, group_id: str) -> ShareGroup | None:
-        """Return a share group as it is committed."""
+        """Return a share group from the committed view."""
         group = self._view(group_id).groups.get(group_id)
         return group if isinstance(group, ShareGroup) else None
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Describe one share group as it is committed."""
+        """Describe one share group from the committed view."""
         return describe_share_group(self._view(group_id), group_id, self.image())
 
     async def summary(self, key: ShareKey) -> Found:
-        """Return where a share partition is; a fault is a code of the reply."""
+        """Return the summary of a share partition; a fault becomes the code of the reply."""
         try:
             return await self.keeper.summary(key)
         except Fault as fault:
@@ -175,7 +175,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
     def check_reset(self, group_id: str, *, may_create: bool = False) -> ShareGroup:
         """Return a share group whose offsets may be changed: one without members.
 
-        With ``may_create`` a group that does not exist is one, too; nothing is written yet.
+        With ``may_create`` a missing group is allowed, too; nothing is written yet.
         """
         if not group_id:
             raise InvalidGroupId("The group id must not be empty.")
@@ -191,9 +191,9 @@ class ShareGroups(msgspec.Struct, frozen=True):
     async def alter(
         self, group_id: str, starts: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Let share partitions begin anew at other offsets. Raises as `check_reset`.
+        """Reset share partitions to other offsets. Raises as `check_reset`.
 
-        A group that does not exist is created, if any partition could be initialized.
+        Creates a missing group if any partition could be initialized.
         """
         group = self.check_reset(group_id, may_create=True)
         codes = await self._for_each(
@@ -212,7 +212,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return codes
 
     async def delete(self, group_id: str, topic_ids: Iterable[Uuid]) -> dict[Uuid, ErrorCode]:
-        """Forget where a group is in topics. Raises as `check_reset`.
+        """Delete the offsets of a group in topics. Raises as `check_reset`.
 
         UNKNOWN_TOPIC_OR_PARTITION: the group has no offsets in the topic.
         """
@@ -226,10 +226,10 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return wanted
 
     async def delete_state(self, group_id: str) -> ErrorCode:
-        """End all state of a share group that is to be deleted; NONE for any other group.
+        """Delete all state of a share group that is to be deleted; NONE for any other group.
 
-        A group that has members is left alone. What could not be ended stays the group's, so
-        that it can be tried again.
+        A group with members is not changed. State that could not be deleted stays with the group,
+        so that the deletion can be retried.
         """
         group = self.group(group_id)
         if group is None or not group.is_empty():
@@ -240,7 +240,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
     async def _end(
         self, group_id: str, places: Sequence[TopicIdPartition]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """End share partitions, and note which of them have no state now."""
+        """Delete the state of share partitions, and note which of them have none now."""
         codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
         gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if gone:
@@ -258,7 +258,10 @@ class ShareGroups(msgspec.Struct, frozen=True):
         places: Iterable[TopicIdPartition],
         ask: Callable[[ShareKey, TopicIdPartition], Awaitable[ErrorCode]],
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Ask about each share partition, all at once; a fault is the code of its own."""
+        """Send a request for each share partition, all at once.
+
+        A fault becomes the code of its own.
+        """
 
         async def one(place: TopicIdPartition) -> ErrorCode:
             try:

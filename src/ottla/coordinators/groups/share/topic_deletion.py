@@ -1,4 +1,4 @@
-"""What share groups forget when topics are deleted."""
+"""The effect of deleted topics on share groups."""
 
 from collections.abc import Collection
 
@@ -11,7 +11,7 @@ from ottla.protocol.types import Uuid
 
 
 def decide_shared_topics_deleted(machine: GroupMachine, topic_ids: Collection[Uuid]) -> Decision:
-    """Note that the state of deleted topics is gone; the share coordinator ends it by itself.
+    """Note that the state of deleted topics is gone; the share coordinator deletes it by itself.
 
     Members learn it with their next heartbeat, as the topics that they read have changed.
     """

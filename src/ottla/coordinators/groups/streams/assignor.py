@@ -1,9 +1,10 @@
-"""Who shall run which task (KIP-1071): sticky, even by member, standbys in other processes. Pure.
+"""The sticky assignor of streams groups (KIP-1071): which member runs which task. Pure.
 
-Active tasks first. A member keeps what it had as long as it stays within its even share; what is
-left goes to who has a standby of it, and the rest to whoever has least. Then standbys of stateful
-tasks, as many as are wanted and as there are processes for: first where the task was active, then
-where its standby was, then where least is. The same group gets the same target everywhere.
+Active tasks come first. A member keeps its tasks as long as it stays within its even share; the
+remaining ones go to a member that has a standby of them, and the rest to the least loaded members.
+Then come standbys of stateful tasks, as many as configured and as there are processes for: first
+where the task was active, then where its standby was, then on the least loaded process. The same
+group gets the same target on every coordinator.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,14 +16,14 @@ from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskId, TaskRoles,
 
 
 class StreamsMemberSpec(msgspec.Struct, frozen=True):
-    """A member: the process whose thread it is, and its target so far."""
+    """A member: the process that its thread belongs to, and its current target."""
 
     process_id: str
     target: TaskRoles = NO_ROLES
 
 
 class StreamsSpec(msgspec.Struct, frozen=True):
-    """A group whose topics are all there. ``stateful`` are subtopologies that have state."""
+    """A group whose topics all exist. ``stateful`` are subtopologies that have state."""
 
     members: Mapping[str, StreamsMemberSpec]
     task_counts: Mapping[str, int]
@@ -45,7 +46,7 @@ def assign_sticky(spec: StreamsSpec) -> dict[str, TaskRoles]:
 
 
 class _Places:
-    """What each member has been given so far, and what each process has in any role."""
+    """The tasks assigned so far, by member and, in any role, by process."""
 
     def __init__(self, members: Mapping[str, StreamsMemberSpec]) -> None:
         self.process_of = {each: members[each].process_id for each in sorted(members)}
@@ -70,7 +71,10 @@ class _Places:
         return task in self._held[self.process_of[member_id]]
 
     def load(self, member_id: str) -> tuple[int, float, str]:
-        """Order members: few tasks first, then of the process with fewest for its threads."""
+        """Order members.
+
+        Fewest tasks first, then those of the process with fewest tasks per thread.
+        """
         process = self.process_of[member_id]
         return self.counts[member_id], self._loads[process] / self._threads[process], member_id
 
@@ -82,7 +86,7 @@ class _Places:
 
 
 class _ByLoad:
-    """Members by what they have; loads only rise, and are looked at again when one is asked for."""
+    """Members by load; loads only rise, and are checked again when a member is taken."""
 
     def __init__(self, places: _Places) -> None:
         self._places = places
@@ -90,7 +94,10 @@ class _ByLoad:
         heapify(self._heap)
 
     def least(self, task: TaskId) -> str | None:
-        """Return the member with least whose process does not have a task; None: all have it."""
+        """Return the least loaded member whose process does not have a task.
+
+        None if all have it.
+        """
         seen: list[tuple[int, float, str]] = []
         found = None
         while self._heap and found is None:
@@ -108,7 +115,7 @@ class _ByLoad:
 
 
 class _Share:
-    """The even share of so many tasks: all have the floor of it, and only the rest one more."""
+    """The even share of so many tasks: all get the floor of it, and the remainder one more."""
 
     def __init__(self, total: int, places: _Places) -> None:
         self._places = places
@@ -121,7 +128,7 @@ class _Share:
         return count < self._floor or (count == self._floor and self._rest > 0)
 
     def give(self, member_id: str, task: TaskId, *, is_active: bool) -> None:
-        """Give a task to who may take it."""
+        """Assign a task to a member that may take it."""
         if self._places.counts[member_id] == self._floor:
             self._rest -= 1
         self._places.give(member_id, task, is_active=is_active)
@@ -176,7 +183,7 @@ def _assign_standby(
 def _previous(
     members: Mapping[str, StreamsMemberSpec], role: Callable[[TaskRoles], Tasks]
 ) -> dict[TaskId, list[str]]:
-    """Return by task who had it in a role."""
+    """Return the members that had each task in a role."""
     found: dict[TaskId, list[str]] = {}
     for member_id in sorted(members):
         for task in role(members[member_id].target):

@@ -1,8 +1,8 @@
-"""What the rules of streams groups know beside their groups: settings, the image, what is fleeting.
+"""What decisions about streams groups know beside the groups: settings, the image, caches.
 
-A shard has one. What it remembers of a group is found out again, or does not matter, once it is
-lost: how the topology fits the topics there are, that a shutdown was asked for, which groups are
-still being formed, and how often endpoints have changed.
+One per shard. What it remembers of a group is computed again, or does not matter, once it is lost:
+how the topology fits the existing topics, that a shutdown was requested, which groups are still
+forming, and how often endpoints have changed.
 """
 
 from typing import Any, ClassVar, Final, NamedTuple
@@ -15,13 +15,13 @@ from ottla.coordinators.groups.streams.settings import NUM_STANDBY_REPLICAS, Str
 from ottla.coordinators.groups.streams.topics import Configured, configure
 from ottla.coordinators.groups.streams.topology import Topology
 
-# Endpoints change seldom more often than this within an epoch of their group.
+# Endpoints rarely change more often than this within one epoch of their group.
 _APART: Final = 1000
 _INT_MAX: Final = 2**31 - 1
 
 
 class Seen(NamedTuple):
-    """How a topology fits an image; compared by identity, as an image shares what is the same."""
+    """How a topology fits an image; compared by identity, as images share unchanged parts."""
 
     topology: Topology
     topics: Any
@@ -31,9 +31,9 @@ class Seen(NamedTuple):
 
 
 class StreamsContext(EpochContext[StreamsSettings]):
-    """``forming`` are groups whose first members wait for others; a timer ends that.
+    """``forming`` are groups whose first members wait for others, until a timer fires.
 
-    ``shutdowns`` has the member that asked for the end of its application.
+    ``shutdowns`` has the member that requested the shutdown of its application.
     """
 
     config_prefix: ClassVar[str] = "streams"
@@ -44,9 +44,9 @@ class StreamsContext(EpochContext[StreamsSettings]):
     _seen: dict[str, Seen] = msgspec.field(default_factory=dict)
 
     def look(self, group_id: str, topology: Topology) -> Seen:
-        """Return how a group's topology fits the topics as they are now.
+        """Return how the topology of a group fits the topics as they are now.
 
-        Raises `InvalidTopology` where it fits none.
+        Raises `InvalidTopology` if it fits no topics at all.
         """
         image, seen = self.image(), self._seen.get(group_id)
         topics, brokers = image.topics.by_id, image.cluster.brokers
@@ -68,33 +68,36 @@ class StreamsContext(EpochContext[StreamsSettings]):
         return found
 
     def count_of(self, topic: str) -> int | None:
-        """Return how many partitions a topic has; None if it is not there."""
+        """Return how many partitions a topic has; None if it does not exist."""
         found = self.image().topics.named(topic)
         return None if found is None else len(found.partitions)
 
     def endpoint_epoch(self, group_id: str) -> int:
-        """Return how often the endpoints of a group have changed what they run."""
+        """Return how often the endpoints of a group have changed their tasks."""
         return self.endpoint_epochs.get(group_id, 0)
 
     def take_over(self, group: StreamsGroup) -> None:
-        """Begin to coordinate a group that was coordinated elsewhere.
+        """Start to coordinate a group that was coordinated elsewhere.
 
-        Its endpoints are counted on from a number that the coordinator before has hardly told
-        anybody: a member that knows the same number is not told what it missed.
+        The endpoint epoch continues from a number that the previous coordinator has hardly used: a
+        member that has the same number would not get the endpoints it missed.
         """
         self.endpoint_epochs[group.group_id] = group.epoch * _APART & _INT_MAX
 
     def note_endpoint(self, group_id: str) -> None:
-        """An endpoint runs other tasks than before: all members shall hear of it."""
+        """Note that an endpoint runs other tasks than before.
+
+        All members get the endpoints again.
+        """
         self.endpoint_epochs[group_id] = self.endpoint_epoch(group_id) + 1 & _INT_MAX
 
     def note_members(self, group: StreamsGroup) -> None:
-        """A group has changed. One without members has nobody to shut down any more."""
+        """Note that a group has changed. A shutdown ends with the last member."""
         if not group.members:
             self.shutdowns.pop(group.group_id, None)
 
     def forget(self, group_id: str) -> None:
-        """Forget a group that is no more; whether one is formed is for its timer to end."""
+        """Discard what is remembered of a group that was deleted; forming ends by its timer."""
         self._seen.pop(group_id, None)
         self.shutdowns.pop(group_id, None)
         self.endpoint_epochs.pop(group_id, None)
@@ -107,7 +110,7 @@ class StreamsContext(EpochContext[StreamsSettings]):
         return self.group_number(group_id, "initial.rebalance.delay.ms", default)
 
     def assignment_configs(self, group_id: str) -> tuple[tuple[str, str], ...]:
-        """Return the settings that targets depend on, as a record keeps them."""
+        """Return the settings that targets depend on, as a record stores them."""
         default, bounds = self.settings.num_standby_replicas, self.settings.standby_bounds
         count = self.group_number(group_id, NUM_STANDBY_REPLICAS, default, bounds)
         return ((NUM_STANDBY_REPLICAS, str(count)),)

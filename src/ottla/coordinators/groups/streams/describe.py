@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe: streams groups as they are committed."""
+"""StreamsGroupDescribe, from the committed view."""
 
 from collections.abc import Callable
 
@@ -42,14 +42,14 @@ def describe_streams_group(
 
 
 def _topology(topology: GroupTopology, count_of: Callable[[str], int | None]) -> Topology:
-    """Return the topology; once its topics are there, with the partitions they have."""
+    """Return the topology, with the partition counts of its topics once they all exist."""
     internal = {}
     try:
         configured = configure(topology, count_of)
         if configured.is_ready():
             internal = dict(configured.internal)
     except InvalidTopology:
-        pass  # one that somebody else let in: told as it is
+        pass  # another coordinator accepted it: describe it as stored
 
     def infos(topics: tuple[InternalTopic, ...]) -> list[TopicInfo]:
         return [_info(internal.get(each.name, each)) for each in sorted(topics, key=_name)]

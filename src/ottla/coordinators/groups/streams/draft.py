@@ -22,10 +22,10 @@ from ottla.coordinators.groups.streams.topology import Topology
 
 SESSION: Final = "streams-session"
 REBALANCE: Final = "streams-rebalance"
-# Until when a group that is being formed waits for more members.
+# The timer of a group that is forming: until when it waits for more members.
 FORMING: Final = "streams-forming"
 
-# The first epoch of a group: 1 is for members that wait while it is formed.
+# The first epoch of a group: members have 1 while it is forming.
 FIRST_EPOCH: Final = 2
 
 
@@ -36,11 +36,11 @@ class StreamsDraft(EpochDraft[StreamsGroup, StreamsMember, TaskRoles]):
     member_timers = (SESSION, REBALANCE)
 
     def run(self, topology: Topology) -> None:
-        """Write what the group runs."""
+        """Write the topology of the group."""
         self.add(topology_record(self.group.group_id, topology))
 
     def raise_epoch(self, seen: Seen | None, configs: tuple[tuple[str, str], ...]) -> None:
-        """Begin another epoch of the group; ``seen`` None: its topics are as they were."""
+        """Begin another epoch of the group; ``seen`` is None if its topics are unchanged."""
         group = self.group
         epoch = group.epoch + 1 if group.epoch else FIRST_EPOCH
         changed = replace(group, epoch=epoch, configs=configs)
@@ -52,9 +52,9 @@ class StreamsDraft(EpochDraft[StreamsGroup, StreamsMember, TaskRoles]):
     # -- targets -----------------------------------------------------------------
 
     def assign(self, configured: Configured) -> None:
-        """Make the targets for the present epoch; only those that change are written.
+        """Compute the targets for the current epoch; only changed ones are written.
 
-        While topics are missing nobody shall have anything.
+        While topics are missing all targets are empty.
         """
         group = self.group
         targets = assign_sticky(_spec(group, configured)) if configured.is_ready() else {}
@@ -65,7 +65,7 @@ class StreamsDraft(EpochDraft[StreamsGroup, StreamsMember, TaskRoles]):
     def reconcile(
         self, member: StreamsMember, epoch: int, target: TaskRoles, owned: TaskRoles | None
     ) -> StreamsMember:
-        """Move a member towards a target; return it as it is now."""
+        """Move a member towards a target; return its new state."""
         group = self.group
         if member.is_reconciled_to(epoch):
             return member
@@ -82,7 +82,7 @@ class StreamsDraft(EpochDraft[StreamsGroup, StreamsMember, TaskRoles]):
 
 
 def validated_epoch(configured: Configured) -> int:
-    """Return the epoch of a topology whose topics are all there, or -1."""
+    """Return the epoch of a topology whose topics all exist, or -1."""
     return configured.topology.epoch if configured.is_ready() else NOT_VALIDATED
 
 

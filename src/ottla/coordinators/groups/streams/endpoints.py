@@ -1,7 +1,7 @@
-"""Where the state of an application can be asked for (interactive queries, KIP-1071).
+"""The endpoints of an application for interactive queries (KIP-1071).
 
-A member with an endpoint is told with the partitions of all topics that its tasks read; a task
-whose number a shorter topic does not have reads nothing of that one.
+A member with an endpoint is listed with the partitions of all topics that its tasks read; a task
+whose number a topic with fewer partitions does not have reads nothing of that topic.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 def endpoints_of(
     group: StreamsGroup, topology: Topology, count_of: Callable[[str], int | None]
 ) -> list[EndpointToPartitions]:
-    """Return every endpoint of a group with what can be asked there, by member id."""
+    """Return the endpoints of a group with the partitions each can be queried for, by member id."""
     return [
         EndpointToPartitions(
             ResponseEndpoint(*member.endpoint),

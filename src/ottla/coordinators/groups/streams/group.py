@@ -1,16 +1,16 @@
-"""A streams group (KIP-1071): its topology, epochs, members, targets, and who runs which task.
+"""A streams group (KIP-1071): its topology, epochs, members, targets, and the owner of each task.
 
-Immutable: a record makes another group of it (`records.py`), so that a view of what is
-committed stays as it is.
+Immutable: a record creates another group from it (`records.py`), so that committed views do not
+change.
 
-    epoch             rises when members, their topology's topics or the group's settings change;
-                      the first is 2, so that a member can be at 1 while its group is formed
-    assignment_epoch  the epoch that the targets were made for; never above ``epoch``
-    member.epoch      the assignment epoch a member has come to
-    validated_epoch   the epoch of the topology whose topics were all there, or -1
+    epoch             rises when members, the topology's topics or the group's settings change;
+                      the first is 2, so that members have 1 while the group is forming
+    assignment_epoch  the epoch that the targets were computed for; never above ``epoch``
+    member.epoch      the assignment epoch that a member has reached
+    validated_epoch   the epoch of the topology whose topics all existed, or -1
 
-Invariant: an active task in ``owners`` has one holder, and every active task that a member holds,
-assigned or yet to give up, names it there.
+Invariant: an active task in ``owners`` has one owner, and every active task that a member holds,
+assigned or pending revocation, is there with that member.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ KEYS: Final = RecordKeys(
 
 
 class StreamsGroup(ExclusiveGroup[StreamsMember, TaskRoles, TaskId], frozen=True):
-    """One streams group. ``configs`` are the settings its targets were made with, sorted."""
+    """One streams group. ``configs`` are the settings its targets are based on, sorted."""
 
     validated_epoch: int = NOT_VALIDATED
     configs: tuple[tuple[str, str], ...] = ()
@@ -69,7 +69,7 @@ class StreamsGroup(ExclusiveGroup[StreamsMember, TaskRoles, TaskId], frozen=True
         return ExclusiveGroup.state_name(self)
 
     def protocol_type(self) -> str:
-        """Return what ListGroups says of it."""
+        """Return its protocol type for ListGroups."""
         return STREAMS_PROTOCOL
 
     def check_commit_epoch(self, member: StreamsMember, epoch: int) -> ErrorCode | PartitionCheck:
@@ -83,7 +83,7 @@ class StreamsGroup(ExclusiveGroup[StreamsMember, TaskRoles, TaskId], frozen=True
         return self.check_epoch(member, epoch)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether tasks read the topic."""
+        """Whether a task reads the topic."""
         if not self.members or self.topology is None:
             return False
         return topic in self.topology.subtopology_of
@@ -96,11 +96,11 @@ class StreamsGroup(ExclusiveGroup[StreamsMember, TaskRoles, TaskId], frozen=True
     # -- tasks -----------------------------------------------------------------
 
     def target_of(self, member_id: str) -> TaskRoles:
-        """Return what a member shall have."""
+        """Return the target of a member."""
         return self.targets.get(member_id, NO_ROLES)
 
     def beside(self, member: StreamsMember) -> TaskRoles:
-        """Return what the other threads of a member's process hold."""
+        """Return the tasks that the other threads of a member's process hold."""
         held = NO_ROLES
         for other in self.members.values():
             is_other = other.member_id != member.member_id
@@ -115,7 +115,7 @@ class StreamsGroup(ExclusiveGroup[StreamsMember, TaskRoles, TaskId], frozen=True
 
 
 def _check_tasks(member: StreamsMember, topology: Topology, epoch: int) -> PartitionCheck:
-    """Return whether a member of an older epoch may commit for a partition: what it had then."""
+    """Return a check for commits at an older epoch: a member may commit for tasks it had then."""
 
     def check(topic: str, topic_id: Uuid, partition: int) -> ErrorCode:
         subtopology_id = topology.subtopology_of.get(topic)

@@ -1,12 +1,12 @@
-"""StreamsGroupHeartbeat (KIP-1071): join, stay, and move on to the tasks one shall have.
+"""StreamsGroupHeartbeat (KIP-1071): join, stay, and reconcile with the target tasks.
 
     epoch 0   join, with the topology           epoch -1  leave
-    epoch n   go on; n is the member's epoch or, if the reply got lost, the one before
+    epoch n   the member's epoch or, if the reply was lost, the previous one
 
-One heartbeat may begin an epoch, make its targets and move its member, in this order; all of it
-is one batch of records. A heartbeat that says nothing new to a member that has what it shall have
-writes nothing. What stands in the way of an assignment is told as a status, not as an error:
-topics that are missing, or a group that still waits for its first members.
+One heartbeat may begin an epoch, compute its targets and reconcile its member, in this order, in
+one batch of records. A heartbeat without news from a member that has its target writes nothing.
+Obstacles to an assignment are reported as a status, not as an error: missing topics, or a group
+that still waits for its first members.
 """
 
 from typing import Any, Final, NamedTuple
@@ -46,12 +46,12 @@ from ottla.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 
-# At which epoch members are while their group is formed.
+# The epoch of members while their group is forming.
 _FORMING_EPOCH: Final = 1
 
 
 class StreamsHeartbeat(NamedTuple):
-    """A heartbeat and where it comes from."""
+    """A heartbeat and its sender."""
 
     request: StreamsGroupHeartbeatRequest
     client_id: str
@@ -62,10 +62,10 @@ class StreamsHeartbeat(NamedTuple):
 
 
 def check_streams_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise `InvalidHeartbeat` or `InvalidTopology` for what no client of the protocol sends.
+    """Raise `InvalidHeartbeat` or `InvalidTopology` for requests that violate the protocol.
 
-    Static members, warm-up tasks and source topics by expression are in the protocol, but no
-    coordinator of Kafka 4.2 has them; nor has this one.
+    Static members, warm-up tasks and source topics by expression are part of the protocol, but are
+    not supported, as in Kafka 4.2.
     """
     _check_supported(request)
     keys = [tag.key for tag in request.client_tags or ()]
@@ -171,9 +171,9 @@ def decide_streams_heartbeat(
 def _open(
     context: StreamsContext, machine: GroupMachine, request: StreamsGroupHeartbeatRequest
 ) -> StreamsDraft:
-    """Return a draft of the group. A member that joins begins it, or follows an empty classic one.
+    """Return a draft of the group. A joining member creates it, or replaces an empty classic group.
 
-    Offsets stay: an application that was drained goes on where it was.
+    Offsets are kept: an application that was stopped continues where it was.
     """
     group_id = request.group_id
     group = machine.groups.get(group_id)
@@ -196,9 +196,9 @@ def _open(
 
 
 def _topology(draft: StreamsDraft, request: StreamsGroupHeartbeatRequest) -> Topology:
-    """Return what the group runs: what its first member brought, and all others must have too.
+    """Return the topology of the group: that of its first member, which all others must share.
 
-    A member with an older topology may join, and is told that it is behind.
+    A member with an older topology may join, and gets a status that it is stale.
     """
     present = draft.group.topology
     if request.topology is None:
@@ -216,7 +216,7 @@ def _topology(draft: StreamsDraft, request: StreamsGroupHeartbeatRequest) -> Top
 
 
 def _check_tasks(configured: Configured, owned: TaskRoles | None) -> None:
-    """Raise `InvalidHeartbeat` for tasks that there are not."""
+    """Raise `InvalidHeartbeat` for tasks that do not exist."""
     if owned is None or not configured.is_ready():
         return
     for subtopology_id, partition in sorted(owned.any_role()):
@@ -244,7 +244,7 @@ def _raise_epoch_if_changed(
 
 
 def _form(context: StreamsContext, draft: StreamsDraft) -> bool:
-    """Let a group that just got its first member wait for more; return whether it begins to."""
+    """Let a group with its first member wait for more; return whether it starts to wait."""
     group_id = draft.group.group_id
     delay_ms = context.initial_delay_ms(group_id)
     if delay_ms <= 0 or group_id in context.forming:
@@ -255,7 +255,7 @@ def _form(context: StreamsContext, draft: StreamsDraft) -> bool:
 
 
 def _unform(context: StreamsContext, group_id: str) -> Any:  # noqa: ANN401 - as `Decision`
-    """Return what undoes `_form` where the log did not take the group: no timer was set."""
+    """Return a function that undoes `_form` if the log rejects the group: no timer was set."""
 
     def refused(fault: Fault) -> Decision:
         context.forming.discard(group_id)
@@ -272,7 +272,7 @@ def _advance(
     *,
     is_forming: bool,
 ) -> StreamsMember:
-    """Make targets if there is an epoch without, and move the member towards its own."""
+    """Compute missing targets, and reconcile the member with its own."""
     group = draft.group
     if group.epoch > group.assignment_epoch and is_forming:
         epoch = max(_FORMING_EPOCH, group.assignment_epoch)
@@ -289,7 +289,7 @@ def _advance(
 def _member(
     group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: TaskRoles | None
 ) -> StreamsMember:
-    """Return the member as the group knows it; somebody new who joins, or raise."""
+    """Return the member of a heartbeat, or a new one that joins. Raises if it is unknown."""
     member = group.members.get(request.member_id)
     if request.member_epoch == JOIN_EPOCH:
         return member or StreamsMember(request.member_id)
@@ -302,10 +302,10 @@ def _member(
 
 
 def _check_epoch(member: StreamsMember, epoch: int, owned: TaskRoles | None) -> None:
-    """Raise `FencedMemberEpoch` unless the member is where we think it is, or one step behind.
+    """Raise `FencedMemberEpoch` unless the member has its current epoch, or the previous one.
 
-    A step behind is let in if it runs nothing that it may not have: the reply that told it of
-    the step may have been lost.
+    The previous epoch is accepted if the member runs nothing outside its assignment: the reply with
+    the new epoch may have been lost.
     """
     if epoch == member.epoch:
         return
@@ -321,7 +321,7 @@ def _check_epoch(member: StreamsMember, epoch: int, owned: TaskRoles | None) -> 
 
 
 def _told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
-    """Return the member with what it says now; what it does not say stays as it was."""
+    """Return the member with the fields it sent; the others stay unchanged."""
     request = beat.request
     new: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}
     if request.rack_id is not None:
@@ -342,7 +342,7 @@ def _told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> TaskRoles | None:
-    """Return what a member says it runs; None where it does not say."""
+    """Return the tasks that a member says it runs; None if it does not say."""
     if request.active_tasks is None:
         return None
     return TaskRoles(
@@ -377,10 +377,10 @@ def _reply(
 def _must_tell(
     request: StreamsGroupHeartbeatRequest, member: StreamsMember, owned: TaskRoles | None
 ) -> bool:
-    """Whether a member is told its tasks though they are the same.
+    """Whether the reply has the member's tasks although they are unchanged.
 
-    So is one that joins, that is a step behind, or that says all there is to say, as after an
-    error: it may have missed the reply that told it.
+    It has if the member joins, is one epoch behind, or sent all its fields, as after an error: it
+    may have missed the reply with its tasks.
     """
     is_full = request.rebalance_timeout_ms != -1 and owned is not None
     return request.member_epoch != member.epoch or request.member_epoch == JOIN_EPOCH or is_full

@@ -1,4 +1,4 @@
-"""Streams groups as a kind of group: their records, timers and classic members."""
+"""Streams groups as a kind of group: their records and timers."""
 
 from collections.abc import Mapping
 

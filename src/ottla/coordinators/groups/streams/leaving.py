@@ -1,4 +1,4 @@
-"""How members of a streams group go, and how a group stops waiting for its first members."""
+"""How members of a streams group leave or are fenced, and how a forming group starts."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 def leave(
     context: StreamsContext, machine: GroupMachine, request: StreamsGroupHeartbeatRequest
 ) -> Decision:
-    """Let a member go; it may ask that the whole application ends."""
+    """Remove a member; it may request the shutdown of the whole application."""
     group = machine.groups.get(request.group_id)
     if not isinstance(group, StreamsGroup):
         why = "not found" if group is None else "is not a streams group"
@@ -43,7 +43,7 @@ def fence(
     member: StreamsMember,
     reply: Any = None,  # noqa: ANN401 - as `Decision`
 ) -> Decision:
-    """Let go of a member. The others share what it had, in another epoch."""
+    """Remove a member. The others get its tasks, in another epoch."""
     draft = StreamsDraft(group)
     draft.remove(member.member_id)
     draft.raise_epoch(None, group.configs)
@@ -56,7 +56,7 @@ def fence(
 
 
 def on_formed(context: StreamsContext, machine: GroupMachine, group_id: str) -> Decision:
-    """Make the first targets. What the log does not take is made by the next heartbeat."""
+    """Compute the first targets. If the log rejects them, the next heartbeat computes them."""
     context.forming.discard(group_id)
     group = machine.groups.get(group_id)
     if not isinstance(group, StreamsGroup) or group.is_empty() or group.topology is None:

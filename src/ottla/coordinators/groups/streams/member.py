@@ -1,12 +1,12 @@
-"""A member of a streams group (KIP-1071): a thread of a process, and the tasks it has.
+"""A member of a streams group (KIP-1071): a thread of a process, and its tasks.
 
-    STABLE --target moved, must give up--> UNREVOKED --client gave up--> UNRELEASED or STABLE
+    STABLE --new target, must revoke--> UNREVOKED --client has revoked--> UNRELEASED or STABLE
        ^                                                                     |
-       +------------------------- others gave up what it waits for ----------+
+       +------------------------ others have revoked what it waits for ------+
 
-``assigned`` is what it may run now. ``pending_revocation`` it was told to give up and may still
-run: both count as held. ``task_epochs`` says for each active task of either since which epoch it
-has it: offsets that it commits for the task are taken from that epoch on.
+``assigned`` are the tasks it may run now. It was asked to revoke ``pending_revocation`` and may
+still run them: both count as held. ``task_epochs`` has the epoch since which it has each active
+task of either: offsets that it commits for the task are accepted from that epoch on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,17 +58,17 @@ class StreamsMember(msgspec.Struct, frozen=True):
     task_epochs: Mapping[TaskId, int] = NO_EPOCHS
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has exactly what it shall have."""
+        """Whether it has exactly its target."""
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     def held(self) -> TaskRoles:
-        """Return all that it may be running."""
+        """Return all tasks that it may be running."""
         return self.assigned | self.pending_revocation
 
     # -- records -------------------------------------------------------------
 
     def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> "StreamsMember":
-        """Return the member with what a record says it said."""
+        """Return the member with the metadata of a record."""
         endpoint = value.user_endpoint
         return replace(
             self,
@@ -84,7 +84,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
         )
 
     def metadata_value(self) -> StreamsGroupMemberMetadataValue:
-        """Return what it said of itself as a record."""
+        """Return its metadata as the value of a record."""
         return StreamsGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -100,8 +100,8 @@ class StreamsMember(msgspec.Struct, frozen=True):
     def with_assignment(self, value: StreamsGroupCurrentMemberAssignmentValue) -> "StreamsMember":
         """Return the member with the epoch and tasks of a record.
 
-        A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must join
-        again with nothing. A task without an epoch of its own has that of the member.
+        A state that a newer version wrote is `MemberState.UNKNOWN`: such a member must rejoin
+        without tasks. A task without an epoch of its own has that of the member.
         """
         epochs: dict[TaskId, int] = {}
         for listed in (value.active_tasks, value.active_tasks_pending_revocation):
@@ -125,7 +125,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
         )
 
     def assignment_value(self) -> StreamsGroupCurrentMemberAssignmentValue:
-        """Return its epoch and tasks as a record."""
+        """Return its epoch and tasks as the value of a record."""
         assigned, pending = self.assigned, self.pending_revocation
         return StreamsGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
@@ -146,7 +146,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
         ]
 
     def without_assignment(self) -> "StreamsMember":
-        """Return the member without epoch and tasks: the tombstone of its placement."""
+        """Return the member without epoch and tasks: the tombstone of its assignment."""
         return replace(
             self,
             epoch=LEAVE_EPOCH,

@@ -1,8 +1,8 @@
-"""How a member gets from the tasks it has to those it shall have (KIP-1071), beat by beat.
+"""Move a member from its tasks to its target (KIP-1071), one heartbeat at a time.
 
-First it gives up what it shall not have, at its old epoch, and is waited for; then it moves to
-the new epoch and is given what is free; the rest comes as others give it up. An active task is
-free when nobody else has it active, and any task only when no other thread of the process has it
+First it revokes what is not in the target, at its old epoch, while the group waits; then it moves
+to the new epoch and gets the tasks that are free; the rest follows as others revoke. An active task
+is free if no other member has it active; and any task only if no other thread of the process has it
 in another role: they share a directory for its state.
 """
 
@@ -16,11 +16,11 @@ from ottla.coordinators.groups.streams.tasks import NO_ROLES, TaskRoles, Tasks
 
 
 class TaskGoal(msgspec.Struct, frozen=True):
-    """What a member shall come to.
+    """The goal of a member.
 
-    ``active_elsewhere`` are the tasks of its target that others may run as active;
-    ``beside`` what other threads of its process hold. ``owned`` is what the member says it runs;
-    None where it did not say.
+    ``active_elsewhere`` are the tasks of its target that others may run as active; ``beside`` are
+    the tasks of other threads of its process. ``owned`` are the tasks that the member says it runs;
+    None if it did not say.
     """
 
     epoch: int
@@ -31,9 +31,9 @@ class TaskGoal(msgspec.Struct, frozen=True):
 
 
 def reconcile_tasks(member: StreamsMember, goal: TaskGoal) -> StreamsMember:
-    """Return the member a step further, or as it is where it has to wait.
+    """Return the member one step further, or unchanged where it has to wait.
 
-    Raises `FencedMemberEpoch` for a member whose state is not known, until it holds nothing.
+    Raises `FencedMemberEpoch` for a member in an unknown state, until it owns nothing.
     """
     match member.state:
         case MemberState.STABLE:
@@ -54,7 +54,7 @@ def reconcile_tasks(member: StreamsMember, goal: TaskGoal) -> StreamsMember:
 
 
 def _runs_any(goal: TaskGoal, tasks: TaskRoles) -> bool:
-    """Whether the member may still run any of these: also if it does not say what it runs."""
+    """Whether the member may still run any of these; True if it does not say what it runs."""
     return bool(tasks) and (goal.owned is None or bool(goal.owned & tasks))
 
 
@@ -85,7 +85,7 @@ def _moved(
     epoch: int,
     tasks: tuple[TaskRoles, TaskRoles],
 ) -> StreamsMember:
-    """Return the member with other tasks; one that stays active keeps the epoch it is from."""
+    """Return the member with other tasks; a task that stays active keeps its epoch."""
     assigned, pending = tasks
     active = assigned.active | pending.active
     return replace(

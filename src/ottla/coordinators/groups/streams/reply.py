@@ -1,4 +1,4 @@
-"""What a StreamsGroupHeartbeat is answered with, once what was decided is committed."""
+"""The result of a StreamsGroupHeartbeat, returned once the decision is committed."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 
 
 class StreamsHeartbeatResult(NamedTuple):
-    """The reply, and internal topics that have to be made for the group's tasks to run."""
+    """The reply, and the internal topics that have to be created for the group's tasks."""
 
     response: StreamsGroupHeartbeatResponse
     missing: tuple[InternalTopic, ...] = ()

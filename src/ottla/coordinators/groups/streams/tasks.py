@@ -1,12 +1,12 @@
-"""Tasks of a streams application (KIP-1071): what its members are given.
+"""Tasks of a streams application (KIP-1071), which are assigned to its members.
 
 A task is a subtopology on one partition number: it reads that partition of every topic that the
 subtopology reads. It runs in one of three roles:
 
-    active    processes records; nobody else has it, in any member of the group
-    standby   keeps a copy of the state; at most one role per task in a process, whose state
-              directory is shared by its threads
-    warmup    as a standby, on its way to be active; no assignor makes any yet, as in Kafka 4.2
+    active    processes records; in one member of the group only
+    standby   keeps a copy of the state; a process has a task in at most one role, since its
+              threads share the state directory
+    warmup    like a standby, about to become active; not assigned yet, as in Kafka 4.2
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 TaskId: TypeAlias = tuple[str, int]
-"""The subtopology's id and the partition."""
+"""The id of the subtopology and the partition."""
 
 Tasks: TypeAlias = frozenset[TaskId]
 
@@ -30,19 +30,19 @@ class TaskRoles(msgspec.Struct, frozen=True):
     warmup: Tasks = NO_TASKS
 
     def __and__(self, other: "TaskRoles") -> "TaskRoles":
-        """Return what is in both, in the same role."""
+        """Return the tasks in both, in the same role."""
         return TaskRoles(
             self.active & other.active, self.standby & other.standby, self.warmup & other.warmup
         )
 
     def __or__(self, other: "TaskRoles") -> "TaskRoles":
-        """Return what is in either."""
+        """Return the tasks in either."""
         return TaskRoles(
             self.active | other.active, self.standby | other.standby, self.warmup | other.warmup
         )
 
     def __sub__(self, other: "TaskRoles") -> "TaskRoles":
-        """Return what the other does not have in the same role."""
+        """Return the tasks that the other does not have in the same role."""
         return TaskRoles(
             self.active - other.active, self.standby - other.standby, self.warmup - other.warmup
         )
@@ -52,7 +52,7 @@ class TaskRoles(msgspec.Struct, frozen=True):
         return bool(self.active or self.standby or self.warmup)
 
     def any_role(self) -> Tasks:
-        """Return the tasks, whatever their role."""
+        """Return the tasks in any role."""
         return self.active | self.standby | self.warmup
 
 
@@ -60,14 +60,14 @@ NO_ROLES: Final = TaskRoles()
 
 
 class TaskIds(Protocol):
-    """Tasks of one subtopology, as every message and record has them."""
+    """Tasks of one subtopology, as messages and records list them."""
 
     subtopology_id: str
     partitions: list[int]
 
 
 def gathered(listed: Iterable[TaskIds] | None) -> Tasks:
-    """Return single tasks of what a message lists; nothing listed is no task."""
+    """Return the single tasks of a list; None is an empty list."""
     return frozenset(
         (each.subtopology_id, partition) for each in listed or () for partition in each.partitions
     )

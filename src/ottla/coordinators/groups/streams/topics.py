@@ -1,13 +1,13 @@
-"""Which topics a topology needs, with how many partitions, and whether they are there (KIP-1071).
+"""The topics that a topology needs, their partition counts, and whether they exist (KIP-1071).
 
-    source topics       there already; where one is missing nothing else can be told
-    repartition topics  as many partitions as they say, else as many as feed the subtopology
-                        that writes them; of a copartition group all have equally many
-    changelogs          as many as the subtopology that they belong to has tasks
-    tasks               as many as the longest topic that a subtopology reads has partitions
+    source topics       must exist; if one is missing nothing else can be determined
+    repartition topics  the partition count they specify, else that of what feeds the
+                        subtopology that writes them; equal within a copartition group
+    changelogs          as many partitions as their subtopology has tasks
+    tasks               as many as the largest topic that a subtopology reads has partitions
 
-Internal topics that are missing are to be made by whoever asks; a topic that is there with
-another number of partitions is never changed, since records in it have found their places.
+The caller creates missing internal topics; an existing topic with another partition count is never
+changed, since its records are already partitioned.
 """
 
 import enum
@@ -27,14 +27,14 @@ from ottla.coordinators.groups.streams.topology import (
 )
 
 PartitionCount: TypeAlias = Callable[[str], int | None]
-"""How many partitions a topic has; None for one that is not there."""
+"""Returns the partition count of a topic; None if it does not exist."""
 
-# So many topics are named in what a client is told.
+# At most this many topics are named in a status.
 _NAMED_MAX: Final = 3
 
 
 class Status(enum.IntEnum):
-    """What a member is told about its group, by the codes of StreamsGroupHeartbeat."""
+    """The status of a group for its members, by the codes of StreamsGroupHeartbeat."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -54,9 +54,9 @@ class TopicProblem(msgspec.Struct, frozen=True):
 class Configured(msgspec.Struct, frozen=True):
     """A topology and the topics it was compared with.
 
-    ``task_counts`` and ``internal`` are empty where a problem leaves them open; ``internal``
-    are all internal topics, with the partitions they have or shall have, by name, and
-    ``missing`` those among them that are to be made.
+    ``task_counts`` and ``internal`` are empty if a problem leaves them undetermined; ``internal``
+    are all internal topics by name, with their actual or required partition counts, and ``missing``
+    are those that have to be created.
     """
 
     topology: Topology
@@ -71,11 +71,11 @@ class Configured(msgspec.Struct, frozen=True):
 
 
 class _Unfit(Exception):
-    """Topics that are there do not have the partitions that the topology needs."""
+    """Existing topics do not have the partition counts that the topology needs."""
 
 
 def configure(topology: Topology, count_of: PartitionCount) -> Configured:
-    """Compare a topology with the topics there are. Raises `InvalidTopology`."""
+    """Compare a topology with the existing topics. Raises `InvalidTopology`."""
     check_topology(topology)
     sources = sorted({name for each in topology.subtopologies for name in each.source_topics})
     missing = [name for name in sources if count_of(name) is None]
@@ -90,7 +90,7 @@ def configure(topology: Topology, count_of: PartitionCount) -> Configured:
 
 
 def _configured(topology: Topology, count_of: PartitionCount) -> Configured:
-    """Configure where all sources are there."""
+    """Configure a topology whose source topics all exist."""
     counts = _repartition_counts(topology, count_of)
 
     def known(name: str) -> int:
@@ -119,7 +119,7 @@ def _configured(topology: Topology, count_of: PartitionCount) -> Configured:
 def _missing(
     internal: Mapping[str, InternalTopic], count_of: PartitionCount
 ) -> tuple[InternalTopic, ...]:
-    """Return what has to be made. Raises `_Unfit` for what is there and does not fit."""
+    """Return the topics to create. Raises `_Unfit` for existing ones that do not fit."""
     missing = []
     for name in sorted(internal):
         found, expected = count_of(name), internal[name].partitions
@@ -137,10 +137,10 @@ def _missing(
 
 
 def _repartition_counts(topology: Topology, count_of: PartitionCount) -> dict[str, int]:
-    """Return the partitions of repartition topics: what they say, or what flows into them.
+    """Return the partition counts of repartition topics: as specified, or as derived.
 
-    A subtopology is looked at when all that it reads is known; where only a loop is left, when
-    some of it is. Linear in the topology, however long a chain it is.
+    A subtopology is visited when the counts of all its sources are known, or of some if only loops
+    are left. Linear in the size of the topology, however long its chains.
     """
     counts = {
         topic.name: topic.partitions
@@ -164,7 +164,7 @@ def _repartition_counts(topology: Topology, count_of: PartitionCount) -> dict[st
 
 
 class _Flow:
-    """Lets known numbers of partitions flow from what a subtopology reads to what it writes."""
+    """Propagates partition counts from the sources of subtopologies to their sinks."""
 
     def __init__(
         self, topology: Topology, counts: dict[str, int], count_of: PartitionCount
@@ -183,7 +183,7 @@ class _Flow:
         self._partial = deque(each for each, count in self._open.items() if count)
 
     def settle(self) -> None:
-        """Go on until nothing more can be told."""
+        """Continue until no more counts can be derived."""
         while self._ready or self._partial:
             waiting = self._ready or self._partial
             self._pass_on(self._subtopologies[waiting.popleft()])
@@ -209,7 +209,7 @@ class _Flow:
 
 
 def _copartition(topology: Topology, counts: dict[str, int], known: Callable[[str], int]) -> None:
-    """Let the repartition topics of each group have as many partitions as its other topics."""
+    """Give the repartition topics of each copartition group the count of its other topics."""
     fixed = {
         topic.name: bool(topic.partitions)
         for each in topology.subtopologies
@@ -249,7 +249,7 @@ def _same(counts: Mapping[str, int]) -> int:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return names as a person reads them: not more than a few."""
+    """Return a short list of names for a message."""
     listed = list(dict.fromkeys(names))
     rest = len(listed) - _NAMED_MAX
     text = ", ".join(listed[:_NAMED_MAX])

@@ -1,7 +1,8 @@
 """The topology of a streams application (KIP-1071): its subtopologies and the topics they need.
 
-A member says it when it joins; the first one's is the group's, in a record, and all others must
-have the same. Messages and records are of one shape and become the same immutable value here.
+A member sends it when it joins; that of the first member is stored as the group's, and all others
+must have the same. Messages and records have the same shape and become the same immutable value
+here.
 """
 
 from collections import Counter
@@ -18,13 +19,13 @@ from ottla.protocol.messages import streams_group_heartbeat as messages
 from ottla.storage.partition_names import is_topic_name
 
 PROHIBITED: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics of Kafka itself, which no application reads or writes."""
+"""Kafka's internal topics, which no application may read or write."""
 
 
 class InternalTopic(msgspec.Struct, frozen=True):
-    """A topic that is made for the application.
+    """A topic that is created for the application.
 
-    ``partitions`` is 0 where other topics decide it, and always so of a changelog;
+    ``partitions`` is 0 if other topics determine it, and always for a changelog;
     ``replication_factor`` 0 means the cluster's default.
     """
 
@@ -35,7 +36,7 @@ class InternalTopic(msgspec.Struct, frozen=True):
 
 
 class CopartitionGroup(msgspec.Struct, frozen=True):
-    """Topics that must have equally many partitions, by where the subtopology lists them."""
+    """Topics that must have equal partition counts, by their index in the subtopology."""
 
     source_topics: tuple[int, ...] = ()
     source_topic_regex: tuple[int, ...] = ()
@@ -54,7 +55,7 @@ class Subtopology(msgspec.Struct, frozen=True):
     copartition_groups: tuple[CopartitionGroup, ...] = ()
 
     def is_stateful(self) -> bool:
-        """Whether its tasks have state that standbys can keep a copy of."""
+        """Whether its tasks have state that standbys can copy."""
         return bool(self.state_changelog_topics)
 
     def reads(self) -> Iterator[str]:
@@ -71,7 +72,7 @@ class Subtopology(msgspec.Struct, frozen=True):
             yield topic.name
 
     def copartitioned(self) -> Iterator[frozenset[str]]:
-        """Yield the names of topics that must have equally many partitions."""
+        """Yield the names of topics that must have equal partition counts."""
         for group in self.copartition_groups:
             sources = [self.source_topics[each] for each in group.source_topics]
             inner = [
@@ -82,20 +83,20 @@ class Subtopology(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True, dict=True):
-    """The whole. ``subtopologies`` are sorted by id, so that equal topologies compare equal."""
+    """A topology. ``subtopologies`` are sorted by id, so that equal topologies compare equal."""
 
     epoch: int
     subtopologies: tuple[Subtopology, ...]
 
     @cached_property
     def required_topics(self) -> frozenset[str]:
-        """The topics that must be there for tasks to run."""
+        """The topics that must exist for tasks to run."""
         changelogs = (t.name for each in self.subtopologies for t in each.state_changelog_topics)
         return frozenset((*self.subtopology_of, *changelogs))
 
     @cached_property
     def subtopology_of(self) -> dict[str, str]:
-        """By topic: which subtopology reads it."""
+        """The subtopology that reads each topic."""
         return {name: each.subtopology_id for each in self.subtopologies for name in each.reads()}
 
 
@@ -103,7 +104,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
 
 
 def read_topology(said: messages.Topology | records.StreamsGroupTopologyValue) -> Topology:
-    """Return what a member says, or what a record has kept."""
+    """Return the topology of a request or a record."""
     return Topology(
         said.epoch,
         tuple(sorted(map(_subtopology, said.subtopologies), key=lambda s: s.subtopology_id)),
@@ -135,7 +136,7 @@ def _topic(said: messages.TopicInfo | records.TopicInfo) -> InternalTopic:
 
 
 def topology_value(topology: Topology) -> records.StreamsGroupTopologyValue:
-    """Return the record of a topology."""
+    """Return a topology as the value of a record."""
     return records.StreamsGroupTopologyValue(
         topology.epoch,
         [
@@ -169,9 +170,9 @@ def _info(topic: InternalTopic) -> records.TopicInfo:
 
 
 def check_topology(topology: Topology) -> None:
-    """Raise `InvalidTopology` for one that contradicts itself or touches Kafka's own topics.
+    """Raise `InvalidTopology` for one that contradicts itself or uses Kafka's internal topics.
 
-    What is let through can be configured (`streams_topics.configure`) without looking again.
+    An accepted topology can be configured (`topics.configure`) without further checks.
     """
     if topology.epoch < 0:
         raise InvalidTopology(f"The topology epoch is {topology.epoch}, but must not be negative.")
@@ -223,7 +224,7 @@ def _check_subtopology(subtopology: Subtopology) -> None:
 
 
 def _check_internal(topics: tuple[InternalTopic, ...]) -> None:
-    """Refuse a topic or a setting of one that is said twice: neither may be chosen silently."""
+    """Reject a topic or a config of one that is listed twice: neither may be chosen silently."""
     name = _twice(topic.name for topic in topics)
     if name is not None:
         raise InvalidTopology(f"Topic {name} is there more than once.")

@@ -1,5 +1,5 @@
-"""Who shall read which partition: the assignors of consumer groups (KIP-848), pure.
+"""The assignors of consumer groups (KIP-848): which member reads which partition. Pure.
 
-An assignor sees members, what they subscribe to and what they were to have so far, and returns
-what they shall have. Start reading at `spec.py`.
+An assignor gets the members, their subscriptions and current targets, and returns new targets.
+Start reading at `spec.py`.
 """

@@ -1,7 +1,8 @@
-"""The ``range`` assignor: of each topic, every member gets a run of neighbouring partitions.
+"""The ``range`` assignor: every member gets consecutive partitions of each topic.
 
-Members stand in one order, static ones first, so that of topics with as many partitions each a
-member gets the same numbers: what is joined by key is read together. Not sticky beyond that.
+Members are in one order, static ones first, so that a member gets the same partition numbers of
+topics with equally many partitions: co-partitioned topics are read together. Not sticky beyond
+that.
 """
 
 from ottla.coordinators.groups.consumer.assignors.spec import GroupSpec, Partitions, Targets

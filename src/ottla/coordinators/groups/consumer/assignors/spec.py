@@ -1,8 +1,8 @@
-"""What an assignor is given, and what it returns.
+"""The input and output of an assignor.
 
-A target is a mapping of topic ids to sets of partitions; a topic without partitions is not in
-it, so that equal targets compare equal. Everything is ordered by name or id before it decides
-anything: the same group gets the same target on every coordinator.
+A target maps topic ids to sets of partitions; a topic without partitions is not in it, so that
+equal targets compare equal. Everything is ordered by name or id first: the same group gets the same
+target on every coordinator.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,13 +13,13 @@ import msgspec
 from ottla.protocol.types import Uuid
 
 Partitions: TypeAlias = Mapping[Uuid, frozenset[int]]
-"""Partitions by topic id. Never changed once made; no topic has an empty set."""
+"""Partitions by topic id. Immutable; no topic has an empty set."""
 
 NO_PARTITIONS: Final[Partitions] = {}
 
 
 class MemberSpec(msgspec.Struct, frozen=True):
-    """A member: the topics it subscribes to that are there, and its target so far."""
+    """A member: the existing topics it subscribes to, and its current target."""
 
     topics: frozenset[Uuid]
     target: Partitions = NO_PARTITIONS

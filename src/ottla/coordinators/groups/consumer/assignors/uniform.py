@@ -1,9 +1,9 @@
-"""The ``uniform`` assignor: everybody gets as many partitions, and keeps what it can.
+"""The ``uniform`` assignor: all members get equally many partitions and keep what they can.
 
-With equal subscriptions nobody has more than one partition above anybody else, and a partition
-moves only where that demands it. With differing ones a member may be unable to read what
-another has too much of: partitions move from the busiest to the idlest reader of each topic
-until none is left that helps, or `_ROUNDS_MAX` is reached.
+With equal subscriptions no member has more than one partition above any other, and a partition
+moves only if the balance requires it. With different subscriptions a member may be unable to read
+what another has too many of: partitions move from the busiest to the idlest reader of each topic
+until no move helps, or `_ROUNDS_MAX` is reached.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from ottla.coordinators.groups.consumer.assignors.spec import GroupSpec, Targets, gathered
 from ottla.protocol.types import Uuid
 
-# Each round about halves what is out of balance; more would cost much and move little.
+# Each round about halves the imbalance; more rounds would cost much and move little.
 _ROUNDS_MAX: Final = 16
 
 
@@ -30,7 +30,7 @@ def assign_uniform(group: GroupSpec) -> Targets:
 def _share_equally(group: GroupSpec) -> Targets:
     kept = _still_valid(group)
     least, extra = divmod(sum(group.partition_counts.values()), len(group.members))
-    # Who has more than the least now keeps it if anybody may: then nothing moves for the rest.
+    # Members that have more than the minimum keep it if any member may: then nothing else moves.
     order = sorted(group.members, key=lambda member_id: (len(kept[member_id]) <= least, member_id))
     quota = {each: least + (place < extra) for place, each in enumerate(order)}
     owned: set[tuple[Uuid, int]] = set()
@@ -52,7 +52,7 @@ def _all_partitions(group: GroupSpec) -> list[tuple[Uuid, int]]:
 
 
 def _still_valid(group: GroupSpec) -> dict[str, list[tuple[Uuid, int]]]:
-    """Return what members had that they may have still, each partition once, in order."""
+    """Return the partitions that members had and may keep, each partition once, in order."""
     taken: set[tuple[Uuid, int]] = set()
     kept: dict[str, list[tuple[Uuid, int]]] = {}
     for member_id in sorted(group.members):
@@ -74,7 +74,7 @@ def _still_valid(group: GroupSpec) -> dict[str, list[tuple[Uuid, int]]]:
 
 
 class _Balance:
-    """Targets under way: who owns a partition, and how many each member has."""
+    """Targets in progress: the owner of each partition, and the number per member."""
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
@@ -89,7 +89,7 @@ class _Balance:
                 self._give(place, member_id)
 
     def targets(self) -> Targets:
-        """Assign what nobody has, then even out."""
+        """Assign the unowned partitions, then balance."""
         topics = sorted(self._readers, key=self._pressure)
         for topic_id in topics:
             for partition in range(self._group.partition_counts[topic_id]):
@@ -119,7 +119,7 @@ class _Balance:
         return min(self._readers[topic_id], key=lambda each: (self._sizes[each], each))
 
     def _even_out(self, topic_id: Uuid) -> bool:
-        """Move partitions of one topic to its idlest readers; say whether any moved."""
+        """Move partitions of one topic to its idlest readers; return whether any moved."""
         has_moved = False
         for partition in range(self._group.partition_counts[topic_id]):
             place = (topic_id, partition)
