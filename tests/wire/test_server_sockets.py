@@ -402,7 +402,7 @@ def test_out_of_descriptors_who_knocks_is_turned_away_and_nothing_spins(
         play(loop, scenario)
     finally:
         monkeypatched.undo()
-    told = [each for each in caplog.messages if "turning connections away" in each]
+    told = [each for each in caplog.messages if "rejecting connections" in each]
     assert len(told) == 1, "told once, however often it fails"
 
 

@@ -1,12 +1,12 @@
-"""How fast replicas may be copied, and which ones are held to it (KIP-73, KIP-113).
+"""The rate limit of replication, and the replicas that it applies to (KIP-73, KIP-113).
 
-Pure. A reassignment must not starve the clients: the replicas that it copies are named per topic
-(``leader.replication.throttled.replicas`` and the follower's), and share a rate per broker. Who
-is in sync is never held back: acks=all waits for it.
+Pure. A reassignment must not starve clients: topics list the replicas that it copies
+(``leader.replication.throttled.replicas`` and the follower's), and these share a rate per broker.
+In-sync replicas are never throttled: acks=all waits for them.
 
-Sizes are known after the fact, so a rate is kept by debt: whoever is in the red waits until it
-has been paid off. Over any time the bytes are at most rate x time, plus a second's worth saved
-up, plus one chunk.
+Sizes are known only after a copy, so the rate is enforced by debt: copying stops until the debt is
+paid off. Over any period the bytes are at most rate x time, plus one second's worth of credit, plus
+one chunk.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from typing import Final
 from ottla.protocol.types import Millis
 
 UNLIMITED: Final = 2**63 - 1
-"""Kafka's default rate: none."""
+"""Kafka's default: no limit."""
 SAVED_MS_MAX: Final = 1000
 
 ALL_REPLICAS: Final = "*"
 
 
 class Allowance:
-    """Bytes per second that a broker's throttled replicas share. Times are monotonic."""
+    """The bytes per second that the throttled replicas of a broker share. Times are monotonic."""
 
     __slots__ = ("_at", "_balance", "rate")
 
@@ -33,15 +33,15 @@ class Allowance:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a rate at all; 0 is none, too."""
+        """Whether there is a limit; 0 means none, too."""
         return 0 < self.rate < UNLIMITED
 
     def limit(self, rate: int) -> None:
-        """Go by another rate from now on; a debt stays one."""
+        """Change the rate; a debt remains."""
         self.rate = rate
 
     def spend(self, size: int, now: Millis) -> None:
-        """Note that so many bytes were copied."""
+        """Count ``size`` bytes that were copied."""
         if self.is_limited:
             self._settle(now)
             self._balance -= size
@@ -51,7 +51,7 @@ class Allowance:
         return self.wait_ms(now) > 0
 
     def wait_ms(self, now: Millis) -> int:
-        """Return how long to wait before copying more; 0 is not at all."""
+        """Return how long to wait before copying more; 0 means no wait."""
         if not self.is_limited:
             return 0
         self._settle(now)

@@ -1,5 +1,5 @@
-"""The outside world behind ports: clock, randomness, disk, network, object store.
+"""Interfaces to the environment: clock, randomness, disk, network, object store.
 
-Not here: any rule of Kafka. Start reading at `ports.py`; the real implementations
-stand beside it, the simulated ones in `simulation`, outside the product.
+Not here: any rule of Kafka. Start reading at `ports.py`; the real implementations are
+beside it, the simulated ones in `simulation`, outside the product.
 """

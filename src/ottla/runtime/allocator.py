@@ -1,4 +1,4 @@
-"""Give free memory back to the operating system, where the C library keeps it."""
+"""Return free memory, which the C library keeps, to the operating system."""
 
 import logging
 from functools import cache
@@ -11,16 +11,16 @@ log = logging.getLogger(__name__)
 
 
 def release_free_memory() -> None:
-    """Call glibc's ``malloc_trim``; do nothing where the C library has none (musl, macOS).
+    """Call glibc's ``malloc_trim``; do nothing if the C library has none (musl, macOS).
 
-    glibc keeps what was freed in its heaps. Buffers of a few MiB end up there, too, because glibc
+    glibc keeps freed memory in its heaps. Buffers of a few MiB end up there, too, because glibc
     raises the size from which it maps memory separately as soon as one such block is freed.
-    May take milliseconds; safe in any thread, and does not hold the GIL.
+    May take milliseconds; safe in any thread; does not hold the GIL.
     """
     trim = _malloc_trim()
     if trim is not None:
         has_released = trim(0)
-        log.debug("gave free memory back released=%s", bool(has_released))
+        log.debug("returned free memory to the operating system released=%s", bool(has_released))
 
 
 @cache

@@ -1,22 +1,22 @@
-"""Replacing a small file so that a reader, even after power loss, sees the old or the new one."""
+"""Replace a small file atomically: after a crash it has either the old or the new contents."""
 
 from ottla.protocol.types import Buffer
 from ottla.runtime.ports import Disk, OpenMode
 
-# What the replacement is called until it is whole. Left behind by a crash it is garbage:
-# whoever reads the directory ignores it, and the next replacement overwrites it.
+# The suffix of the new file until it is complete. A file left behind by a crash is ignored by
+# readers of the directory, and the next replacement overwrites it.
 TEMPORARY_SUFFIX = ".tmp"
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
-    """Make ``data`` the whole contents of ``path``, durably; both or neither after a crash.
+    """Replace the contents of ``path`` by ``data``, durably and atomically.
 
-    The order is the point: contents are synced under the temporary name before the
-    rename, else a crash may leave the final name on an empty file; ``rename`` syncs the
-    directory, else it may leave the old file after we said it was replaced.
+    The order matters: the contents are synced under the temporary name before the rename, else a
+    crash may leave the final name on an empty file; ``rename`` syncs the directory, else a crash
+    may bring the old file back after this has returned.
 
     Raises:
-        OSError: nothing was replaced, or the replacement is not known to be durable.
+        OSError: nothing was replaced, or the replacement may not be durable.
     """
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, OpenMode.CREATE)
@@ -30,7 +30,7 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """Return the contents of ``path``, or None where there is no such file."""
+    """Return the contents of ``path``, or None if there is no such file."""
     try:
         return disk.read(path)
     except FileNotFoundError:

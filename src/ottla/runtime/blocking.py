@@ -1,6 +1,6 @@
-"""Blocking sockets and waits, for code that runs where there is no event loop: Spark's workers.
+"""Blocking sockets and sleeps, for code without an event loop: Spark's workers.
 
-Everything of the broker waits on the loop; only `pipeline` comes here, and its threads may block.
+The broker never blocks; only `pipeline` uses this module, from threads of its own.
 """
 
 import socket
@@ -10,7 +10,7 @@ from ottla.runtime.ports import Address
 
 
 def pause(wait_ms: int) -> None:
-    """Let the thread sleep."""
+    """Block the thread for ``wait_ms``."""
     time.sleep(max(wait_ms, 0) / 1000)
 
 

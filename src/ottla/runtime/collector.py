@@ -1,28 +1,28 @@
-"""When Python's cyclic garbage collector runs in the process of a node.
+"""Settings of Python's cyclic garbage collector in the process of a node.
 
-    hold()      while the node's code is loaded: nothing of it is garbage, and looking is work
-    settle()    once it serves: what is there by then stays, and is never looked at again
+    hold()      while the node's code is loaded: none of it is garbage, and scanning it costs time
+    settle()    once it serves: the objects allocated so far are never scanned again
 
-Reference counts free nearly everything; the collector is for cycles alone (tracebacks, tasks that
-failed). Its pauses are part of every client's latency, so it looks seldom and at little. It
-concerns the whole process, so the command calls it, never a node: an embedder has its own mind.
+Reference counting frees nearly everything; the collector is needed only for cycles (tracebacks,
+failed tasks). Its pauses add to the latency of every client, so it runs rarely and scans little.
+The settings are global, so the command sets them, never a node: an embedding process has its own.
 """
 
 import gc
 from typing import Final
 
-# Objects made before the young are looked at, and how often older ones are then looked at, too.
-# A full look is also bound to a quarter more objects than last time (CPython's own rule).
+# Allocations between collections of the young generation, and how many of those lead to a
+# collection of the next one. CPython runs a full collection only after 25% more objects.
 THRESHOLDS: Final = (10_000, 20, 50)
 
 
 def hold() -> None:
-    """Do not collect until `settle`."""
+    """Disable collection until `settle`."""
     gc.disable()
 
 
 def settle() -> None:
-    """Collect once, set aside everything that is left, and collect seldom from now on."""
+    """Collect once, exempt all remaining objects, and collect rarely from now on."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

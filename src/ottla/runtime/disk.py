@@ -1,7 +1,7 @@
 """The machine's file system behind the `Disk` port (Linux).
 
-Every call blocks and every failure is the kernel's own ``OSError``. Interrupted calls
-are repeated by the interpreter; short writes are repeated here.
+Every call blocks, and every failure is the kernel's ``OSError``. The interpreter repeats
+interrupted calls; this module repeats short writes.
 """
 
 import errno
@@ -15,11 +15,10 @@ from ottla.runtime.ports import DiskLock, File, OpenMode
 
 # The kernel takes at most this many buffers in one call (IOV_MAX on Linux).
 _BUFFERS_MAX = 1024
-# Above this, the size is asked first: a read allocates what it was asked for, not what there is.
+# Above this, the file size is checked first: a read allocates the length that was asked for.
 _TRUSTED_READ_BYTES = 1 << 20
-# The page cache takes memory in blocks as large as a write. Large blocks that nobody used lately
-# are what a virtual machine has given back to its host: to touch them again costs ten times the
-# copy, and smaller ones are mostly still there.
+# The page cache allocates blocks as large as a write. A virtual machine returns large unused blocks
+# to its host, and touching them again costs ten times the copy; small blocks mostly stay.
 _WRITE_BYTES = 1 << 18
 _FALLOCATE_UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 _FLAGS = {
@@ -31,7 +30,7 @@ _FLAGS = {
 
 
 class RealFile:
-    """`File` over a descriptor, which it owns: it is closed with the last reference to it."""
+    """`File` over a descriptor that it owns and closes with the last reference."""
 
     __slots__ = ("_fd", "path")
 
@@ -48,7 +47,7 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def pread(self, length: int, position: int) -> bytes:
-        """Read up to ``length`` bytes; memory is bounded by what the file holds."""
+        """Read up to ``length`` bytes; memory is bounded by the size of the file."""
         if length > _TRUSTED_READ_BYTES:
             length = max(0, min(length, self.size() - position))
         data = os.pread(self._fd, length, position)
@@ -74,12 +73,14 @@ class RealFile:
         while rest:
             written = os.pwrite(self._fd, rest[:_WRITE_BYTES], position)
             if written == 0:
-                raise OSError(errno.EIO, "the kernel writes nothing and gives no reason", self.path)
+                raise OSError(
+                    errno.EIO, "the kernel wrote nothing and reported no error", self.path
+                )
             rest = rest[written:]
             position += written
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers, in as few calls as the kernel takes."""
+        """Write all buffers, in as few calls as possible."""
         for start in range(0, len(buffers), _BUFFERS_MAX):
             position = self._writev_some(buffers[start : start + _BUFFERS_MAX], position)
 
@@ -95,7 +96,7 @@ class RealFile:
         return position
 
     def preallocate(self, length: int) -> None:
-        """Reserve blocks up to ``length``; where the file system cannot, only the size grows."""
+        """Reserve blocks up to ``length``; if the file system cannot, only the size grows."""
         if length <= self.size():
             return
         try:
@@ -110,7 +111,7 @@ class RealFile:
         os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
-        """Flush contents, and the length with them; times of access and change may lag."""
+        """Flush contents and length; access and modification times may lag."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ class RealDisk:
     def open(self, path: str, mode: OpenMode) -> File:
         """Open a file; never inherited by child processes."""
         fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o644)
-        # The kernel opens a directory to be read, and refuses the first read without its name.
+        # The kernel opens directories for reading, and its error at the first read lacks the path.
         if mode is OpenMode.READ and stat.S_ISDIR(os.fstat(fd).st_mode):
             os.close(fd)
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -157,7 +158,7 @@ class RealDisk:
             file.close()
 
     def exists(self, path: str) -> bool:
-        """Say whether something is there. An error other than absence is raised, not guessed."""
+        """Say whether ``path`` exists. Errors other than absence are raised."""
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -181,7 +182,7 @@ class RealDisk:
         return os.path.isdir(path)
 
     def make_dirs(self, path: str) -> None:
-        """Make what is missing from the top down, syncing each parent after its new name."""
+        """Create missing directories from the top down, syncing each parent."""
         if not os.path.isabs(path):
             raise ValueError(f"{path!r} is not an absolute path")
         missing = []
@@ -192,13 +193,13 @@ class RealDisk:
             try:
                 os.mkdir(directory)
             except FileExistsError:
-                continue  # somebody was faster
+                continue  # created concurrently
             self.sync_dir(os.path.dirname(directory))
         if not missing and not self.is_dir(path):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
     def rename(self, source: str, target: str) -> None:
-        """Move durably: the target's directory is synced first, so the file is never nowhere."""
+        """Move durably: the target's directory is synced first, so that the file is never lost."""
         os.rename(source, target)
         parents = dict.fromkeys((os.path.dirname(target), os.path.dirname(source)))
         for parent in parents:
@@ -210,7 +211,7 @@ class RealDisk:
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it; stops at the first failure."""
-        import shutil  # brings three compressors along, and this is seldom called
+        import shutil  # imports three compression modules, and is rarely called
 
         shutil.rmtree(path)
 
@@ -223,10 +224,10 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: str) -> DiskLock:
-        """Claim ``path`` by both kinds of lock Linux has, which do not see each other.
+        """Lock ``path`` by both kinds of locks that Linux has; they are independent.
 
-        ``flock`` keeps out a second claim of our own, even in this process; the POSIX
-        lock is the one a JVM broker takes on the same file.
+        ``flock`` excludes a second lock of this broker, even in this process; a JVM broker takes
+        the POSIX lock on the same file.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -240,7 +241,7 @@ class RealDisk:
         return RealLock(fd)
 
     def free_bytes(self, path: str) -> int:
-        """Return what an ordinary user may still write."""
+        """Return the free space for unprivileged users."""
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
 

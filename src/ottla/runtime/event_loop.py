@@ -1,7 +1,7 @@
 """Which event loop a process runs: uvloop's where it is installed, else asyncio's own.
 
-uvloop does the same work in less time, and is optional (``ottla[fast]``). It concerns the whole
-process, so commands choose it, never a node: an embedder runs the loop it likes.
+uvloop is faster and optional (``ottla[fast]``). The choice concerns the whole process, so commands
+make it, never a node: an embedding process runs its own loop.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new loop of the faster kind."""
+    """Return a new event loop, uvloop's if installed."""
     try:
         import uvloop
     except ImportError:

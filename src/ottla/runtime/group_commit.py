@@ -1,12 +1,10 @@
 """Group commit: one thread per log directory turns many waiting commits into few fsyncs.
 
-Commits that arrive while a round of fsyncs runs wait for the next round together. That
-is also what makes the promise hold: a sync may only speak for writes that were made
-before it began.
+Commits that arrive while a round of fsyncs runs wait for the next round together. This
+is also required for correctness: a sync covers only writes that were made before it began.
 
-A sync that fails is never tried again. The kernel reports a lost page once and then
-forgets it, so a second success proves nothing: the directory is failed for as long as
-this process lives.
+A failed sync is never retried. The kernel reports a lost page once and then forgets it, so a later
+success proves nothing: the directory stays failed until the process ends.
 """
 
 import asyncio
@@ -22,13 +20,13 @@ from ottla.runtime.ports import Syncable
 
 log = logging.getLogger(__name__)
 
-# Commits that may wait at once; more are held back before they enter. Kafka's own bound
+# Commits that may wait at once; more wait before they are queued. Kafka's own bound
 # is `queued.max.requests` (500) for the whole node.
 WAITERS_MAX = 65_536
 
 
 class _Waiter(msgspec.Struct, frozen=True):
-    """One commit: what to sync, and whom to tell on which loop."""
+    """One commit: the files to sync, and the future to complete on its loop."""
 
     files: tuple[Syncable, ...]
     loop: asyncio.AbstractEventLoop
@@ -39,8 +37,8 @@ class GroupCommit:
     """`Committer` of one log directory, with a thread of its own.
 
     ``on_failure`` is called once, on the event loop, with the error that failed the
-    directory, before any waiter learns of it. A file stays open until the commits it is
-    part of have returned. Call ``close`` before dropping it.
+    directory, before any waiting commit raises. A file must stay open until its commits have
+    returned. Call ``close`` before dropping the object.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class GroupCommit:
             await waiter.done
 
     async def close(self) -> None:
-        """Finish what waits, end the thread and join it. Closing twice is fine."""
+        """Complete the waiting commits, then stop and join the thread. Idempotent."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         with self._changed:
@@ -93,7 +91,7 @@ class GroupCommit:
             self._closers.append(_Waiter((), loop, ended))
             self._changed.notify()
         await ended
-        self._thread.join()  # it has nothing left to do: no wait
+        self._thread.join()  # does not block: the thread has no work left
 
     # -- the thread ------------------------------------------------------------
 
@@ -102,17 +100,17 @@ class GroupCommit:
             error = self._sync(round_)
             if error is None:
                 for waiter in round_:
-                    _tell(waiter, None)
+                    _complete(waiter, None)
             else:
                 self._fail(round_, error)
         with self._changed:
             self._has_ended = True
             closers, self._closers = self._closers, []
         for closer in closers:
-            _tell(closer, None)
+            _complete(closer, None)
 
     def _next_round(self) -> list[_Waiter]:
-        """Wait for work and take all of it; empty means the end."""
+        """Wait for work and take all of it; empty if the thread must stop."""
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
@@ -120,22 +118,26 @@ class GroupCommit:
             return round_
 
     def _sync(self, round_: list[_Waiter]) -> Exception | None:
-        """Sync each file of a round once, in the order they came."""
+        """Sync each file of a round once, in arrival order."""
         try:
             for file in dict.fromkeys(file for waiter in round_ for file in waiter.files):
                 file.sync()
-        except Exception as error:  # noqa: BLE001 - a thread that died would leave waiters hanging
+        except Exception as error:  # noqa: BLE001 - a crashed thread would leave commits waiting
             return error
         return None
 
     def _fail(self, round_: list[_Waiter], error: Exception) -> None:
-        log.error("%s failed: no commit on it succeeds any more", self._directory, exc_info=error)
+        log.error(
+            "log directory failed, all commits to it fail from now on directory=%s",
+            self._directory,
+            exc_info=error,
+        )
         with self._changed:
             self._cause = error
-            doomed, self._waiting = round_ + self._waiting, []
+            failed, self._waiting = round_ + self._waiting, []
         _call(round_[0].loop, self._on_failure, error)
-        for waiter in doomed:
-            _tell(waiter, self._failed())
+        for waiter in failed:
+            _complete(waiter, self._failed())
 
     def _failed(self) -> StorageFailed:
         fault = StorageFailed(self._directory, f"sync failed: {self._cause}")
@@ -143,12 +145,12 @@ class GroupCommit:
         return fault
 
 
-def _tell(waiter: _Waiter, error: Exception | None) -> None:
+def _complete(waiter: _Waiter, error: Exception | None) -> None:
     _call(waiter.loop, _resolve, waiter.done, error)
 
 
 def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
-    if done.done():  # cancelled: nobody waits any more
+    if done.done():  # the caller was cancelled
         return
     if error is None:
         done.set_result(None)
@@ -157,6 +159,6 @@ def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
 
 
 def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
-    # A closed loop has nobody left to tell.
+    # A closed loop has no waiters.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *args)

@@ -1,11 +1,12 @@
 """TCP through the running event loop, behind the `Network` port.
 
-Small replies leave at once (``TCP_NODELAY``), and a peer that has silently gone is
-noticed: keepalive on an idle connection, ``TCP_USER_TIMEOUT`` on one with data under way.
+Small replies are sent at once (``TCP_NODELAY``), and a peer that has disappeared is detected: by
+keepalive on an idle connection, by ``TCP_USER_TIMEOUT`` on one with data in flight.
 
-Out of descriptors, the accept loop gives up one that it keeps for that, accepts with it, hangs
-up and takes it back: whoever knocks hears no at once, instead of hanging in a queue that the
-kernel reports as ready without end. It then waits a little, longer each time, and says so once.
+The accept loop keeps one file descriptor in reserve. When the process has run out of descriptors,
+the loop frees the reserve, accepts a connection with it, closes the connection and takes the
+reserve back. So clients are rejected at once instead of waiting in a backlog that the kernel keeps
+reporting as ready. The loop then waits, longer each time, and logs the problem once.
 """
 
 import asyncio
@@ -23,22 +24,22 @@ from ottla.runtime.supervisor import Running, start
 
 log = logging.getLogger(__name__)
 
-# Connections the kernel holds until they are accepted; `socket.listen.backlog.size`.
+# Connections that the kernel queues until they are accepted; `socket.listen.backlog.size`.
 BACKLOG = 50
-# Connections accepted in one go, before those that are open get their turn.
+# Connections accepted at once, before the event loop serves open ones.
 ACCEPTED_PER_TURN: Final = 32
-# The wait after an accept that failed for want of something: doubled up to the longest.
+# The wait after an accept that failed for lack of resources: doubled up to the maximum.
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 _SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class TcpSettings(msgspec.Struct, frozen=True):
-    """When a silent peer is given up. A half-open connection must end before a session does.
+    """When to close the connection of a silent peer. This must happen before its session expires.
 
     Idle: after ``keepalive_idle_s``, then ``keepalive_count`` probes ``keepalive_interval_s``
     apart. With data unacknowledged: after ``user_timeout_ms``. Buffers are in bytes; None leaves
-    them to the kernel, which fits them to each connection.
+    them to the kernel, which tunes them for each connection.
     """
 
     keepalive_idle_s: int = 60
@@ -59,10 +60,10 @@ class TcpNetwork:
     async def listen(
         self, address: Address, accept: Callable[[], asyncio.BaseProtocol]
     ) -> Listener:
-        """Bind the first address that the host's name stands for, and accept.
+        """Bind the first address that the host name resolves to, and accept.
 
-        An empty host is every address of both families. One listener is one socket, so
-        that port 0 means one port.
+        An empty host means every address of both families. A listener has one socket, so that
+        port 0 means one port.
         """
         bound = await self.bind(address)
         try:
@@ -74,8 +75,8 @@ class TcpNetwork:
     async def listen_on(
         self, bound: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
     ) -> Listener:
-        """Accept on a socket that somebody else has bound and hands over."""
-        # Linux gives an accepted socket the options of the one it came in by.
+        """Accept on a socket that the caller has bound."""
+        # Linux copies the options of a listening socket to the sockets it accepts.
         self._set_options(bound)
         bound.setblocking(False)
         bound.listen(self._settings.backlog)
@@ -84,7 +85,7 @@ class TcpNetwork:
     async def dial(
         self, address: Address, connect: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect to the first address of the host that answers."""
+        """Connect to the first address of the host that accepts."""
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.create_connection(connect, address.host, address.port)
         connected = transport.get_extra_info("socket")
@@ -93,7 +94,7 @@ class TcpNetwork:
         return transport, protocol
 
     async def bind(self, address: Address) -> socket.socket:
-        """Bind without accepting, so that the port is known, and taken, before it is served.
+        """Bind without accepting, to reserve the port before it is served.
 
         Raises:
             OSError: the address cannot be bound.
@@ -107,7 +108,7 @@ class TcpNetwork:
         return _bind(socket.socket(family, kind, protocol), where, address)
 
     def _bind_everywhere(self, port: int) -> socket.socket:
-        """Bind the wildcard of IPv6, which takes IPv4 too; without IPv6, that of IPv4."""
+        """Bind the IPv6 wildcard, which includes IPv4; without IPv6, the IPv4 wildcard."""
         address = Address("", port)
         try:
             both = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
@@ -148,11 +149,11 @@ class TcpListener:
 
     @property
     def address(self) -> Address:
-        """The address the kernel says it is bound to."""
+        """The address that the kernel has bound."""
         return self._address
 
     async def close(self) -> None:
-        """Close the listening socket. Open connections have their own owners."""
+        """Close the listening socket. Open connections stay open."""
         try:
             await self._accepting.stop()
         finally:
@@ -160,7 +161,7 @@ class TcpListener:
 
 
 class _Accepting:
-    """Service: accepts on one socket and gives each connection its protocol."""
+    """Service that accepts on one socket and creates a protocol for each connection."""
 
     def __init__(
         self, listening: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
@@ -189,14 +190,14 @@ class _Accepting:
             self._free_reserve()
 
     async def _accept_some(self) -> list[socket.socket]:
-        """Wait for a connection; return it with those that came along."""
+        """Wait for a connection; return it with others that are ready."""
         first, _ = await asyncio.get_running_loop().sock_accept(self._listening)
         accepted = [first]
         try:
             while len(accepted) < ACCEPTED_PER_TURN:
                 accepted.append(self._listening.accept()[0])
         except OSError:
-            pass  # none left; and what else may be wrong shows at the next wait
+            pass  # none left; any other error is raised again by the next wait
         return accepted
 
     async def _hand_out(self, accepted: list[socket.socket]) -> None:
@@ -208,7 +209,7 @@ class _Accepting:
                 tasks.create_task(self._serve(each))
 
     async def _serve(self, accepted: socket.socket) -> None:
-        """Make the connection's transport; one that has gone meanwhile is nobody's loss."""
+        """Create the transport of a connection, unless the client has closed it already."""
         accepted.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(self._accept, accepted)
@@ -216,11 +217,11 @@ class _Accepting:
             log.warning("connection not accepted reason=%s", error)
             accepted.close()
         except Exception:
-            # A fault of the protocol's is one connection's end, not that of all to come.
+            # An error in one protocol closes one connection and must not stop the accept loop.
             log.exception("connection not served")
             accepted.close()
 
-    # -- when something is scarce ----------------------------------------------
+    # -- out of resources ------------------------------------------------------
 
     async def _after(self, error: OSError) -> None:
         if error.errno not in _SCARCE:
@@ -229,10 +230,10 @@ class _Accepting:
             return
         if self._failures == 0:
             log.error(
-                "accept failed listener=%s reason=%s; turning connections away", self.name, error
+                "accept failed listener=%s reason=%s; rejecting connections", self.name, error
             )
         self._failures += 1
-        self._turn_one_away()
+        self._reject_one()
         await asyncio.sleep(min(RETRY_S * 2 ** min(self._failures, 10), RETRY_S_MAX))
 
     def _recovered(self) -> None:
@@ -241,17 +242,17 @@ class _Accepting:
             self._failures = 0
             self._take_reserve()
 
-    def _turn_one_away(self) -> None:
-        """Accept with the descriptor held in reserve, hang up, and take it back if possible."""
+    def _reject_one(self) -> None:
+        """Accept with the reserve descriptor, close, and take the reserve back if possible."""
         self._free_reserve()
         try:
             self._listening.accept()[0].close()
         except OSError as error:
-            log.debug("nobody turned away listener=%s reason=%s", self.name, error)
+            log.debug("no connection rejected listener=%s reason=%s", self.name, error)
         self._take_reserve()
 
     def _take_reserve(self) -> None:
-        """Hold a descriptor back, if one is to be had; else accepting again tries anew."""
+        """Open the reserve descriptor if possible; otherwise `_recovered` tries again."""
         if self._reserve is None:
             try:
                 self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -265,7 +266,7 @@ class _Accepting:
 
 
 def _bind(fresh: socket.socket, where: object, address: Address) -> socket.socket:
-    """Bind, or close and say which address it was: the kernel's own words leave that out."""
+    """Bind, or close and raise an error with the address, which the kernel's error lacks."""
     try:
         fresh.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         fresh.bind(where)  # type: ignore[arg-type]

@@ -1,18 +1,18 @@
-"""Which keys an object store is asked for: plain relative paths, whatever the store allows.
+"""Validation of object keys: plain relative paths, independent of the store.
 
-A key that leaves its directory (``..``, a leading ``/``) or that two stores would read
-differently (empty parts, control characters) is a bug of the caller or an attack through
-a name, so it is refused before any store sees it.
+A key that leaves its directory (``..``, a leading ``/``) or that two stores would interpret
+differently (empty parts, control characters) is a bug or an attack through a name, so it is
+rejected before it reaches a store.
 """
 
-# S3's own bound, in bytes of UTF-8.
+# The limit of S3, in bytes of UTF-8.
 KEY_BYTES_MAX = 1024
 
 
 def check_key(key: str) -> None:
     """Raise ``ValueError`` for a key that is not a plain relative path."""
     if not key:
-        raise ValueError("an object key is not empty")
+        raise ValueError("an object key must not be empty")
     if len(key.encode()) > KEY_BYTES_MAX:
         raise ValueError(f"object key longer than {KEY_BYTES_MAX} bytes: {key[:80]!r}...")
     if any(part in ("", ".", "..") for part in key.split("/")):
@@ -22,6 +22,6 @@ def check_key(key: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise ``ValueError`` for a prefix that no key could begin with; empty means all."""
+    """Raise ``ValueError`` for a prefix that no key can start with; empty means all keys."""
     if prefix:
         check_key(prefix.removesuffix("/"))

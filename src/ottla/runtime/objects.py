@@ -1,7 +1,7 @@
-"""Object stores behind the `ObjectStore` port: a directory, memory, or anything that speaks S3.
+"""Object stores behind the `ObjectStore` port: a directory, memory, or any S3-compatible service.
 
-The work is obstore's, the extra ``objects``. It is imported when a store is opened, so
-that a broker without tiering needs none of it.
+The implementation is obstore, installed by the extra ``objects``. It is imported when a store is
+opened: a broker without tiering does not need it.
 """
 
 import errno
@@ -14,19 +14,19 @@ from ottla.protocol.types import Buffer
 from ottla.runtime.object_keys import check_key, check_prefix
 from ottla.runtime.ports import ObjectMeta
 
-# Parts of a large upload: S3 wants 5 MiB at least, and at most 10,000 of them.
+# The parts of a large upload: S3 requires at least 5 MiB, and allows at most 10,000 parts.
 PART_BYTES = 8 * 1024 * 1024
-# Parts under way at once. With the size, the bound on what an upload holds in memory.
+# Parts in flight at once. Together with the size this bounds the memory of an upload.
 PARTS_MAX = 2
-# Tries that obstore makes unseen. Few: waiting longer is a decision, and the caller's.
+# Retries by obstore itself. Few: the caller decides whether to wait longer.
 RETRIES_MAX = 2
 
 
 class ObstoreObjects:
     """`ObjectStore` over one of obstore's stores. Open one with the class methods.
 
-    Errors become ``FileNotFoundError``, ``PermissionError`` or plain ``OSError``; which of
-    them is worth another try is the caller's to decide, with what obstore has tried already.
+    Errors become ``FileNotFoundError``, ``PermissionError`` or plain ``OSError``; the
+    caller decides which of them to retry, in addition to the retries of obstore.
     """
 
     def __init__(self, store: object) -> None:
@@ -35,13 +35,13 @@ class ObstoreObjects:
 
     @classmethod
     def in_directory(cls, path: str) -> "ObstoreObjects":
-        """Keep objects as files below ``path``, made when missing. For tests and NFS."""
+        """Keep objects as files below ``path``, created if missing. For tests and NFS."""
         store: Any = _load("obstore.store")
         return cls(store.LocalStore(path, mkdir=True))
 
     @classmethod
     def in_memory(cls) -> "ObstoreObjects":
-        """Keep objects in this process, for as long as it lives."""
+        """Keep objects in the memory of this process."""
         store: Any = _load("obstore.store")
         return cls(store.MemoryStore())
 
@@ -51,7 +51,7 @@ class ObstoreObjects:
     ) -> "ObstoreObjects":
         """Use a bucket. ``config`` holds obstore's S3 keys: ``region``, ``endpoint``, keys.
 
-        Plain HTTP must be asked for: it shows every object to the network.
+        Plain HTTP must be enabled explicitly: it exposes every object to the network.
         """
         store: Any = _load("obstore.store")
         return cls(
@@ -78,10 +78,10 @@ class ObstoreObjects:
             )
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object; nothing where ``start`` is at or behind its end."""
+        """Return part of an object; empty if ``start`` is at or after its end."""
         check_key(key)
         if start < 0 or length < 0:
-            raise ValueError(f"no range: {length} bytes from {start}")
+            raise ValueError(f"invalid range: {length} bytes from {start}")
         if length == 0:
             await self.head(key)
             return b""
@@ -93,7 +93,7 @@ class ObstoreObjects:
         except FileNotFoundError:
             raise
         except OSError:
-            # Stores refuse a range that begins behind the end, each in its own words.
+            # Stores reject a range that starts after the end, each with a different error.
             if start >= (await self.head(key)).size:
                 return b""
             raise
@@ -106,10 +106,10 @@ class ObstoreObjects:
             return _meta(await self._obstore.head_async(self._store, key))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
-        """Yield what is below ``prefix``, in key order.
+        """Yield the objects below ``prefix``, in key order.
 
-        A prefix is one of whole parts: ``a/b`` finds ``a/b/c`` and not ``a/bc``. Local
-        stores list in no order, so all of the listing is held until it is sorted.
+        A prefix consists of whole parts: ``a/b`` matches ``a/b/c`` and not ``a/bc``. Local stores
+        list without order, so the whole listing is held in memory and sorted.
         """
         check_prefix(prefix)
         found: list[ObjectMeta] = []
@@ -142,13 +142,15 @@ def _meta(entry: Mapping[str, Any]) -> ObjectMeta:
 
 @contextmanager
 def _translated(key: str) -> Iterator[None]:
-    """Turn obstore's errors into the kernel's kinds, keeping the cause."""
+    """Raise obstore's errors as subclasses of ``OSError``, keeping the cause."""
     errors: Any = _load("obstore.exceptions")
     try:
         yield
     except (FileNotFoundError, errors.NotFoundError) as error:
         raise FileNotFoundError(errno.ENOENT, "no such object", key) from error
     except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
-        raise PermissionError(errno.EACCES, f"the store refuses: {error}", key) from error
+        raise PermissionError(
+            errno.EACCES, f"access denied by the object store: {error}", key
+        ) from error
     except errors.BaseError as error:
-        raise OSError(errno.EIO, f"the store failed: {error}", key) from error
+        raise OSError(errno.EIO, f"the object store failed: {error}", key) from error

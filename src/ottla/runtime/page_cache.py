@@ -1,4 +1,4 @@
-"""Reading files once without pushing other files out of the page cache (Linux)."""
+"""Read files once without evicting other files from the page cache (Linux)."""
 
 import io
 import os
@@ -8,10 +8,10 @@ from ottla.runtime.ports import Disk, File, OpenMode
 
 
 class ColdFile:
-    """A file that is read once, from its start to its end; `close` it.
+    """A file that is read once, from its start to its end. Call `close` when done.
 
-    What was not cached before a read is not cached after it. Where the kernel cannot tell (or
-    there is none: a simulated file), the cache is left alone.
+    Pages that were not cached before a read are not cached after it. If the kernel cannot tell (or
+    the file is simulated), the cache is left alone.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -19,11 +19,11 @@ class ColdFile:
         self._fd = -1
         with suppress(io.UnsupportedOperation, OSError):
             self._fd = self.file.fileno()
-            # Without it the kernel reads ahead, and the next read looks as if it had been cached.
+            # Otherwise the kernel reads ahead, and the next page looks as if it had been cached.
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def is_cached(self, position: int) -> bool:
-        """Say whether the page at ``position`` is cached; True where the kernel cannot tell."""
+        """Say whether the page at ``position`` is cached; True if the kernel cannot tell."""
         if self._fd < 0:
             return True
         try:
@@ -34,7 +34,7 @@ class ColdFile:
             return True
 
     def forget(self, length: int, position: int) -> None:
-        """Drop a range from the page cache, as far as it is clean."""
+        """Drop the clean pages of a range from the page cache."""
         if self._fd >= 0:
             with suppress(OSError):
                 os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)

@@ -1,11 +1,11 @@
-"""The small protocols through which all code meets the outside world.
+"""The interfaces (ports) through which all code uses its environment.
 
-Everything that can differ between two runs comes in through one of these: time,
-randomness, disk, network, objects. Take the port by constructor; never reach for
-``time``, ``random``, ``os`` or ``socket`` elsewhere. `simulation` has a second
-implementation of each, which is why they are no larger than what is used.
+Everything that can differ between two runs comes through one of these: time, randomness, disk,
+network, objects. Pass the port to the constructor; never use ``time``, ``random``, ``os`` or
+``socket`` elsewhere. `simulation` has a second implementation of each, so ports contain only what
+is used.
 
-Sleeping and timers belong to the running event loop, which the simulator replaces.
+Sleeps and timers belong to the running event loop, which the simulator replaces.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from ottla.protocol.types import Buffer, Millis, Uuid
 
 
 class Clock(Protocol):
-    """Two clocks: one for people and records, one for deadlines."""
+    """Two clocks: one for users and records, one for deadlines."""
 
     def now(self) -> Millis:
-        """Wall time since 1970. It may jump either way; never subtract two of these."""
+        """Wall-clock time since 1970. It may jump either way; never subtract two readings."""
         ...
 
     def monotonic(self) -> Millis:
-        """Never falls, has no meaning but differences. Deadlines and sessions use this."""
+        """Monotonic time; only differences have a meaning. Deadlines and sessions use it."""
         ...
 
 
@@ -42,32 +42,32 @@ class Random(Protocol):
         ...
 
     def bytes(self, length: int) -> bytes:
-        """Return ``length`` bytes that nobody can guess (in production)."""
+        """Return ``length`` bytes that cannot be guessed (in production)."""
         ...
 
     def uuid(self) -> Uuid:
-        """Return a version 4 UUID that Kafka accepts: its text never begins with '-'."""
+        """Return a version 4 UUID that Kafka accepts: its text never starts with '-'."""
         ...
 
 
 class OpenMode(enum.Enum):
-    """How a file is opened; nothing else creates one."""
+    """How a file is opened; only ``Disk.open`` creates files."""
 
     READ = "read"
     READ_WRITE = "read-write"  # must exist
-    CREATE = "create"  # read-write, made when missing
-    CREATE_NEW = "create-new"  # read-write, FileExistsError when there
+    CREATE = "create"  # read-write, created if missing
+    CREATE_NEW = "create-new"  # read-write, FileExistsError if it exists
 
 
 class File(Protocol):
     """An open file. Positions and lengths are bytes; every failure is an ``OSError``.
 
-    A write goes to the page cache only: nothing survives power loss before ``sync``.
+    A write only reaches the page cache: it survives a power loss only after ``sync``.
     """
 
     @property
     def path(self) -> str:
-        """The path it was opened by; a later rename does not change it."""
+        """The path that was opened; a later rename does not change it."""
         ...
 
     def fileno(self) -> int:
@@ -91,7 +91,7 @@ class File(Protocol):
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers one behind the other, or raise as ``pwrite`` does."""
+        """Write all buffers one after the other, or raise as ``pwrite`` does."""
         ...
 
     def preallocate(self, length: int) -> None:
@@ -106,20 +106,20 @@ class File(Protocol):
         """Make contents and length durable. Blocks: on the event loop use a `Committer`.
 
         A failure is final: the kernel may have dropped the pages, so a second ``sync``
-        that succeeds proves nothing. Whoever sees it raise gives the directory up.
+        that succeeds proves nothing. The caller marks the log directory as failed.
         """
         ...
 
     def close(self) -> None:
-        """Close without sync. Closing twice is fine."""
+        """Close without sync. Idempotent."""
         ...
 
 
 class DiskLock(Protocol):
-    """An exclusive claim on a path, gone with the process."""
+    """An exclusive lock on a path, released when the process ends."""
 
     def release(self) -> None:
-        """Give it up. Releasing twice is fine."""
+        """Release the lock. Idempotent."""
         ...
 
 
@@ -139,7 +139,7 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory is there."""
+        """Say whether a file or directory exists."""
         ...
 
     def size(self, path: str) -> int:
@@ -147,7 +147,7 @@ class Disk(Protocol):
         ...
 
     def modified(self, path: str) -> Millis:
-        """Return when a file was last written, as wall time."""
+        """Return when a file was last written, as wall-clock time."""
         ...
 
     def list(self, path: str) -> list[str]:
@@ -159,11 +159,11 @@ class Disk(Protocol):
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Make a directory and its missing parents, durably. There already is fine."""
+        """Create a directory and its missing parents, durably, unless it exists."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move, replacing a file at ``target`` atomically, then sync the directories concerned."""
+        """Move, replacing a file at ``target`` atomically, then sync both directories."""
         ...
 
     def remove(self, path: str) -> None:
@@ -179,15 +179,15 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> DiskLock:
-        """Claim ``path`` (made when missing) for this process.
+        """Lock ``path`` (created if missing) for this process.
 
         Raises:
-            BlockingIOError: somebody else holds it.
+            BlockingIOError: another process holds the lock.
         """
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Return how much may still be written below ``path``."""
+        """Return the free space for files below ``path``."""
         ...
 
     def total_bytes(self, path: str) -> int:
@@ -196,11 +196,11 @@ class Disk(Protocol):
 
 
 class Syncable(Protocol):
-    """What a `Committer` makes durable: an open `File`, or a path that is opened to be synced."""
+    """What a `Committer` syncs: an open `File`, or a path that is opened for the sync."""
 
     @property
     def path(self) -> str:
-        """Which file or directory, for messages."""
+        """The file or directory, for messages."""
         ...
 
     def sync(self) -> None:
@@ -215,8 +215,8 @@ class Committer(Protocol):
         """Return once everything written to ``files`` before this call is durable.
 
         Raises:
-            StorageFailed: a sync failed, now or ever before: the directory is lost to
-                this process, and no later commit on it succeeds.
+            StorageFailed: a sync of this directory failed, now or earlier: no later commit
+                succeeds in this process.
         """
         ...
 
@@ -229,19 +229,18 @@ Result = TypeVar("Result")
 
 
 class Worker(Protocol):
-    """A thread for work that would keep the event loop busy."""
+    """A thread for work that would block the event loop."""
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Return what ``work`` returns, or raise what it raises.
+        """Return the result of ``work``, or raise its exception.
 
-        Works of one worker run one after the other, each to its end also where the caller is
-        cancelled.
+        A worker runs one function at a time, each to its end even if the caller is cancelled.
         """
         ...
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where to listen or dial. ``host`` is a name or an address of either family, no brackets."""
+    """An address to listen on or connect to. ``host`` is a name or an IP address, no brackets."""
 
     host: str
     port: int
@@ -251,11 +250,11 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """A bound socket that accepts."""
+    """A bound socket that accepts connections."""
 
     @property
     def address(self) -> Address:
-        """The address really bound: port 0 is resolved."""
+        """The bound address: port 0 is resolved."""
         ...
 
     async def close(self) -> None:
@@ -264,12 +263,12 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """TCP. Connections are asyncio's transports and protocols: a server is testable without one."""
+    """TCP. Connections are asyncio transports and protocols, so tests need no network."""
 
     async def listen(
         self, address: Address, accept: Callable[[], asyncio.BaseProtocol]
     ) -> Listener:
-        """Bind and accept; every connection gets a fresh protocol from ``accept``.
+        """Bind and accept; every connection gets a new protocol from ``accept``.
 
         Raises:
             OSError: the address cannot be bound.
@@ -288,7 +287,7 @@ class Network(Protocol):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True):
-    """What a store says of an object. ``etag`` is whatever the store calls it, or empty."""
+    """The metadata of an object. ``etag`` is the store's own, or empty."""
 
     key: str
     size: int
@@ -296,10 +295,10 @@ class ObjectMeta(msgspec.Struct, frozen=True):
 
 
 class ObjectStore(Protocol):
-    """Objects by key, written whole and never changed. Keys use ``/`` and no ``..``.
+    """Immutable objects by key. Keys use ``/`` and no ``..``.
 
     Raises:
-        FileNotFoundError: no such object. OSError: the store failed; may be tried again.
+        FileNotFoundError: no such object. OSError: the store failed; the call may be retried.
     """
 
     async def put(self, key: str, data: Buffer) -> None:
@@ -307,7 +306,7 @@ class ObjectStore(Protocol):
         ...
 
     async def put_file(self, key: str, path: str) -> None:
-        """Store a local file's contents, in parts where the store wants it, bounded memory."""
+        """Store a local file's contents, in parts if the store requires it, in bounded memory."""
         ...
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -323,5 +322,5 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove an object; one that is not there is fine."""
+        """Remove an object if it exists."""
         ...

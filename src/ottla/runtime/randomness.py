@@ -1,20 +1,20 @@
-"""The machine's randomness, and the shape Kafka wants of an id."""
+"""The system's randomness, and ids that Kafka accepts."""
 
 import secrets
 from collections.abc import Callable
 
 from ottla.protocol.types import Uuid
 
-# The base64 alphabet puts '-' at 62; an id is printed from its top six bits on.
+# '-' is 62 in the base64 alphabet; the first character of an id encodes its top six bits.
 _DASH = 62
 
 
 def draw_uuid(draw: Callable[[int], bytes]) -> Uuid:
-    """Return a version 4 UUID made of ``draw(16)``, drawn again until Kafka accepts it.
+    """Return a version 4 UUID from ``draw(16)``, drawn again until Kafka accepts it.
 
-    Kafka refuses the ids it reserves (all of them have a version other than 4, so they
-    cannot come up here) and those whose text begins with '-', which shells take for an
-    option. One draw in 64 is thrown away.
+    Kafka rejects its reserved ids (none of them has version 4, so they cannot occur here) and ids
+    whose text starts with '-', which command lines parse as an option. One draw in 64 is
+    discarded.
     """
     while True:
         raw = bytearray(draw(16))
@@ -25,7 +25,7 @@ def draw_uuid(draw: Callable[[int], bytes]) -> Uuid:
 
 
 class SystemRandom:
-    """`Random` over the kernel's generator: good enough for secrets."""
+    """`Random` over the kernel's cryptographic generator."""
 
     def below(self, limit: int) -> int:
         """Return an integer in ``[0, limit)``."""

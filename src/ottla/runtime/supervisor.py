@@ -1,4 +1,4 @@
-"""Runs declared services: start in order, stop in reverse, let no failure pass unseen.
+"""Run services: start them in order, stop them in reverse order, report every failure.
 
     for each service: start it, wait until it is ready
     then wait until `stop` is set or a service ends
@@ -15,8 +15,8 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
-# How long a service may take to clean up before it is given up. Kafka waits as long for
-# its own network threads and log flushes in all.
+# How long a service may take to stop before the supervisor abandons it. Kafka waits as long
+# for its network threads and log flushes together.
 GRACE_S = 30.0
 
 # The message with which a service is cancelled when another one has failed.
@@ -26,30 +26,30 @@ FAILED = "another service failed"
 def is_failing(cancelled: asyncio.CancelledError) -> bool:
     """Say whether a service is cancelled because another one failed.
 
-    What it would wait for in its cleanup may then never come: it does not wait.
+    Its cleanup must not wait for other services then: they may never respond.
     """
     return cancelled.args == (FAILED,)
 
 
 class Service(Protocol):
-    """Something that runs for as long as the node does."""
+    """A part of the node that runs until the node stops."""
 
     @property
     def name(self) -> str:
-        """What operators read in the log."""
+        """The name in log messages."""
         ...
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Call ``ready`` once usable, then work until cancelled. Returning early is an error."""
+        """Call ``ready`` once usable, then run until cancelled. Returning earlier is an error."""
         ...
 
 
 class ServiceStopped(Exception):
-    """A service ended although nobody asked it to."""
+    """A service ended without being stopped."""
 
 
 class ServiceStuck(Exception):
-    """A service did not end within its grace time and was given up, still running."""
+    """A service did not stop within its grace time and was abandoned while running."""
 
 
 async def supervise(
@@ -57,13 +57,13 @@ async def supervise(
 ) -> None:
     """Run ``services`` until ``stop`` is set or one of them fails.
 
-    Every one that was started is cancelled and awaited before this returns, last started
-    first, also when the caller itself is cancelled. Each may take ``grace_s`` seconds.
+    Every started service is cancelled and awaited before this returns, last started first,
+    even if the caller itself is cancelled. Each may take ``grace_s`` seconds.
 
     Raises:
-        Whatever the first failing service raised; a failure while stopping counts if none
-        came before. Later ones are logged. `ServiceStopped` where a service just ended,
-        `ServiceStuck` where nothing is wrong but one that would not end.
+        The error of the first service that failed, also while stopping. Later errors are logged.
+        `ServiceStopped` if a service returned, `ServiceStuck` if the only problem is a service
+        that did not stop.
     """
     supervision = _Supervision(stop, grace_s)
     try:
@@ -76,31 +76,31 @@ async def supervise(
 
 
 class Running:
-    """Services that run behind whoever started them. Made by `start`."""
+    """Services that run in the background. Created by `start`."""
 
     def __init__(self, task: "asyncio.Task[None]", stop: asyncio.Event) -> None:
         self._task = task
         self._stop = stop
 
     async def wait_stopped(self) -> None:
-        """Return once all have ended because they were stopped; raise what made them fail.
+        """Return once all services were stopped; raise the error if one failed.
 
-        Being cancelled here does not stop them.
+        Cancelling this does not stop them.
         """
         await asyncio.shield(self._task)
 
     async def stop(self) -> None:
-        """Stop all, last started first, and raise as `supervise` does. Stopping twice is fine."""
+        """Stop all, last started first, and raise as `supervise` does. Idempotent."""
         self._stop.set()
         await self.wait_stopped()
 
 
 async def start(services: Sequence[Service], *, grace_s: float = GRACE_S) -> Running:
-    """Run ``services`` in the background; return once every one of them is ready.
+    """Run ``services`` in the background; return once all of them are ready.
 
     Raises:
-        Whatever kept one from becoming ready. All are stopped then, as they are when the
-        caller is cancelled before that.
+        The error of a service that did not become ready. All services are stopped then, as they
+        are if the caller is cancelled before they are ready.
     """
     stop = asyncio.Event()
     last = _AllReady()
@@ -120,7 +120,7 @@ async def start(services: Sequence[Service], *, grace_s: float = GRACE_S) -> Run
 
 
 class _AllReady:
-    """The service behind all others: when it starts, they are ready."""
+    """The last service: when it starts, all others are ready."""
 
     name = "all-ready"
 
@@ -176,7 +176,7 @@ class _Supervision:
             await self._changed.wait()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Keep the first error, log the others; an end that nobody asked for is one."""
+        """Keep the first error and log the others; an unexpected end is an error."""
         if task in self._ended:
             return
         self._ended.add(task)
@@ -186,11 +186,11 @@ class _Supervision:
         if error is not None and self.first_error is None:
             self.first_error = error
         elif error is not None:
-            log.error("%s failed too", task.get_name(), exc_info=error)
+            log.error("%s failed, too", task.get_name(), exc_info=error)
         self._changed.set()
 
     async def stop_all(self) -> None:
-        """End every service, last started first; being cancelled meanwhile waits its turn."""
+        """Stop every service, last started first; a cancellation is raised afterwards."""
         self._is_stopping = True
         self._stopper.cancel()
         interrupted: asyncio.CancelledError | None = None
@@ -200,7 +200,7 @@ class _Supervision:
             raise interrupted
 
     async def _end(self, task: asyncio.Task[None]) -> asyncio.CancelledError | None:
-        """Cancel one and wait for it within its grace time, whatever happens to ourselves."""
+        """Cancel one service and wait for its grace time, even if the caller is cancelled."""
         interrupted = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._grace_s
@@ -211,15 +211,15 @@ class _Supervision:
             except asyncio.CancelledError as error:
                 interrupted = error
         if task.done():
-            self._note_end(task)  # its callback may still be one loop turn away
+            self._note_end(task)  # its callback may not have run yet
         else:
-            self._give_up(task)
+            self._abandon(task)
         return interrupted
 
-    def _give_up(self, task: asyncio.Task[None]) -> None:
-        """Say who is stuck, and let go of it: one service must not keep the node from ending."""
-        log.error("%s is still stopping after %s s: given up", task.get_name(), self._grace_s)
+    def _abandon(self, task: asyncio.Task[None]) -> None:
+        """Log the stuck service and continue: one service must not keep the node from stopping."""
+        log.error("%s did not stop within %s s: abandoned", task.get_name(), self._grace_s)
         self._ended.add(task)
-        task.cancel()  # whatever it waits for in its cleanup
+        task.cancel()  # interrupt what its cleanup waits for
         if self.first_error is None:
             self.first_error = ServiceStuck(task.get_name())

@@ -1,23 +1,23 @@
-"""The wall time that expiry decisions go by: a clock that jumps and returns deletes nothing.
+"""The wall-clock time for expiry: a clock that jumps ahead and back deletes nothing.
 
-Somebody sets a server's clock eight days ahead, or a time service does for a minute: by that clock
-every record, committed offset and transactional id is older than its retention. So whatever deletes
-by age asks here. `TrustedTime` is pure and compares the wall clock with the monotonic one:
+If an operator sets a server's clock eight days ahead, or a time service does for a minute, every
+record, committed offset and transactional id appears older than its retention. So all deletion by
+age uses this module. `TrustedTime` is pure and compares the wall clock with the monotonic one:
 
-    follows  --the wall clock moves more than `TOLERANCE_MS` within `WINDOW_MS`-->   doubts
-    doubts   --it has kept the same new time for `CONFIRM_MS`, or is back-->         follows
+    trusted   --the wall clock jumps by more than `TOLERANCE_MS` within `WINDOW_MS`-->   in doubt
+    in doubt  --it has kept the new time for `CONFIRM_MS`, or has jumped back-->         trusted
 
-While in doubt, *steady* time goes on from the last believed reading at the monotonic clock's pace.
-Two times follow from it, and each errs towards keeping data:
+While in doubt, *steady* time continues from the last trusted reading at the pace of the monotonic
+clock. Two times are derived from it, and each errs towards keeping data:
 
-    expiry   the earlier of wall and steady: what is compared with a retention
-    stamp    the later of wall and steady: what is written where an age will be measured from
+    expiry   the earlier of wall and steady: compared with a retention
+    stamp    the later of wall and steady: written where an age will be measured from
 
-So a jump ahead deletes nothing, and what is written while the clock is set back does not look old
-once it is right again. A clock that was put right and stays is believed after a day, which is how
-late expiry can be; a clock that runs ten times too fast is never believed.
+So a jump ahead deletes nothing, and data written while the clock is set back does not look old once
+it is correct again. A new time is trusted after a day, which is how late expiry can be; a clock
+that runs ten times too fast is never trusted.
 
-Timeouts (sessions, locks, transactions) do not belong here: they use the monotonic clock.
+Timeouts (sessions, locks, transactions) use the monotonic clock instead.
 
 Not covered: a clock that is already wrong when the node starts.
 """
@@ -27,16 +27,16 @@ from typing import NamedTuple
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Clock
 
-# Larger than any step a healthy time service makes, smaller than any retention worth having.
+# Larger than any step of a healthy time service, smaller than any useful retention.
 TOLERANCE_MS = 5 * 60 * 1000
-# The tolerance is for as long; else a clock that is read often could run away in small steps.
+# The period that the tolerance applies to; else a clock could run away in small steps.
 WINDOW_MS = 60 * 60 * 1000
-# Long enough for a person to notice a wrong clock and put it right.
+# Long enough for an operator to notice and correct a wrong clock.
 CONFIRM_MS = 24 * 60 * 60 * 1000
 
 
 class Times(NamedTuple):
-    """One reading of all clocks; see the module. ``monotonic`` has no meaning but differences."""
+    """One reading of all clocks; see the module. Only differences of ``monotonic`` count."""
 
     expiry: Millis
     stamp: Millis
@@ -47,18 +47,18 @@ class TrustedTime:
     """One per node. Feed it both clocks, often: at least once in `WINDOW_MS`."""
 
     def __init__(self, wall: Millis, monotonic: Millis) -> None:
-        self._wall = wall  # a believed reading, and the monotonic clock at that moment
+        self._wall = wall  # a trusted reading, and the monotonic clock at that moment
         self._monotonic = monotonic
         self._doubted: int | None = None  # wall minus steady time, when the doubt began
         self._doubted_since = monotonic
 
     @property
     def is_in_doubt(self) -> bool:
-        """The wall clock has jumped and is not believed yet."""
+        """The wall clock has jumped and is not trusted yet."""
         return self._doubted is not None
 
     def expiry(self, wall: Millis, monotonic: Millis) -> Millis:
-        """Return the time by which records may be called old."""
+        """Return the time that ages are compared against."""
         return min(wall, self._steady(wall, monotonic))
 
     def stamp(self, wall: Millis, monotonic: Millis) -> Millis:
@@ -71,21 +71,21 @@ class TrustedTime:
         jump = wall - steady
         if -TOLERANCE_MS <= jump <= TOLERANCE_MS:
             if elapsed >= WINDOW_MS or self._doubted is not None:
-                self._believe(wall, monotonic)
+                self._trust(wall, monotonic)
             return wall
         if self._doubted is None or abs(jump - self._doubted) > TOLERANCE_MS:
             self._doubted, self._doubted_since = jump, monotonic
         elif monotonic - self._doubted_since >= CONFIRM_MS:
-            self._believe(wall, monotonic)
+            self._trust(wall, monotonic)
             return wall
         return steady
 
-    def _believe(self, wall: Millis, monotonic: Millis) -> None:
+    def _trust(self, wall: Millis, monotonic: Millis) -> None:
         self._wall, self._monotonic, self._doubted = wall, monotonic, None
 
 
 class TrustedClock:
-    """A `Clock` that also tells the trusted times. A node has one, made when it starts."""
+    """A `Clock` that also returns the trusted times. A node has one, created at its start."""
 
     __slots__ = ("_clock", "_time")
 
@@ -95,11 +95,11 @@ class TrustedClock:
 
     @classmethod
     def of(cls, clock: Clock) -> "TrustedClock":
-        """Return ``clock`` if it is trusted already, so that all of a node share one."""
+        """Return ``clock`` if it is trusted already, so that a node shares one."""
         return clock if isinstance(clock, TrustedClock) else cls(clock)
 
     def now(self) -> Millis:
-        """Return the wall clock as it is, for what people and clients see."""
+        """Return the wall clock unchanged, for users and clients."""
         return self._clock.now()
 
     def monotonic(self) -> Millis:
@@ -107,7 +107,7 @@ class TrustedClock:
         return self._clock.monotonic()
 
     def expiry(self) -> Millis:
-        """Return the time by which records may be called old."""
+        """Return the time that ages are compared against."""
         return self._time.expiry(self._clock.now(), self._clock.monotonic())
 
     def stamp(self) -> Millis:
@@ -115,7 +115,7 @@ class TrustedClock:
         return self._time.stamp(self._clock.now(), self._clock.monotonic())
 
     def times(self) -> Times:
-        """Return all of them, of one moment."""
+        """Return all times of one moment."""
         wall, monotonic = self._clock.now(), self._clock.monotonic()
         expiry = self._time.expiry(wall, monotonic)
         return Times(expiry, self._time.stamp(wall, monotonic), monotonic)

@@ -1,4 +1,4 @@
-"""Work that does not run on the event loop: the `Worker` port over a thread, and without one."""
+"""The `Worker` port with a thread, and without one for simulations."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class ThreadWorker:
-    """`Worker` with one thread, started with the first work."""
+    """`Worker` with one thread, started on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -27,9 +27,9 @@ class ThreadWorker:
 
 
 class InlineWorker:
-    """`Worker` without a thread, where time is virtual: work takes none."""
+    """`Worker` without a thread, for virtual time: work takes no time."""
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Run ``work`` in a turn of its own."""
+        """Run ``work`` in the next iteration of the event loop."""
         await asyncio.sleep(0)
         return work()

@@ -1,6 +1,7 @@
 """Listeners, connections, dispatch, order of replies, throttling.
 
-Not here: what a request means (`api` and below). Start reading at `connection.py`, the life of
-a connection; then `dispatch.py`: from a frame to its reply; `send_queue.py`: how bytes leave;
-`admission.py`: who may connect; `listener.py`: the service that holds it together.
+Not here: the meaning of requests (`api` and below). Start reading at `connection_state.py`, the
+states of a connection, and `connection.py`, which acts on them; then `request_runner.py` and
+`dispatch.py`: from a frame to its reply; `send_queue.py`: sending; `admission.py`: limits on
+connections; `listener.py`: the service that holds them together.
 """

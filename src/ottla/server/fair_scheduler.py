@@ -2,13 +2,13 @@
 
     poll sockets, serve new requests for ROUND_S -> drain each queue for ROUND_S -> poll sockets ...
 
-A connection whose request arrives while the turn has time left is served at once. Otherwise the
-connection waits here, and the loop polls its sockets before each turn. There are two queues:
+A connection whose request arrives while the round has time left is served at once. Otherwise the
+connection is queued here, and the loop polls its sockets before each round. There are two queues:
 
-    prompt    connections with one request that have not used up a slice lately
+    prompt    connections with one request that have not used up a slice recently
     backlog   connections that pipeline, and large requests that are served in steps
 
-Both get `ROUND_S` in every turn, so neither starves, and a client that sends one request at a time
+Both get `ROUND_S` in every round, so neither starves, and a client that sends one request at a time
 waits behind clients like itself, not behind thousands of pipelined requests. Each entry runs for at
 most one slice (`SLICE_S`, checked after each request or step) and then goes to the back.
 
@@ -33,7 +33,7 @@ BACKLOG_MEMORY_S: Final = 1.0
 """A connection that used up a slice this recently waits in the backlog, not among the prompt."""
 
 FAST_REQUESTS_PER_CLOCK_READ: Final = 16
-"""Requests on a fast path that are served for one look at the clock."""
+"""Fast-path requests that are served per read of the clock."""
 
 
 class Done(NamedTuple, Generic[T]):
@@ -60,8 +60,8 @@ class FairScheduler:
     ) -> None:
         self._now = now
         self._call_soon = call_soon
-        self._began = 0.0  # the turn
-        self.last = 0.0  # when the last request was taken or done
+        self._began = 0.0  # when the round began
+        self.last = 0.0  # when the last request was started or completed
         self.unseen = 0  # fast-path requests since the clock was read; see `has_time_for_fast_path`
         self._is_scheduled = False
         self._prompt: deque[Runnable] = deque()
@@ -75,11 +75,11 @@ class FairScheduler:
         return self._now()
 
     def is_round_spent(self) -> bool:
-        """Say whether this turn has no time left for a request that arrives now.
+        """Say whether this round has no time left for a request that arrives now.
 
-        The loop does not say when it polls, and a callback per turn would cost more than a small
-        request. So a turn also ends where no request came for `ROUND_S`; under steady load one
-        request in every `ROUND_S` is queued, and the queue runs right after the next poll.
+        asyncio does not report when it polls, and a callback per iteration would cost more than a
+        small request. So a round also ends if no request arrived for `ROUND_S`; under steady load
+        one request per `ROUND_S` is queued, and the queue runs right after the next poll.
         """
         now = self.now()
         if now - self.last >= ROUND_S and not self._is_scheduled:
@@ -88,20 +88,21 @@ class FairScheduler:
         return now - self._began >= ROUND_S
 
     def has_time_for_fast_path(self) -> bool:
-        """Say whether this turn has time for a request on a fast path, which takes microseconds.
+        """Say whether this round has time for a fast-path request, which takes microseconds.
 
-        Looking at the clock, or calling this, for each would cost a few percent of it. So a
-        connection counts in ``unseen`` and calls this for one of `FAST_REQUESTS_PER_CLOCK_READ`.
+        Reading the clock, or calling this, for each request would cost a few percent. So a
+        connection counts requests in ``unseen`` and calls this once per
+        `FAST_REQUESTS_PER_CLOCK_READ`.
         """
         self.unseen = 0
         return not self.is_round_spent()
 
     def served(self, now: float) -> None:
-        """Note that a slice ended: time spent on a slow request is not a pause between requests."""
+        """Record the end of a slice: the time of a slow request is not a pause between requests."""
         self.last = now
 
     def enqueue(self, entry: Runnable, *, is_prompt: bool) -> None:
-        """Queue ``entry``. The caller queues it at most once at a time."""
+        """Queue ``entry``, which must not be queued already."""
         (self._prompt if is_prompt else self._backlog).append(entry)
         now = self.now()
         if not self._is_scheduled:
@@ -109,9 +110,9 @@ class FairScheduler:
         self.last = now
 
     async def complete(self, steps: Steps[T]) -> T:
-        """Run ``steps`` to the end, a slice at a time, and return the result.
+        """Run ``steps`` to the end, one slice at a time, and return the result.
 
-        Cancelling closes ``steps``.
+        Cancellation closes ``steps``.
         """
         work: _Work[T] = _Work(self, steps)
         self.enqueue(work, is_prompt=False)
@@ -132,7 +133,7 @@ class FairScheduler:
             return Done(end.value)
 
     def describe(self) -> dict[str, int]:
-        """Return how many entries wait in each queue."""
+        """Return the number of entries in each queue."""
         return {"prompt": len(self._prompt), "backlog": len(self._backlog)}
 
     def _schedule(self) -> None:
@@ -141,7 +142,7 @@ class FairScheduler:
         self._call_soon(self._run_round)
 
     def _run_round(self) -> None:
-        """Run both queues, then give new arrivals a turn of their own if any entry is left."""
+        """Run both queues, then schedule the next round if any entry is left."""
         self._is_scheduled = False
         for queue in (self._prompt, self._backlog):
             self._drain(queue)
@@ -150,7 +151,7 @@ class FairScheduler:
             self._schedule()
 
     def _drain(self, queue: deque[Runnable]) -> None:
-        # Entries that queue themselves again wait for the next turn, as long as time is left too.
+        # Entries that queue themselves again wait for the next round, even if time is left.
         stop = self.now() + ROUND_S
         for _ in range(len(queue)):
             queue.popleft().run_slice()
@@ -159,7 +160,7 @@ class FairScheduler:
 
 
 class _Work(Generic[T]):
-    """Steps on their way, one slice at a time."""
+    """Steps in progress, one slice at a time."""
 
     def __init__(self, scheduler: FairScheduler, steps: Steps[T]) -> None:
         self.done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -167,7 +168,7 @@ class _Work(Generic[T]):
         self._steps = steps
 
     def run_slice(self) -> None:
-        """Step until the slice is over or the work is done."""
+        """Run steps until the slice is used up or the work is done."""
         if self.done.done():
             return
         try:

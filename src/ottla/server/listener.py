@@ -1,9 +1,9 @@
-"""The service that listens: binds, admits, watches deadlines, and drains when it is stopped.
+"""The service that listens: binds, admits, enforces deadlines, and drains when it is stopped.
 
-One `Server` holds any number of named listeners; a node may run several, say one for its
-controller before and one for clients after its state is there, sharing one `Admission`.
+One `Server` holds any number of named listeners. A node may run several servers that share one
+`Admission`: one for its controller, started before the state is loaded, and one for clients.
 
-Running out of descriptors does not end it: see `ottla.runtime.network`.
+Running out of file descriptors does not stop it: see `ottla.runtime.network`.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from ottla.server.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
-# A connection silent for so long gives its receive buffer back.
+# A connection that is idle for this long releases its receive buffer.
 BUFFER_IDLE_MS: Final = 10_000
-# Connections looked at in one go, before others get their turn.
+# Connections checked at once, before the event loop runs other callbacks.
 SWEPT_PER_TURN: Final = 500
-# How long the refusals of a drain that ran out of time may take to leave.
+# How long it may take to send the error replies of a drain that timed out.
 REFUSAL_S: Final = 0.5
 
 
 class SocketNetwork(Protocol):
-    """A network that also takes a socket that somebody else has bound."""
+    """A network that also accepts on a socket bound by the caller."""
 
     async def listen_on(
         self, sock: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
@@ -53,10 +53,10 @@ class SocketNetwork(Protocol):
 
 
 class ListenerSpec(msgspec.Struct, frozen=True):
-    """One listener: a name, where, and what is served there.
+    """One listener: its name, address and routes.
 
-    ``address`` may have port 0. Where ``handed_over`` is given, a socket that somebody else has
-    bound, that is used and ``address`` is not looked at.
+    ``address`` may have port 0. ``handed_over`` is an already bound socket; if it is given,
+    ``address`` is ignored.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
-    """Bounds of a server. A drain lasts at most ``drain_ms``; deadlines are checked every
+    """Limits of a server. A drain lasts at most ``drain_ms``; deadlines are checked every
     ``sweep_ms``.
     """
 
@@ -82,10 +82,9 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What the servers of one node share: places, memory for large requests, turns on the event
-    loop, the counters, and the functions to call when a connection closes.
+    """Objects that the servers of one node share.
 
-    ``release_memory`` gives free memory back to the operating system, off the event loop.
+    ``release_memory`` returns free memory to the operating system, off the event loop.
     """
 
     admission: Admission = msgspec.field(default_factory=lambda: Admission(Limits()))
@@ -98,7 +97,7 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """`Service` for the supervisor. Ready means bound and accepting on every listener."""
+    """`Service` for the supervisor. It is ready once every listener accepts."""
 
     def __init__(
         self,
@@ -112,25 +111,25 @@ class Server:
         self._network = network
         self._clock = clock
         self._specs = specs
-        # Other listeners than those it starts with, once `serve` was called.
+        # The listeners of the last call of `serve`; None before the first.
         self._wanted: Sequence[ListenerSpec] | None = None
         self._changed = asyncio.Event()
         self._shared = shared or Shared()
         self._settings = settings or ServerSettings()
         self._listeners: dict[str, Listener] = {}
-        # Each with the name of its listener.
+        # Open connections, with the names of their listeners.
         self._accepted: dict[AcceptedSocket, str] = {}
         self._emptied: asyncio.Future[None] | None = None
 
     @property
     def addresses(self) -> Mapping[str, Address]:
-        """Where each listener really listens, by name. Empty before it is ready."""
+        """The bound address of each listener, by name. Empty before the server is ready."""
         return {name: listener.address for name, listener in self._listeners.items()}
 
     def serve(self, specs: Sequence[ListenerSpec]) -> None:
-        """Listen on these from now on: others are closed with their connections, new ones opened.
+        """Replace the listeners: close others with their connections, and open new ones.
 
-        A listener that is open stays as it is. One that cannot be opened is logged.
+        An open listener stays as it is. One that cannot be opened is logged.
         """
         self._wanted = specs
         self._changed.set()
@@ -139,13 +138,13 @@ class Server:
         """Listen until cancelled, then drain.
 
         Raises:
-            OSError: a listener cannot be bound; none stays open then.
+            OSError: a listener cannot be bound; all others are closed.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._serve(tasks, ready)
         except BaseExceptionGroup as group:
-            # What a group of one says is what went wrong: the supervisor wants that.
+            # Unwrap a group of one: the supervisor expects the error itself.
             if len(group.exceptions) > 1:
                 raise
             raise group.exceptions[0] from None
@@ -154,17 +153,17 @@ class Server:
         try:
             for spec in self._specs:
                 await self._open(spec, tasks)
-            await self._follow(tasks)
+            await self._apply_specs(tasks)
             ready()
             while True:
                 if await self._wait_changed(self._settings.sweep_ms / 1000):
-                    await self._follow(tasks)
+                    await self._apply_specs(tasks)
                 else:
                     await self._sweep(self._clock.monotonic())
                     await self._release_memory(self._clock.monotonic())
         except asyncio.CancelledError as cancelled:
-            # A node that failed answers nobody any more: it gets out of the way at once, so that
-            # its clients and peers turn to others.
+            # A failed node closes its connections at once, so that clients and peers turn to other
+            # brokers.
             await self._drain(0 if is_failing(cancelled) else self._settings.drain_ms)
             raise
         finally:
@@ -177,7 +176,7 @@ class Server:
         log.info("listening name=%s address=%s", spec.name, self.addresses[spec.name])
 
     async def _wait_changed(self, seconds: float) -> bool:
-        """Wait until other listeners are wanted; False when time is up."""
+        """Wait until `serve` was called; return False after ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -185,8 +184,8 @@ class Server:
             return False
         return True
 
-    async def _follow(self, tasks: Tasks) -> None:
-        """Close what is not wanted any more, open what is not open yet."""
+    async def _apply_specs(self, tasks: Tasks) -> None:
+        """Close the listeners that are no longer wanted and open the new ones."""
         self._changed.clear()
         if self._wanted is None:
             return
@@ -231,7 +230,7 @@ class Server:
             shared.release.connection_closed()
 
         accept_context = AcceptContext(context, shared.admission, spec.tls, on_admitted, on_closed)
-        # A socket handed over is closed with its listener, which may be opened again.
+        # A handed-over socket is closed with its listener, which may be opened again.
         if spec.handed_over is None or spec.handed_over.fileno() < 0:
             return await self._network.listen(spec.address, lambda: AcceptedSocket(accept_context))
         network: SocketNetwork = self._network  # type: ignore[assignment]
@@ -245,7 +244,7 @@ class Server:
     # -- deadlines -------------------------------------------------------------
 
     async def _sweep(self, now: Millis) -> None:
-        """End what has missed a deadline, in small steps."""
+        """Close the connections that have missed a deadline, in small steps."""
         sockets = list(self._accepted)
         for start in range(0, len(sockets), SWEPT_PER_TURN):
             for accepted in sockets[start : start + SWEPT_PER_TURN]:
@@ -265,7 +264,7 @@ class Server:
             connection.release_buffer()
 
     async def _release_memory(self, now: Millis) -> None:
-        """Give free memory back if enough was freed for it."""
+        """Return free memory to the operating system if enough was freed."""
         shared = self._shared
         if shared.release_memory is not None and shared.release.is_due(now):
             await shared.release_memory()
@@ -278,7 +277,7 @@ class Server:
             await listener.close()
 
     async def _drain(self, drain_ms: int) -> None:
-        """Accept nobody; let what was asked be answered, in bounded time; then hang up."""
+        """Stop accepting, answer the requests in flight in bounded time, then close."""
         await self._stop_listening()
         for accepted in list(self._accepted):
             if accepted.connection is None:

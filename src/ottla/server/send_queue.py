@@ -1,10 +1,10 @@
-"""The write side of a connection. It has one owner, so no reply can land inside another.
+"""The send queue of a connection. All replies pass through it, so they cannot interleave.
 
-`SocketSendQueue` writes to the socket itself: buffers gathered in one call, file slices by
-``sendfile``, straight from the page cache. Where there is no plain socket (TLS, the simulator)
-`TransportSendQueue` reads slices piece by piece and writes them through the transport. Both
-send the same bytes and hold none back: what the peer does not take yet stays queued here, and
-whoever fills the queue looks at `SendQueue.pending` first.
+`SocketSendQueue` writes to the socket itself: several buffers in one call, file slices by
+``sendfile``, straight from the page cache. Without a plain socket (TLS, the simulator)
+`TransportSendQueue` reads slices piece by piece and writes them to the transport. Both send the
+same bytes as soon as possible. Bytes that the peer does not accept yet stay queued here; the
+connection checks `SendQueue.pending` before it queues more.
 """
 
 import asyncio
@@ -20,68 +20,68 @@ import msgspec
 from ottla.api.replies import Chunk, FileSlice, length_of
 from ottla.protocol.types import Buffer
 
-# Buffers given to the kernel in one call; far below its own limit of 1024.
+# Buffers passed to the kernel in one call; far below its own limit of 1024.
 BUFFERS_MAX: Final = 64
-# What one connection may send before others get their turn.
+# Bytes that one connection may send before other connections are served.
 SEND_BYTES_MAX: Final = 4 * 1024 * 1024
-# A piece of a file that goes through Python.
+# Bytes of a file that are read at once if they pass through Python.
 PIECE_BYTES: Final = 128 * 1024
 
 
 class FileShort(OSError):
-    """A file ended, or was closed, before the slice that was announced had been sent."""
+    """A file ended, or was closed, before its announced slice was sent."""
 
 
 class SendQueueEvents(msgspec.Struct, frozen=True):
-    """Whom an send_queue tells: of bytes that left, and of an error that ends the connection."""
+    """Callbacks: bytes were sent; an error ends the connection."""
 
     progress: Callable[[], None]
     failed: Callable[[OSError], None]
 
 
 class SendQueue(Protocol):
-    """Bytes on their way out, in order."""
+    """Bytes to be sent, in order."""
 
     @property
     def pending(self) -> int:
-        """Bytes that the peer's machine has not been given yet, file slices included."""
+        """Bytes not handed to the kernel yet, file slices included."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Say whether closing the transport now loses nothing of what was pushed."""
+        """Say whether closing the transport now would lose nothing that was pushed."""
         ...
 
     def push(self, chunks: Sequence[Chunk]) -> None:
-        """Queue a reply behind those before it. Nothing is sent before `flush`."""
+        """Queue a reply after earlier ones. Nothing is sent before `flush`."""
         ...
 
     def flush(self) -> None:
-        """Send as much as the peer takes now; the rest follows by itself."""
+        """Send as much as the peer accepts now; the rest is sent automatically."""
         ...
 
     def send(self, reply: bytearray) -> bool:
-        """Send a reply behind which nothing is queued; say whether all of it has left.
+        """Send a reply at once if nothing is queued; say whether all of it was sent.
 
-        Progress is not told where it has.
+        If so, ``progress`` is not called.
         """
         ...
 
     def pause(self) -> None:
-        """Take note that the transport has enough."""
+        """Handle `asyncio.BaseProtocol.pause_writing`."""
         ...
 
     def resume(self) -> None:
-        """Take note that the transport wants more."""
+        """Handle `asyncio.BaseProtocol.resume_writing`."""
         ...
 
     def close(self) -> None:
-        """Drop what is queued and touch the socket no more."""
+        """Drop what is queued and do not use the socket any more."""
         ...
 
 
 class _Range(msgspec.Struct):
-    """A file slice of which a part may have been sent."""
+    """A file slice, possibly sent in part."""
 
     slice: FileSlice
     position: int
@@ -101,8 +101,8 @@ class _Range(msgspec.Struct):
         return FileShort(f"{self.slice.file.path} ends before {self.position}")
 
 
-class _Queue:
-    """Chunks to send, the first of them possibly begun."""
+class _ChunkQueue:
+    """Chunks to send; the first one may have been sent in part."""
 
     def __init__(self) -> None:
         self.items: deque[Buffer | _Range] = deque()
@@ -159,11 +159,11 @@ class _Queue:
 
 
 class SocketSendQueue:
-    """`SendQueue` on a plain, non-blocking socket that a transport owns and only reads from.
+    """`SendQueue` on a plain, non-blocking socket whose transport is used only for reading.
 
-    The transport's own descriptor serves for writing buffers. Waiting for room and ``sendfile``
-    need one that the loop does not know as a transport's: it is duplicated then, and only then,
-    so that a connection which never fetches costs one descriptor.
+    Buffers are written to the transport's own descriptor. Waiting for writability and ``sendfile``
+    need a descriptor that does not belong to a transport of the loop. Only then it is duplicated,
+    so that a connection that never fetches costs one descriptor.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class SocketSendQueue:
         self._transport = transport
         self._fd: int = transport.get_extra_info("socket").fileno()
         self._events = events
-        self._queue = _Queue()
-        self._own: socket.socket | None = None
+        self._queue = _ChunkQueue()
+        self._duplicate_socket: socket.socket | None = None
         self._is_waiting = False
         self._is_closed = False
 
@@ -185,7 +185,7 @@ class SocketSendQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether all was handed to the kernel."""
+        """Say whether everything was handed to the kernel."""
         return not self._queue.items
 
     def push(self, chunks: Sequence[Chunk]) -> None:
@@ -193,12 +193,12 @@ class SocketSendQueue:
         self._queue.push(chunks)
 
     def flush(self) -> None:
-        """Send until the socket is full or it is somebody else's turn."""
+        """Send until the socket buffer is full or `SEND_BYTES_MAX` were sent."""
         if not self._is_waiting and self._queue.items:
             self._send()
 
     def send(self, reply: bytearray) -> bool:
-        """Send a reply now, from where it lies, unless something waits to be sent before it."""
+        """Send a reply without copying it, unless earlier bytes are queued."""
         if not self._queue.items and not self._is_closed and not self._transport.is_closing():
             try:
                 sent = os.write(self._fd, reply)
@@ -215,37 +215,37 @@ class SocketSendQueue:
         return False
 
     def pause(self) -> None:
-        """Nothing: the transport is never written to."""
+        """Do nothing: the transport is never written to."""
 
     def resume(self) -> None:
-        """Nothing: the transport is never written to."""
+        """Do nothing: the transport is never written to."""
 
     def close(self) -> None:
-        """Drop what is queued; the duplicate must go, or the peer would never see the end."""
+        """Drop what is queued and close the duplicate, which would keep the connection open."""
         self._is_closed = True
         self._queue.clear()
-        if self._own is not None:
+        if self._duplicate_socket is not None:
             self._wait(False)
-            self._own.close()
-            self._own = None
+            self._duplicate_socket.close()
+            self._duplicate_socket = None
 
     def _send(self) -> None:
-        # A transport that closes may give its descriptor's number away at any moment.
+        # The descriptor number of a closing transport may be reused at any moment.
         if self._is_closed or self._transport.is_closing():
             return
-        turn = SEND_BYTES_MAX
+        left = SEND_BYTES_MAX
         try:
-            while self._queue.items and turn > 0:
+            while self._queue.items and left > 0:
                 sent = self._send_some()
                 self._queue.drop(sent)
-                turn -= sent
+                left -= sent
         except BlockingIOError:
             pass
         except OSError as error:
             self._events.failed(error)
             return
         self._wait(bool(self._queue.items))
-        if turn < SEND_BYTES_MAX:
+        if left < SEND_BYTES_MAX:
             self._events.progress()
 
     def _send_some(self) -> int:
@@ -253,10 +253,10 @@ class SocketSendQueue:
         item = items[0]
         if isinstance(item, _Range):
             return self._send_file(item)
-        if len(items) == 1 and self._own is None:
+        if len(items) == 1 and self._duplicate_socket is None:
             return os.write(self._fd, item)
         buffers = self._queue.buffers()
-        if self._own is None and len(buffers) == len(self._queue.items):
+        if self._duplicate_socket is None and len(buffers) == len(self._queue.items):
             return os.writev(self._fd, buffers)
         # More follows: let the kernel fill the packet instead of sending a header by itself.
         more = socket.MSG_MORE if len(buffers) < len(self._queue.items) else 0
@@ -274,10 +274,10 @@ class SocketSendQueue:
         return sent
 
     def _duplicate(self) -> socket.socket:
-        if self._own is None:
-            self._own = socket.socket(fileno=os.dup(self._fd))
-            self._own.setblocking(False)
-        return self._own
+        if self._duplicate_socket is None:
+            self._duplicate_socket = socket.socket(fileno=os.dup(self._fd))
+            self._duplicate_socket.setblocking(False)
+        return self._duplicate_socket
 
     def _wait(self, wanted: bool) -> None:
         if wanted == self._is_waiting:
@@ -290,12 +290,12 @@ class SocketSendQueue:
 
 
 class TransportSendQueue:
-    """`SendQueue` through a transport that is more than a socket. Files are read in pieces."""
+    """`SendQueue` through a transport, for TLS and the simulator. Files are read in pieces."""
 
     def __init__(self, transport: asyncio.Transport, events: SendQueueEvents) -> None:
         self._transport = transport
         self._events = events
-        self._queue = _Queue()
+        self._queue = _ChunkQueue()
         self._is_full = False
         self._is_closed = False
         transport.set_write_buffer_limits(high=PIECE_BYTES)
@@ -307,7 +307,7 @@ class TransportSendQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether all was handed to the transport, which sends it before it closes."""
+        """Say whether everything was handed to the transport, which sends it before closing."""
         return not self._queue.items
 
     def push(self, chunks: Sequence[Chunk]) -> None:
@@ -315,12 +315,12 @@ class TransportSendQueue:
         self._queue.push(chunks)
 
     def flush(self) -> None:
-        """Write until the transport has enough."""
+        """Write until the buffer of the transport is full."""
         if self._queue.items and not self._is_full:
             self._write()
 
     def send(self, reply: bytearray) -> bool:
-        """Send a reply as any other."""
+        """Queue and flush a reply."""
         self._queue.push((reply,))
         self.flush()
         return False
@@ -337,11 +337,11 @@ class TransportSendQueue:
         self._events.progress()
 
     def pause(self) -> None:
-        """The transport has more than it can send: wait."""
+        """Stop writing: the buffer of the transport is full."""
         self._is_full = True
 
     def resume(self) -> None:
-        """The transport has sent it: go on."""
+        """Continue writing."""
         self._is_full = False
         self._write()
 
@@ -363,7 +363,7 @@ class TransportSendQueue:
 def send_queue_for(
     loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, events: SendQueueEvents
 ) -> SendQueue:
-    """Return the send_queue that fits a transport."""
+    """Return the send queue that fits a transport."""
     plain = transport.get_extra_info("socket") is not None
     if plain and transport.get_extra_info("sslcontext") is None:
         return SocketSendQueue(loop, transport, events)
