@@ -1,9 +1,9 @@
-"""Loads what a node put off at its start, once it serves: in slices, with pauses between them.
+"""Loads the lazy modules of a node once it serves, one at a time with pauses in between.
 
 A start loads what its first clients need. The rest would be loaded by the first request that needs
 it, and that request, with all others on the loop, would wait for dozens of modules. So they are
-loaded while nobody waits: a module per slice, packages whose modules know few others first, and
-ever slower the more there is to do, as for a follower that has to catch up.
+loaded in advance: one module at a time, packages with few imports first, and more slowly while the
+loop is busy, as when a follower has to catch up.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ PACKAGES: Final = (
     "ottla.api",
     "ottla.node",
 )
-# Most modules take less than a millisecond: the loop is left to others for most of the time.
+# Most modules take less than a millisecond, so the loop is free most of the time.
 PAUSE_S: Final = 0.002
 PAUSE_S_MAX: Final = 0.02
-# How much longer the next pause is than the last one was late: what the loop is late, others use.
+# The next pause grows by this many times the delay of the last one: the delay is the load.
 _LATE_TIMES: Final = 8
 
 
@@ -53,7 +53,7 @@ async def warm(packages: Iterable[str] = PACKAGES) -> None:
 
 
 def decide_pause_s(late_s: float) -> float:
-    """Decide for how long to leave the loop to others, by how late the last pause ended."""
+    """Decide the next pause by how late the last one ended."""
     return min(PAUSE_S + _LATE_TIMES * max(0.0, late_s), PAUSE_S_MAX)
 
 

@@ -1,4 +1,4 @@
-"""The way from this node to a broker: by its registration, on the inter-broker listener."""
+"""Opens connections from this node to brokers, on their inter-broker listeners."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,11 +11,11 @@ from ottla.runtime.ports import Address
 def broker_dial(
     context: NodeContext, image: Callable[[], Image], client_id: str
 ) -> Callable[[int], Awaitable[Connection]]:
-    """Return what opens a connection to a broker of the image at hand.
+    """Return a function that opens a connection to a broker of the newest image.
 
     It raises ConnectionRefusedError for a broker that is not registered on that listener. A node
-    that is no broker has no such listener itself: it goes by what its settings call so, else to
-    the broker's first by name.
+    that is no broker has no such listener itself: it uses the name from its settings, else the
+    broker's first listener by name.
     """
     config, own = context.loaded.broker, context.loaded.listeners.inter_broker
     listener = own or (config.inter_broker_listener_name or config.security_inter_broker_protocol)

@@ -1,10 +1,10 @@
-"""A broker's life with its controller: register, catch up, be unfenced, be told to stop.
+"""The lifecycle of a broker: it registers, catches up, is unfenced, and shuts down in order.
 
     register --accepted--> fenced --caught up, node ready--> unfenced --want shut down--> drained
 
-Every heartbeat says how far this broker has read the metadata, which of its directories are
-lost, and what it wants. A controller that does not know the broker any more, or knows it in
-another incarnation, makes it register again.
+Each heartbeat reports how far this broker has read the metadata, which of its directories have
+failed, and what it requests. If the controller no longer knows the broker, or knows another
+incarnation, the broker registers again.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ from ottla.protocol.types import Offset, Uuid
 log = logging.getLogger(__name__)
 
 NOT_REGISTERED: Final = -1
-# A controller that refuses is asked again; how soon, milliseconds.
+# Milliseconds until a rejected registration or heartbeat is sent again.
 RETRY_MS: Final = 200
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Milliseconds: between heartbeats, and until one of them has failed."""
+    """Milliseconds between heartbeats, and until a heartbeat has failed."""
 
     heartbeat_ms: int = 2_000
     request_timeout_ms: int = 4_500
 
 
 class RegistrationRefused(Exception):
-    """The controller will never have this broker: another has its id, or it is of another
-    cluster, or it cannot run the cluster's features.
+    """The controller rejects this broker for good: it belongs to another cluster, or does not
+    support the cluster's features.
     """
 
 
@@ -58,8 +58,8 @@ _REGISTER_AGAIN: Final = frozenset(
 class BrokerLifecycle:
     """`Service`: ready once the controller has accepted this broker and it has caught up.
 
-    ``metadata_offset`` says how far the metadata is read, ``offline_dirs`` which directories
-    are lost.
+    ``metadata_offset`` returns how far the metadata is read, ``offline_dirs`` the failed
+    directories.
     """
 
     name = "broker-lifecycle"
@@ -85,16 +85,18 @@ class BrokerLifecycle:
         self.should_shut_down = asyncio.Event()
 
     def become_ready(self) -> None:
-        """Ask to be unfenced from now on: clients can be served."""
+        """Request to be unfenced from the next heartbeat on: clients can be served."""
         self._may_unfence = True
         self._wake.set()
 
     def report_soon(self) -> None:
-        """Send the next heartbeat at once: a directory was lost."""
+        """Send the next heartbeat at once: a directory has failed."""
         self._wake.set()
 
     def want_shutdown(self) -> None:
-        """Ask for leave; `should_shut_down` is set once it is given. Asking twice is fine."""
+        """Request a controlled shutdown; `should_shut_down` is set once it is granted. May be
+        repeated.
+        """
         self._wants_shutdown = True
         self._wake.set()
 
@@ -118,7 +120,7 @@ class BrokerLifecycle:
             await self._pause(is_ready)
 
     async def _pause(self, is_ready: bool) -> None:
-        """Wait until the next heartbeat is due; less while the node still starts."""
+        """Wait until the next heartbeat is due, which is sooner while the node is starting."""
         wait_ms = (
             self._timing.heartbeat_ms if is_ready else min(RETRY_MS, self._timing.heartbeat_ms)
         )
@@ -134,7 +136,7 @@ class BrokerLifecycle:
         try:
             return await self._controller.ask(request, self._timing.request_timeout_ms)
         except (Fault, OSError) as error:
-            log.info("active controller not reached reason=%s", error)
+            log.info("cannot reach the active controller reason=%s", error)
             return None
 
     async def _register(self) -> bool:
@@ -146,7 +148,7 @@ class BrokerLifecycle:
         if code in _FINAL:
             raise RegistrationRefused(f"registration: {code.name}")
         if code is not ErrorCode.NONE:
-            log.warning("broker registration refused error=%s; trying again", code.name)
+            log.warning("broker registration rejected error=%s; trying again", code.name)
             return False
         self.epoch = response.broker_epoch
         log.info("broker registered epoch=%d", self.epoch)
@@ -169,12 +171,14 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerHeartbeatResponse)
         code = ErrorCode(response.error_code)
         if code in _REGISTER_AGAIN:
-            log.warning("broker is not known any more error=%s; registering again", code.name)
+            log.warning(
+                "controller no longer knows this broker error=%s; registering again", code.name
+            )
             self._registration = replace(self._registration, previous_broker_epoch=self.epoch)
             self.epoch = NOT_REGISTERED
             return False
         if code is not ErrorCode.NONE:
-            log.warning("broker heartbeat refused error=%s", code.name)
+            log.warning("broker heartbeat rejected error=%s", code.name)
             return False
         if self.is_fenced != response.is_fenced:
             log.info("broker fenced=%s epoch=%d", response.is_fenced, self.epoch)
@@ -185,13 +189,13 @@ class BrokerLifecycle:
 
 
 class Unfencing(msgspec.Struct, frozen=True):
-    """Service: says that the node serves clients, behind everything that has to be up for it."""
+    """Service: requests unfencing once every service before it is ready."""
 
     lifecycle: BrokerLifecycle
     name: str = "unfencing"
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Tell, and stay."""
+        """Request unfencing, then wait to be cancelled."""
         self.lifecycle.become_ready()
         ready()
         await asyncio.get_running_loop().create_future()

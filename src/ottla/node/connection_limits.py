@@ -1,7 +1,7 @@
-"""From configuration to the bounds of a node's servers, at start and while it runs.
+"""From configuration to the limits of a node's servers, at start and while it runs.
 
-Kafka's keys, and where each may also be set for one listener alone
-(``listener.name.{name}.{key}``) or changed while the node runs:
+Kafka's keys, and whether each can be set per listener (``listener.name.{name}.{key}``) or changed
+while the node runs:
 
     max.connections                   listener, dynamic
     max.connections.per.ip, .overrides          dynamic
@@ -9,8 +9,8 @@ Kafka's keys, and where each may also be set for one listener alone
     socket.request.max.bytes, queued.max.request.bytes, connections.max.idle.ms     fixed
     quota connection_creation_rate of an address (KIP-612)                          the image
 
-`ConnectionLimits` follows the image and keeps `Admission.limits` true. The bounds for all
-listeners together do not bind the listeners that nodes use among themselves.
+`ConnectionLimits` follows the image and keeps `Admission.limits` current. The limits for all
+listeners together do not apply to the listeners between nodes.
 """
 
 import logging
@@ -40,7 +40,7 @@ from ottla.server.listener_context import ConnectionLimits as PerConnection
 log = logging.getLogger(__name__)
 
 NO_BOUND: Final = 2**31 - 1
-"""What Kafka's defaults say where they mean that there is none."""
+"""Kafka's default where there is no limit."""
 
 CONNECTIONS: Final = "max.connections"
 RATE: Final = "max.connection.creation.rate"
@@ -48,7 +48,7 @@ IP_RATE: Final = "connection_creation_rate"
 
 
 def server_settings(loaded: Loaded) -> ServerSettings:
-    """Return the bounds that stay as they are while a node runs."""
+    """Return the limits that are fixed while a node runs."""
     config = loaded.broker
     return ServerSettings(
         connection=PerConnection(frame_bytes_max=config.socket_request_max_bytes),
@@ -61,7 +61,7 @@ def server_settings(loaded: Loaded) -> ServerSettings:
 
 
 def tcp_settings(loaded: Loaded) -> TcpSettings:
-    """Return how its sockets are set up. Buffers are left to the kernel unless they are set."""
+    """Return the settings of sockets. Buffer sizes are left to the kernel unless configured."""
     config = loaded.broker
 
     def buffer(key: str, size: int) -> int | None:
@@ -75,13 +75,13 @@ def tcp_settings(loaded: Loaded) -> TcpSettings:
 
 
 def request_memory_max(loaded: Loaded) -> int | None:
-    """Return ``queued.max.request.bytes``; None where it bounds nothing."""
+    """Return ``queued.max.request.bytes``; None where there is no limit."""
     bytes_max = loaded.broker.queued_max_request_bytes
     return bytes_max if bytes_max > 0 else None
 
 
 def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
-    """Return who may connect, as configured and as the image has changed it.
+    """Return the limits on connections, as configured and as changed in the image.
 
     Raises:
         BadValue: a value that the controller should not have accepted.
@@ -112,10 +112,10 @@ def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
 
 
 def check_limits(loaded: Loaded) -> None:
-    """Hold what stands in the file against what can be read.
+    """Validate the limits in the configuration file.
 
     Raises:
-        ConfigError: addresses with bounds of their own that are not ``host:count``.
+        ConfigError: limits of single addresses that are not ``host:count``.
     """
     text = loaded.broker.max_connections_per_ip_overrides
     try:
@@ -126,7 +126,7 @@ def check_limits(loaded: Loaded) -> None:
 
 
 def ip_overrides(text: str) -> dict[str, int]:
-    """Read ``host:count,...``; a host is an address, and one of IPv6 may be in brackets.
+    """Parse ``host:count,...``; a host is an IP address, and an IPv6 address may be in brackets.
 
     Raises:
         BadValue: it is not of this form.
@@ -138,7 +138,7 @@ def ip_overrides(text: str) -> dict[str, int]:
 
 
 def _listeners(loaded: Loaded, layers: Layers) -> Listeners:
-    """Return the listeners as altered at run time; those of the file where these make no sense."""
+    """Return the listeners as altered at run time; those of the file where these are invalid."""
     try:
         return listeners_of(layers)
     except ConfigError:
@@ -146,7 +146,9 @@ def _listeners(loaded: Loaded, layers: Layers) -> Listeners:
 
 
 def _protected(listeners: Listeners) -> frozenset[str]:
-    """Name the listeners of nodes: those of controllers, and the brokers' own if it is not all."""
+    """Return the names of the listeners between nodes: those of controllers, and the inter-broker
+    listener if there are others.
+    """
     names = {each.name for each in listeners.all if each.is_controller}
     clients = [each.name for each in listeners.all if not each.is_controller]
     if listeners.inter_broker is not None and len(clients) > 1:
@@ -155,7 +157,7 @@ def _protected(listeners: Listeners) -> frozenset[str]:
 
 
 def _of_listener(layers: Layers, listener: str, name: str) -> int | None:
-    """Return what is set for one listener alone; the bound for all is another one."""
+    """Return the limit of one listener; the limit for all of them is another one."""
     found = layers.find([f"{LISTENER_PREFIX}{listener.lower()}.{name}"])
     if found is None:
         return None
@@ -167,14 +169,14 @@ def _bound(value: object) -> int | None:
 
 
 class ConnectionLimits(msgspec.Struct):
-    """Publisher: keeps the limits of the node's servers as the cluster was told."""
+    """Publisher: keeps the limits of the node's servers as the cluster configures them."""
 
     loaded: Loaded
     admission: Admission
     name: str = "connection-limits"
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Take over new limits; one that cannot be read leaves the old ones in force."""
+        """Apply changed limits; if one cannot be parsed, the old ones stay in force."""
         old = delta.old
         if old.configs is image.configs and old.client_quotas is image.client_quotas:
             return

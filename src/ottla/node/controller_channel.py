@@ -1,12 +1,12 @@
-"""The way from this node to whoever is the active controller.
+"""The connection from this node to the active controller.
 
-One connection to one controller, opened when needed, dropped when it fails or when the
-controller says that it leads no longer. A request is tried until it is answered or its time is
-up; it may then have been served more than once, or once without an answer, as with any client.
+One connection to one controller, opened when needed, closed when it fails or when the controller
+answers that it is not active. A request is retried until it is answered or times out; it may then
+have been served more than once, or once without a response, as with any client.
 Requests for which that matters carry an id: see `ottla.controller.decide_once`. The others are
 requests of this node itself, and serving one twice is harmless: registrations and directory
-assignments set what is set already, AlterPartition names the partition epoch that it changes,
-and an unused block of producer ids is lost.
+assignments are idempotent, AlterPartition names the partition epoch that it changes, and an unused
+block of producer ids is lost.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ottla.runtime.ports import Address, Network
 
 log = logging.getLogger(__name__)
 
-# A node that starts asks while its own controller is about to become active; then ever slower.
+# At start, the own controller is about to become active; after that, retries slow down.
 RETRY_MS_MIN: Final = 5
 RETRY_MS_MAX: Final = 50
 CONNECT_MS_MAX: Final = 2_000
@@ -39,17 +39,17 @@ def client_id(node_id: int) -> str:
 
 
 class LeaderView(Protocol):
-    """Who leads the quorum, and where it is."""
+    """Returns the address of the leader of the quorum."""
 
     def __call__(self) -> Address | None:
-        """Return the controller listener of the leader; None while there is none."""
+        """Return the controller listener of the leader; None while no leader is known."""
         ...
 
 
 def leader_address(
     view: QuorumView, image: Image, listener: str, static: Callable[[int], Address | None]
 ) -> Address | None:
-    """Return where the leader is: by the voters, else by its registration, else by ``static``."""
+    """Return the leader's address: from the voters, else from its registration, else ``static``."""
     if view.leader_id is None:
         return None
     voter = view.voters.get(view.leader_id)
@@ -67,7 +67,7 @@ class _Line(msgspec.Struct):
 
 
 class ControllerChannel:
-    """Asks the active controller. Many may ask at once over the one connection."""
+    """Sends requests to the active controller, many at a time over one connection."""
 
     def __init__(
         self, network: Network, leader: LeaderView, client_id: str, options: Options | None = None
@@ -111,7 +111,7 @@ class ControllerChannel:
         raise RequestTimedOut(f"active controller: {reason}")
 
     async def _connect(self) -> _Line | None:
-        """Return a connection to the leader known now; one to an older leader is closed."""
+        """Return a connection to the current leader; one to an older leader is closed."""
         async with self._opening:
             address = self._leader()
             line = self._line
@@ -126,13 +126,13 @@ class ControllerChannel:
             return self._line
 
     def _drop(self) -> None:
-        """Let the next attempt look for the leader anew; who else waits is told by the close."""
+        """Forget a closed connection, so that the next attempt looks for the leader again."""
         line = self._line
         if line is not None and not line.connection.is_open:
             self._line = None
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         line, self._line = self._line, None
         if line is not None:
             await line.connection.close()

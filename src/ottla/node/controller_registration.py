@@ -1,4 +1,4 @@
-"""Service: makes this controller known to the cluster: its listeners and features (KIP-919).
+"""Service: registers this controller, with its listeners and features (KIP-919).
 
 A controller registers with the active one, which may be itself, as soon as the cluster's
 metadata.version has a record for it, and again whenever the image shows another incarnation.
@@ -26,15 +26,15 @@ REQUEST_TIMEOUT_MS: Final = 5_000
 
 
 class Images(Protocol):
-    """The image, and waiting for another one."""
+    """Waits for an image."""
 
     async def wait_image(self, condition: Condition) -> Image:
-        """Return the first image that fulfils."""
+        """Return the first image that fulfils the condition."""
         ...
 
 
 class ControllerRegistering:
-    """Registers as often as the image asks for it."""
+    """Registers whenever the image lacks this incarnation of the controller."""
 
     name = "controller-registration"
 
@@ -49,7 +49,7 @@ class ControllerRegistering:
         self._registration = registration
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Watch the image until cancelled. Ready at once: nobody waits for a registration."""
+        """Watch the image until cancelled. Ready at once: no service needs it."""
         ready()
         while True:
             await self._images.wait_image(self._is_missing)
@@ -72,4 +72,4 @@ class ControllerRegistering:
         assert isinstance(response, ControllerRegistrationResponse)
         if response.error_code:
             name = ErrorCode(response.error_code).name
-            log.warning("controller registration refused error=%s; trying again", name)
+            log.warning("controller registration rejected error=%s; trying again", name)

@@ -1,8 +1,9 @@
-"""Writes dead letters of share groups to their topic, whoever leads it (KIP-1191).
+"""Writes dead letters of share groups to their topic, on whichever broker leads it (KIP-1191).
 
-The broker may write to every topic, and a member of a group has it do so by rejecting a record. So
-a topic has to allow it (``ottla.errors.deadletterqueue.group.enable``), and its name has to begin
-as the broker's setting says.
+A member of a group that rejects a record makes the broker write to another topic, which the member
+itself might not be allowed to do. So the topic has to enable it
+(``ottla.errors.deadletterqueue.group.enable``), and its name has to start with the prefix in the
+broker's settings.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,8 +39,9 @@ class DeadLetterTopics(msgspec.Struct, frozen=True):
     async def write(self, topic: str, origin: int, records: Sequence[Record]) -> ErrorCode:
         """Write records of one partition into one partition, so that they stay in order.
 
-        INVALID_TOPIC_EXCEPTION: it may not be used; UNKNOWN_TOPIC_OR_PARTITION, which is worth
-        another try: it is not there. Raises `NotLeader` where nobody leads it, or answers.
+        Returns INVALID_TOPIC_EXCEPTION for a topic that is not enabled, and
+        UNKNOWN_TOPIC_OR_PARTITION, which may be retried, for one that does not exist. Raises
+        `NotLeader` where the partition has no leader, or the leader does not answer.
         """
         image = self.image()
         found = image.topics.named(topic)

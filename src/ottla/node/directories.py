@@ -1,4 +1,4 @@
-"""Which directories a node has, by its settings."""
+"""The directories of a node, from its settings."""
 
 import os
 
@@ -8,17 +8,17 @@ from ottla.config.generated import BrokerConfig
 def log_directories(config: BrokerConfig) -> tuple[str, ...]:
     """Return ``log.dirs``, or ``log.dir`` where that is not set; absolute paths, each once.
 
-    A relative one is meant from where the process was started, as in Kafka.
+    A relative path is relative to the working directory of the process, as in Kafka.
     """
     return tuple(dict.fromkeys(map(os.path.abspath, config.log_dirs or config.log_dir)))
 
 
 def metadata_directory(config: BrokerConfig) -> str:
-    """Return where the metadata log lives: its own directory, or the first of the others."""
+    """Return the directory of the metadata log: its own, or the first log directory."""
     own = config.metadata_log_dir
     return os.path.abspath(own) if own else log_directories(config)[0]
 
 
 def all_directories(config: BrokerConfig) -> tuple[str, ...]:
-    """Return every directory that has a ``meta.properties``, the metadata log's first."""
+    """Return every directory with a ``meta.properties``, that of the metadata log first."""
     return tuple(dict.fromkeys((metadata_directory(config), *log_directories(config))))

@@ -1,8 +1,8 @@
-"""The settings that this broker runs with: its file, and what was altered since (KIP-226).
+"""The settings in force on this broker: its file, and dynamic changes (KIP-226).
 
-Settings of topics' logs, throttles and limits of connections have publishers of their own; all
-other parts that go by a dynamic key follow `DynamicConfig`. A value that cannot be read is logged
-and leaves the broker with the settings it had: the controller that accepted it may know more.
+Log settings of topics, throttles and connection limits have publishers of their own; all other
+parts with a dynamic key follow `DynamicConfig`. A value that cannot be parsed is logged and leaves
+the settings unchanged: the controller that accepted it may be newer.
 """
 
 import logging
@@ -23,7 +23,7 @@ Apply = Callable[[BrokerConfig, Layers], None]
 
 
 class DynamicConfig:
-    """Publisher: keeps the settings in force, and hands changed ones to their followers."""
+    """Publisher: keeps the settings in force, and calls its followers when they change."""
 
     name = "configs"
 
@@ -34,12 +34,12 @@ class DynamicConfig:
         self.current = loaded.broker
 
     def follow(self, apply: Apply) -> None:
-        """Call ``apply`` with the settings of now, and with each changed ones."""
+        """Call ``apply`` with the current settings, and again after each change."""
         self._followers.append(apply)
         apply(self.current, self.layers)
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Take over what was altered."""
+        """Apply changed settings."""
         if delta.old.configs is image.configs:
             return
         layers = own_layers(image, self._loaded.broker.node_id, self._loaded.static)

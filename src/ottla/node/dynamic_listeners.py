@@ -1,8 +1,8 @@
-"""Client listeners that are opened and closed while a broker runs, as ``listeners`` is altered.
+"""Opens and closes client listeners while a broker runs, when ``listeners`` is altered.
 
-The broker's registration stays as it is until the next start, as in Kafka 4.2: a listener that
-was added serves every request, and the cluster does not name it to clients before it stands in
-the broker's file. Listeners that nodes use among themselves are never touched here.
+The broker's registration stays unchanged until the next start, as in Kafka 4.2: an added listener
+serves every request, but the cluster does not advertise it until it is in the broker's file.
+Listeners between nodes are never changed here.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenListeners:
-    """The listeners that are open now; shared by those who change and those who check them."""
+    """The listeners that are open now, shared by `DynamicListeners` and `ListenerChecks`."""
 
     def __init__(self, listeners: Listeners) -> None:
         self.current = listeners
@@ -70,7 +70,7 @@ class ListenerChecks:
         self._open = open_listeners
 
     async def problems(self, wanted: Listeners) -> list[Problem]:
-        """Return what keeps ``wanted`` from being opened: protocols, or addresses in use."""
+        """Return why ``wanted`` cannot be opened: unsupported protocols, or addresses in use."""
         found = listener_security_problems(wanted, self._loaded.broker)
         if found or self._ports.bind is None:
             return found

@@ -1,7 +1,7 @@
-"""APIs that a cluster has only while a feature is on: hidden, and refused, at its level 0.
+"""APIs of a feature: hidden, and rejected, while its level is 0.
 
-Consumer groups are not among them: their coordinator refuses by itself, since a setting of the
-broker turns them off, too.
+Consumer groups are not among them: their coordinator rejects requests itself, since a broker
+setting turns them off, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,9 @@ NEEDS: Final[Mapping[ApiKey, str]] = MappingProxyType(
 
 
 def hidden_at(image: Callable[[], Image]) -> Callable[[ApiKey], bool]:
-    """Return what `Routes` asks: whether the image at hand has an API's feature turned off."""
+    """Return the function by which `Routes` hides the APIs whose feature is off in the newest
+    image.
+    """
 
     def is_hidden(key: ApiKey) -> bool:
         feature = NEEDS.get(key)

@@ -1,4 +1,4 @@
-"""From the options of ``ottla format`` to what is to be written: which voters, which records."""
+"""From the options of ``ottla format`` to the plan of what to write: voters and records."""
 
 import msgspec
 
@@ -32,11 +32,11 @@ from ottla.runtime.ports import Random
 
 
 class BadFormatOptions(Exception):
-    """The options do not fit each other or the configuration; the text says what to change."""
+    """The options contradict each other or the configuration; the text says what to change."""
 
 
 class Quorum(msgspec.Struct, frozen=True):
-    """Where the first voters come from; at most one of the three."""
+    """The options for the first voters; at most one of the three is given."""
 
     is_standalone: bool = False
     initial_controllers: str | None = None
@@ -54,7 +54,7 @@ class Quorum(msgspec.Struct, frozen=True):
 
 
 class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for. ``features`` are ``name=level``."""
+    """The options of the command. ``features`` are ``name=level``."""
 
     cluster_id: str
     quorum: Quorum = Quorum()
@@ -65,10 +65,10 @@ class FormatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_format(loaded: Loaded, options: FormatOptions, random: Random) -> FormatPlan:
-    """Return what to write for a node.
+    """Return the plan for a node.
 
     Raises:
-        BadFormatOptions: the options make no sense together, or with the configuration.
+        BadFormatOptions: the options contradict each other or the configuration.
     """
     _check_cluster_id(options.cluster_id)
     _check_quorum(loaded, options.quorum)
@@ -123,7 +123,7 @@ def _check_quorum(loaded: Loaded, quorum: Quorum) -> None:
 
 
 def _own_voter(loaded: Loaded, directory_id: Uuid) -> Voter:
-    """Return this node as a voter, at the controller listeners that others are told of."""
+    """Return this node as a voter, at its advertised controller listeners."""
     endpoints = []
     for listener in loaded.listeners.all:
         if listener.is_controller:
@@ -149,7 +149,7 @@ def _initial_voters(loaded: Loaded, text: str) -> VoterSet:
 
 
 def _initial_voter(item: str, listener: str) -> Voter:
-    """Read ``id@host:port:directory``."""
+    """Parse ``id@host:port:directory``."""
     address, _, directory = item.rpartition(":")
     try:
         at = parse_voter(address)

@@ -1,12 +1,12 @@
-"""Makes directories a node's own, once, before its first start (``ottla format``).
+"""Formats the directories of a node, once, before its first start (``ottla format``).
 
     <each directory>/meta.properties                        node, cluster, id of the directory
     <metadata directory>/bootstrap.checkpoint               first records of a new cluster
     <metadata directory>/__cluster_metadata-0/
         00000000000000000000-0000000000.checkpoint          voters, of a quorum that may change
 
-``meta.properties`` is written last in each directory: one that has it is whole. A directory that
-belongs to somebody else is never touched, and then nothing is written anywhere.
+``meta.properties`` is written last in each directory: a directory with that file is complete. If
+any directory belongs to another node, nothing is written at all.
 """
 
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ KRAFT_VERSION_DYNAMIC: Final = 1
 
 
 class FormatRefused(Exception):
-    """Formatting would harm something, or make no sense; nothing was written."""
+    """Formatting would destroy data or is contradictory; nothing was written."""
 
 
 class FormatPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to make. ``directories`` begins with that of the metadata log, whose id is
-    ``metadata_directory_id``; ``voters`` is None unless the quorum's first voters are written.
+    """What to write. ``directories`` begins with that of the metadata log, whose id is
+    ``metadata_directory_id``; ``voters`` is None unless the first voters of the quorum are written.
     """
 
     node_id: NodeId
@@ -53,18 +53,18 @@ class FormatPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Formatted(msgspec.Struct, frozen=True):
-    """What was done: which directories were made, and which were so already."""
+    """The result: the directories that were formatted, and those that already were."""
 
     made: tuple[str, ...]
     ignored: tuple[str, ...]
 
 
 def format_node(disk: Disk, random: Random, now: Millis, plan: FormatPlan) -> Formatted:
-    """Carry a plan out.
+    """Execute a plan.
 
     Raises:
-        FormatRefused: a directory has an owner. Nothing was written.
-        OSError: the disk failed; running it again is safe.
+        FormatRefused: a directory belongs to another node; nothing was written.
+        OSError: the disk failed; formatting can be repeated.
     """
     ignored = [path for path in plan.directories if _is_formatted(disk, path, plan)]
     if ignored and not plan.is_formatted_ignored:
@@ -86,10 +86,10 @@ def format_node(disk: Disk, random: Random, now: Millis, plan: FormatPlan) -> Fo
 
 
 def _is_formatted(disk: Disk, path: str, plan: FormatPlan) -> bool:
-    """Say whether a directory is this node's already.
+    """Say whether a directory is already formatted for this node.
 
     Raises:
-        FormatRefused: it is somebody else's.
+        FormatRefused: it belongs to another node or cluster.
     """
     if not disk.exists(path):
         return False
@@ -129,14 +129,16 @@ def bootstrap_file(records: Sequence[Versioned], now: Millis) -> bytes:
 
 
 def voters_file(voters: VoterSet, now: Millis) -> bytes:
-    """Return the snapshot before the first record: who votes, and that this may change."""
+    """Return the snapshot before the first record: the voters, and a kraft.version with which they
+    can change.
+    """
     epoch = BOOTSTRAP_SNAPSHOT.epoch
     head = snapshot_head(epoch, now, now, KRAFT_VERSION_DYNAMIC, voters)
     return head + snapshot_foot(LogPosition(epoch, Offset(3)), now)
 
 
 def described(plan: FormatPlan) -> list[str]:
-    """Return a plan in words, for whoever asked for it."""
+    """Return a plan as text for the operator."""
     lines = [f"node {plan.node_id} of cluster {plan.cluster_id}"]
     if plan.voters is not None:
         lines += [

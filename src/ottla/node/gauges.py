@@ -1,8 +1,8 @@
-"""The numbers that come from the cluster's state, under the names that dashboards ask for.
+"""Gauges of the cluster's state, under the names that dashboards use.
 
-Pure. One look at the image and at the partitions hosted here, without an ``await`` in between:
-what is told together was true together. Partitions are walked once however many gauges need
-them, and the cluster's only where this node is the active controller.
+Pure. One scrape reads the image and the hosted partitions without an ``await`` in between, so its
+values are consistent. Hosted partitions are walked once for all gauges, and those of the whole
+cluster only on the active controller.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from ottla.raft.core.view import QuorumView
 
 
 class HostedLog(Protocol):
-    """What is told of a log."""
+    """The values of a log that gauges show."""
 
     @property
     def log_start_offset(self) -> int:
@@ -37,7 +37,7 @@ class HostedLog(Protocol):
 
 
 class Hosted(Protocol):
-    """What is told of a partition hosted here; `ottla.replication.partition.Partition` is one."""
+    """The values of a hosted partition; `ottla.replication.partition.Partition` has them."""
 
     topic: str
     index: int
@@ -58,7 +58,7 @@ class Hosted(Protocol):
 
 
 class BrokerCounts(msgspec.Struct):
-    """What one walk over the partitions hosted here found."""
+    """The counts of one walk over the hosted partitions."""
 
     total: int = 0
     led: int = 0
@@ -69,7 +69,9 @@ class BrokerCounts(msgspec.Struct):
 
 
 def count_hosted(image: Image, node_id: NodeId, hosted: Iterable[Hosted]) -> BrokerCounts:
-    """Walk the partitions hosted here; what the image has here and is not online is offline."""
+    """Count the hosted partitions; those that the image assigns here and are not online are
+    offline.
+    """
     alive = {broker.id for broker in image.cluster.unfenced()}
     here = image.topics.hosted.get(node_id)
     total = 0 if here is None else sum(here.values())
@@ -88,7 +90,7 @@ def count_hosted(image: Image, node_id: NodeId, hosted: Iterable[Hosted]) -> Bro
 
 
 def broker_families(counts: BrokerCounts) -> Iterable[Family]:
-    """Yield what `count_hosted` found, by Kafka's names and by ours."""
+    """Yield the counts of `count_hosted`, under Kafka's names and our own."""
     name = "kafka_server_replicamanager_"
     yield gauge(f"{name}partitioncount", "Replicas hosted here.", counts.total)
     yield gauge(f"{name}leadercount", "Partitions led here.", counts.led)
@@ -113,7 +115,7 @@ def broker_families(counts: BrokerCounts) -> Iterable[Family]:
 
 
 def partition_families(hosted: Iterable[Hosted]) -> Iterable[Family]:
-    """Yield what is told of each partition that is led here."""
+    """Yield the gauges of each partition that is led here."""
     led = sorted((p for p in hosted if p.is_leader), key=lambda p: (p.topic, p.index))
 
     def family(name: str, help_text: str, values: Iterable[int]) -> Family:
@@ -131,7 +133,7 @@ def partition_families(hosted: Iterable[Hosted]) -> Iterable[Family]:
 
 
 def log_families(logs: Iterable[tuple[Hosted, HostedLog]]) -> Iterable[Family]:
-    """Yield what is told of each log."""
+    """Yield the gauges of each log."""
     found = sorted(logs, key=lambda each: (each[0].topic, each[0].index))
 
     def family(name: str, help_text: str, values: Iterable[int]) -> Family:
@@ -153,7 +155,7 @@ def isr_families(shrinks: int, expands: int) -> Iterable[Family]:
 
 
 class ScrubCounts(msgspec.Struct, frozen=True):
-    """What scrubbing and repair have done since the start, and what is damaged now."""
+    """Counts of scrubbing and repair since the start, and of what is damaged now."""
 
     bytes_read: int = 0
     passes: int = 0
@@ -165,7 +167,7 @@ class ScrubCounts(msgspec.Struct, frozen=True):
 
 
 def scrub_families(counts: ScrubCounts) -> Iterable[Family]:
-    """Yield what the check of stored batches found, and what became of it."""
+    """Yield the counts of scrubbing and repair."""
     name = "ottla_log_scrub_"
     yield counter(f"{name}bytes_total", "Bytes of stored batches checked.", counts.bytes_read)
     yield counter(f"{name}passes_total", "Passes over all logs that ended.", counts.passes)
@@ -191,7 +193,7 @@ def scrub_families(counts: ScrubCounts) -> Iterable[Family]:
 
 
 def recovery_families(errors: int, warnings: int, lost_bytes: int) -> Iterable[Family]:
-    """Yield what recovery could not keep when this node started."""
+    """Yield what recovery cut off when this node started."""
     name = "ottla_log_recovery_"
     counts = (("error", errors), ("warning", warnings))
     samples = tuple(Sample((("severity", severity),), count) for severity, count in counts)
@@ -200,7 +202,7 @@ def recovery_families(errors: int, warnings: int, lost_bytes: int) -> Iterable[F
 
 
 def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
-    """Yield what each partition takes on disk, all of its files; nothing before the first scan."""
+    """Yield the bytes on disk of all files of each partition; nothing before the first scan."""
     samples = tuple(
         Sample((("topic", name.topic), ("partition", str(name.partition))), size)
         for name, size in sorted(sizes.items())
@@ -219,7 +221,7 @@ def _at(partition: Hosted) -> Labels:
 def controller_families(
     image: Image, *, is_active: bool, unclean_elections: int = 0
 ) -> Iterable[Family]:
-    """Yield what controllers tell of the cluster; counts of partitions only the active one."""
+    """Yield the gauges of a controller; counts of partitions only on the active one."""
     yield counter(
         "kafka_controller_controllerstats_uncleanleaderelections_total",
         "Leaders elected here that lacked records.",
@@ -255,7 +257,7 @@ def _walk_cluster(image: Image) -> tuple[int, int]:
 
 
 def quorum_families(view: QuorumView, leader_changes: int) -> Iterable[Family]:
-    """Yield how the metadata quorum looks from here."""
+    """Yield the gauges of the metadata quorum as this node sees it."""
     name = "kafka_server_raftmetrics_"
     state = (("current_state", view.role.name.lower()),)
     yield Family(f"{name}current_state", Kind.UNTYPED, "This replica's role.", (Sample(state, 1),))

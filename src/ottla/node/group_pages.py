@@ -1,10 +1,10 @@
-"""The page that says why a group is as it is: /groups/NAME/explain, as JSON.
+"""The page that explains the state of a group: /groups/NAME/explain, as JSON.
 
     {"group", "type", "state", "members", "epoch", "sentences": [...],
      "waiting": [{"who", "what", "since", "until"}], "notes": [{"at", "kind", "text"}]}
 
-Times are milliseconds since 1970, or null. Like all of this listener it asks nobody who he is:
-names of groups and where their members connect from are for whoever reaches it.
+Times are milliseconds since 1970, or null. Like every page of this listener it needs no
+authentication: anyone who can reach it sees the names of groups and the addresses of their members.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ EXPLAIN: Final = "/explain"
 def group_page(
     groups: GroupCoordinator, image: Callable[[], Image], now: Millis, rest: str
 ) -> Page:
-    """Return the page of ``NAME/explain``; 404 where there is no such group, 503 not yet."""
+    """Return the page of ``NAME/explain``; 404 for an unknown group, 503 if not here."""
     name = unquote(rest.removesuffix(EXPLAIN))
     if not rest.endswith(EXPLAIN) or not name:
         return plain(404, "no such page; there is /groups/NAME/explain")
@@ -57,6 +57,6 @@ def _document(story: Story) -> dict[str, object]:
 
 
 def time_words(at: Millis) -> str:
-    """Return a time as ISO 8601 has it, in UTC."""
+    """Return a time in ISO 8601, in UTC."""
     found = datetime.fromtimestamp(at / 1000, UTC)
     return found.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -87,7 +87,9 @@ def build_group_services(dependencies: CoordinatorDependencies) -> GroupServices
 def group_machine(
     config: BrokerConfig, settings: GroupSettings, watch: ImageWatch, clock: Clock
 ) -> GroupMachine:
-    """Return the machine of a shard, with all kinds of groups; the clock is for notes alone."""
+    """Return the state machine of a shard, with all kinds of groups; ``clock`` stamps recent
+    events.
+    """
     consumers = ConsumerKind(ConsumerContext(consumer_settings(config), lambda: watch.image))
     shares = ShareKind(ShareContext(share_settings(config), lambda: watch.image))
     streams = StreamsKind(StreamsContext(streams_settings(config), lambda: watch.image))
@@ -98,7 +100,7 @@ def group_machine(
 
 
 def shard_settings(config: BrokerConfig, clock: Clock) -> ShardSettings:
-    """Return how shards of groups write."""
+    """Return the settings by which shards of groups write."""
     return ShardSettings(
         clock,
         decode_group_record,
@@ -109,7 +111,7 @@ def shard_settings(config: BrokerConfig, clock: Clock) -> ShardSettings:
 
 
 def streams_settings(config: BrokerConfig) -> StreamsSettings:
-    """Return what the rules of streams groups need of a broker's settings."""
+    """Return the settings of streams groups."""
     return StreamsSettings(
         session_timeout_ms=config.group_streams_session_timeout_ms,
         heartbeat_interval_ms=config.group_streams_heartbeat_interval_ms,
@@ -129,7 +131,7 @@ def streams_settings(config: BrokerConfig) -> StreamsSettings:
 
 
 def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
-    """Return what the rules of consumer groups need of a broker's settings."""
+    """Return the settings of consumer groups."""
     return ConsumerSettings(
         assignors=assignor_names(config.group_consumer_assignors),
         session_timeout_ms=config.group_consumer_session_timeout_ms,
@@ -150,7 +152,7 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
-    """Return what the rules of groups need of a broker's settings."""
+    """Return the settings of all kinds of groups."""
     return GroupSettings(
         max_size=config.group_max_size,
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,

@@ -1,11 +1,11 @@
-"""A running node, as whoever started it sees it.
+"""The handle of a running node.
 
     node = await Node.start({"node.id": "1", ...})      # or start_node(loaded)
     ...
     await node.controlled_shutdown(30)      # hand leaderships over, then stop; or just
     await node.shutdown()
 
-Two nodes in one process do not know of each other.
+Nodes in one process share nothing.
 """
 
 import asyncio
@@ -41,21 +41,21 @@ from ottla.storage.log_dir import LogDirectory, LogDirPorts, open_directories
 
 log = logging.getLogger(__name__)
 
-# A broker that has no leader to register with by then gives up.
+# Seconds until a broker gives up waiting for a leader to register with.
 START_S_MAX = 120.0
 # How often the progress of a learner is looked at, seconds.
 
 
 class ShutdownTimeout(Exception):
-    """No leave to stop was given in time; the node still runs."""
+    """The controller did not grant the shutdown in time; the node still runs."""
 
 
 class StartFailed(Exception):
-    """A node could not be started, or cannot do what was not set up; the text says why."""
+    """A node could not be started; the text says why."""
 
 
 class Node:
-    """A node that runs. Made by `Node.start`."""
+    """A running node, constructed by `Node.start`."""
 
     @staticmethod
     async def start(
@@ -64,14 +64,14 @@ class Node:
         controller_listener: socket.socket | None = None,
         client_listener: socket.socket | None = None,
     ) -> "Node":
-        """Bring a node up from its settings, by Kafka's keys; return once it is.
+        """Start a node from its settings, by Kafka's keys; return once it serves.
 
-        A socket that somebody else has bound serves the listener whose address it has, so that
-        no other process can take the port in between; all other listeners are bound here. The
-        node closes it.
+        A socket that the caller has bound serves the listener with its address, so that no other
+        process can take the port in between; all other listeners are bound here. The node closes
+        the socket.
 
         Raises:
-            ConfigError, and as `start_node`. StartFailed: a socket that no listener is for.
+            ConfigError, and as `start_node`. StartFailed: no listener has the address of a socket.
         """
         loaded = config if isinstance(config, Loaded) else load(_properties(config))
         try:
@@ -88,7 +88,7 @@ class Node:
         self._closing: asyncio.Lock = asyncio.Lock()
         self._is_closed = False
 
-    # -- what can be seen ------------------------------------------------------
+    # -- inspection ------------------------------------------------------
 
     @property
     def node_id(self) -> NodeId:
@@ -97,7 +97,7 @@ class Node:
 
     @property
     def listen_addr(self) -> Address | None:
-        """Where clients reach it: the inter-broker listener, else the first; None if no broker."""
+        """The address for clients: the inter-broker listener, else the first; None if no broker."""
         clients = [each for each in self._context.loaded.listeners.all if not each.is_controller]
         wanted = self._context.loaded.listeners.inter_broker
         chosen = next((each for each in clients if each.name == wanted), next(iter(clients), None))
@@ -105,7 +105,7 @@ class Node:
 
     @property
     def controller_addr(self) -> Address | None:
-        """Where other controllers reach it; None if it is no controller."""
+        """The address for other controllers; None if it is no controller."""
         return self._first_address(lambda listener: listener.is_controller)
 
     def _first_address(self, wanted: Callable[[Listener], bool]) -> Address | None:
@@ -114,12 +114,12 @@ class Node:
 
     @property
     def metrics_addr(self) -> Address | None:
-        """Where /metrics is; None if ``ottla.metrics.listener`` is not set."""
+        """The address of /metrics; None if ``ottla.metrics.listener`` is not set."""
         return None if self._parts.metrics is None else self._parts.metrics.address
 
     @property
     def image(self) -> Image:
-        """The newest image that all of the node has seen."""
+        """The newest image that every part of the node has applied."""
         return self._parts.watch.image
 
     def has_partition(self, topic: str, partition: int) -> bool:
@@ -129,7 +129,7 @@ class Node:
         return at is not None and self.node_id in at.replicas
 
     def local_log_end_offset(self, topic: str, partition: int) -> Offset | None:
-        """Return the end of this node's log of a partition; None if it is not hosted here."""
+        """Return the log end offset of a partition on this node; None if it is not hosted here."""
         partitions = self.partitions
         found = None if partitions is None else partitions.get(topic, partition)
         return None if found is None else found.log.log_end_offset
@@ -152,16 +152,16 @@ class Node:
 
     @property
     def is_active_controller(self) -> bool:
-        """Whether this node decides at the moment."""
+        """Whether this node is the active controller."""
         return self._parts.controller is not None and self._parts.controller.is_active()
 
     def request_snapshot(self) -> None:
-        """Ask for a snapshot of the metadata; it is written later."""
+        """Request a snapshot of the metadata; it is written later."""
         self._parts.snapshotter.request()
 
     @property
     def snapshot_written(self) -> LogPosition | None:
-        """The snapshot that this run of the node wrote last."""
+        """The last snapshot that this node wrote since its start."""
         return self._parts.snapshotter.written
 
     async def wait_image(self, condition: Callable[[Image], bool]) -> Image:
@@ -172,15 +172,15 @@ class Node:
 
     @property
     def should_shut_down(self) -> bool:
-        """Whether the controller has given this broker leave to stop."""
+        """Whether the controller has granted this broker its shutdown, or its disks have failed."""
         broker = self._parts.broker
         return broker is not None and broker.lifecycle.should_shut_down.is_set()
 
     async def wait_should_shut_down(self) -> None:
-        """Return once the node wants to stop by itself: it was granted leave, or lost its disks.
+        """Return once the node should be stopped: its shutdown was granted, or its disks failed.
 
-        Whoever started the node then calls `shutdown`. Returns at once if it is so already, and
-        never on a node that is no broker.
+        The caller then calls `shutdown`. Returns at once if that is already so, and never on a node
+        that is no broker.
         """
         if self._parts.broker is None:
             await asyncio.get_running_loop().create_future()
@@ -188,10 +188,10 @@ class Node:
             await self._parts.broker.lifecycle.should_shut_down.wait()
 
     async def controlled_shutdown(self, timeout_s: float) -> None:
-        """Have all leaderships moved away, then stop. Asking twice is fine.
+        """Move all leaderships to other brokers, then stop. May be called again after a timeout.
 
         Raises:
-            ShutdownTimeout: no leave was given in time. The node runs on, and still wants to go.
+            ShutdownTimeout: it was not granted in time. The node still runs, and still requests it.
         """
         broker = self._parts.broker
         if broker is not None:
@@ -201,11 +201,11 @@ class Node:
                 async with asyncio.timeout(timeout_s):
                     await lifecycle.should_shut_down.wait()
             except TimeoutError:
-                raise ShutdownTimeout(f"no leave to stop after {timeout_s} s") from None
+                raise ShutdownTimeout(f"shutdown not granted after {timeout_s} s") from None
         await self.shutdown()
 
     async def shutdown(self) -> None:
-        """Stop everything in order; raise what failed on the way. Stopping twice is fine."""
+        """Stop all services in order; raise what failed on the way. May be called twice."""
         async with self._closing:
             if self._is_closed:
                 return
@@ -218,7 +218,7 @@ class Node:
                 await _close(self._context, self._parts, epoch)
 
     async def wait_stopped(self) -> None:
-        """Return when the node has stopped; raise what it failed of."""
+        """Return when the node has stopped; raise the error that stopped it."""
         await self._running.wait_stopped()
 
 
@@ -233,17 +233,17 @@ async def start_node(
     start_s_max: float = START_S_MAX,
     repair: Repair = NO_REPAIR,
 ) -> Node:
-    """Bring a node up; return once it is. ``repair`` is done to a damaged metadata log before.
+    """Start a node; return once it serves. ``repair`` is applied to a damaged metadata log first.
 
     Raises:
         ConfigError, DirectoryInUse, MetaPropertiesRefused: nothing was opened.
-        StartFailed: it did not come up in time. OSError, Fault: something it needs failed.
+        StartFailed: it was not ready in time. OSError, Fault: a disk or socket it needs failed.
     """
     check_limits(loaded)
     for warning in check_listeners(loaded):
         log.warning("%s", warning)
     ports = ports or system_ports(tcp_settings(loaded))
-    # Made here once: all that expires on this node goes by the same trusted time.
+    # One clock for the whole node: everything that expires uses the same trusted time.
     ports = msgspec.structs.replace(ports, clock=TrustedClock.of(ports.clock))
     context = await _prepare(loaded, ports, repair)
     parts: NodeParts | None = None
@@ -254,7 +254,7 @@ async def start_node(
                 running = await start(services_of(parts))
         except TimeoutError:
             if not limit.expired():
-                raise  # a connection's, not ours
+                raise  # the timeout of a connection, not of the start
             leader = parts.quorum.driver.describe().leader_id
             reason = "no leader elected" if leader is None else f"node {leader} leads"
             raise StartFailed(f"not up within {start_s_max} s: {reason}") from None
@@ -308,7 +308,7 @@ async def _close(context: NodeContext, parts: NodeParts | None, broker_epoch: in
 
 
 def _close_quorum(context: NodeContext, parts: NodeParts) -> None:
-    """Close the metadata log; if it failed so has its directory, which then is not called clean."""
+    """Close the metadata log; on failure its directory gets no clean-shutdown marker."""
     try:
         parts.quorum.log.close()
     except StorageFailed as error:
@@ -317,7 +317,9 @@ def _close_quorum(context: NodeContext, parts: NodeParts) -> None:
 
 
 def _close_directories(directories: list[LogDirectory], broker_epoch: int) -> None:
-    """Close every one; one that has failed leaves no clean-shutdown marker and stops no other."""
+    """Close every directory; a failed one gets no clean-shutdown marker and does not stop the
+    others.
+    """
     for directory in directories:
         try:
             directory.close(broker_epoch)

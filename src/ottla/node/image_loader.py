@@ -1,10 +1,10 @@
-"""From committed batches to the image, and from there to everybody who follows it.
+"""From committed batches to the image, and from there to the publishers.
 
     raft --committed batches, snapshots--> BatchLoader --delta, image--> publishers, in their order
     raft --role, epoch, leader-----------> followers of the quorum's leadership, in list order
 
-One batch is one publication: nobody sees half of what was written together. What a publisher
-or the loader raises ends the node: it can no longer know the cluster's state.
+One batch is one publication, so no publisher sees part of a batch. An exception of a publisher or
+the loader stops the node: its view of the cluster would be wrong.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ AppliedFollower = Callable[[Offset], None]
 
 
 class LoadEvents(Protocol):
-    """Who counts what is loaded, to know when a snapshot is due."""
+    """Counts what is loaded, to know when a snapshot is due."""
 
     def batch_loaded(self, size: int, records: int) -> None:
-        """Take note of a batch of ``size`` bytes."""
+        """Count a batch of ``size`` bytes."""
         ...
 
     def snapshot_loaded(self, snapshot: LogPosition) -> None:
-        """Take note that the state was read from a snapshot."""
+        """Start counting from a snapshot that was loaded."""
         ...
 
 
 class Followers(msgspec.Struct, frozen=True):
-    """Who hears of what. ``on_applied`` gets the last offset read, behind all publishers."""
+    """Who is notified of what. ``on_applied`` gets the last applied offset, after publishers."""
 
     publishers: Sequence[Publisher] = ()
     on_role: Sequence[RoleFollower] = ()
@@ -49,9 +49,10 @@ class Followers(msgspec.Struct, frozen=True):
 
 
 class ImageLoader:
-    """`MetadataListener` of a node, and the committed state its controller begins from.
+    """`MetadataListener` of a node, and the committed state its controller starts from.
 
-    Followers are given once, by `install`, before the log is read.
+    The quorum is constructed with the loader, and some followers with the quorum: so followers are
+    installed afterwards, once, before the log is read.
     """
 
     def __init__(self) -> None:
@@ -61,22 +62,22 @@ class ImageLoader:
         self._followers = Followers()
 
     def install(self, followers: Followers) -> None:
-        """Name everybody who follows; each publisher hears of the empty image first."""
-        assert self._publication is None, "given once"
+        """Install the followers; each publisher gets the empty image first."""
+        assert self._publication is None, "installed twice"
         self._publication = Publication(followers.publishers)
         self._publication.start(self._loader.image)
         self._followers = followers
 
     @property
     def image(self) -> Image:
-        """What is committed and seen by all of the node."""
+        """The committed image that every publisher has applied."""
         return self._loader.image
 
     @property
     def settled(self) -> Image:
         """The newest image that the log counts as applied: where a snapshot may end.
 
-        `image` may be ahead of it by batches that came in the same step.
+        `image` may be ahead of it by batches of the same commit.
         """
         return self._settled
 
@@ -85,12 +86,12 @@ class ImageLoader:
         return self._loader.is_in_transaction()
 
     def on_role(self, change: RoleChanged) -> None:
-        """Tell of a new role, epoch or leader."""
+        """Notify followers of a new role, epoch or leader."""
         for follower in self._followers.on_role:
             follower(change)
 
     async def on_committed(self, committed: Sequence[CommittedBatch]) -> None:
-        """Apply and publish, batch by batch; others get their turn in between."""
+        """Apply and publish batch by batch, yielding to the event loop in between."""
         assert self._publication is not None
         for batch in committed:
             provenance = Provenance(Offset(batch.next_offset - 1), batch.epoch, batch.append_time)
@@ -105,7 +106,7 @@ class ImageLoader:
                 self._followers.events.batch_loaded(batch.size, len(batch.records))
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Take a snapshot in place of everything, as one publication."""
+        """Replace the image by a snapshot, as one publication."""
         assert self._publication is not None
         snapshot = reader.snapshot
         image = Image(

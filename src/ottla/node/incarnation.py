@@ -1,7 +1,7 @@
-"""The file ``incarnation_id``: by which a controller knows one broker from another on its id.
+"""The file ``incarnation_id``: tells a controller whether two registrations are the same broker.
 
-One line, a UUID in Kafka's text form. Made once, before the first registration; the same after
-a restart, another one after the directory was lost.
+One line, a UUID in Kafka's text form. Created once, before the first registration; it stays the
+same after a restart and changes when the directory is lost.
 """
 
 import logging
@@ -18,10 +18,11 @@ FILE_NAME: Final = "incarnation_id"
 
 
 def load_incarnation(disk: Disk, directory: str, random: Random) -> Uuid:
-    """Return this broker's incarnation id, made and written durably where there is none.
+    """Return this broker's incarnation id; create it durably if there is none.
 
-    One that is damaged is replaced: to the controller this is then another broker on the same id,
-    which it registers once the session of the one before has ended. Kafka has a new one each time.
+    A damaged one is replaced: to the controller this is then another broker with the same id, which
+    it registers once the session of the previous one has ended. Kafka creates a new id at each
+    start.
 
     Raises:
         OSError: it cannot be read or written.
@@ -34,7 +35,7 @@ def load_incarnation(disk: Disk, directory: str, random: Random) -> Uuid:
             if is_reserved(found):
                 raise ValueError("a reserved id")
         except ValueError as error:
-            log.warning("incarnation id damaged, a new one is made path=%s reason=%s", path, error)
+            log.warning("incarnation id damaged, creating a new one path=%s reason=%s", path, error)
         else:
             return found
     made = random.uuid()

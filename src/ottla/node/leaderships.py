@@ -1,4 +1,4 @@
-"""Lets a coordinator follow the partitions led here, whenever it comes to be."""
+"""Notifies a coordinator of the partitions led here, also of those led before it existed."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,23 +8,23 @@ from ottla.replication.hosted_partitions import Partitions
 
 
 class FollowsLeadership(Protocol):
-    """Who wants to know which partitions of its topic are led here. May be told twice."""
+    """Follows the leaderships of one topic; may be notified of the same one twice."""
 
     topic: str
 
     @property
     def on_led(self) -> Callable[[str, int, LeaderEpoch], None]:
-        """Called with topic, index and epoch of a partition that is led."""
+        """Called with topic, index and epoch when a partition is led here."""
         ...
 
     @property
     def on_unled(self) -> Callable[[str, int, LeaderEpoch | None], None]:
-        """Called when it is led no longer."""
+        """Called when it is no longer led here."""
         ...
 
 
 def follow_leaderships(partitions: Partitions, follower: FollowsLeadership) -> None:
-    """Tell of what is led now, and of every change from now on."""
+    """Notify the follower of the partitions led now, and of every change from now on."""
     partitions.on_led(follower.on_led)
     partitions.on_unled(follower.on_unled)
     for partition in partitions:

@@ -1,4 +1,4 @@
-"""A node's listeners: bound early, so that their real ports are known, and served late."""
+"""The listeners of a node: bound early, so that their ports are known, and served late."""
 
 import ipaddress
 import socket
@@ -20,38 +20,38 @@ from ottla.server.listener import ListenerSpec, Server, Shared
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The sockets of a node by listener name; none where ports need no resolving."""
+    """The bound sockets by listener name; empty where the configured ports are the real ones."""
 
     sockets: Mapping[str, socket.socket] = msgspec.field(default_factory=dict)
 
     def port(self, listener: Listener) -> int:
-        """Return the port really bound."""
+        """Return the bound port."""
         sock = self.sockets.get(listener.name)
         return listener.bind.port if sock is None else int(sock.getsockname()[1])
 
     def address(self, listener: Listener) -> Address:
-        """Return the address really bound."""
+        """Return the bound address."""
         sock = self.sockets.get(listener.name)
         host = listener.bind.host if sock is None else str(sock.getsockname()[0])
         return Address(host, self.port(listener))
 
     def close(self) -> None:
-        """Let go of sockets that were never served."""
+        """Close the sockets."""
         for sock in self.sockets.values():
             sock.close()
 
 
 class SocketUnwanted(Exception):
-    """A bound socket was handed in that is at the address of no listener."""
+    """No listener has the address of a socket that was passed in."""
 
 
 def handed_over(
     loaded: Loaded, controller: socket.socket | None, client: socket.socket | None
 ) -> dict[str, socket.socket]:
-    """Return which listener each bound socket is for: the one of its kind with its address.
+    """Return the sockets by listener name: each serves the listener of its kind with its address.
 
     Raises:
-        SocketUnwanted: there is none.
+        SocketUnwanted: there is no such listener.
     """
     found: dict[str, socket.socket] = {}
     for sock, is_controller in ((controller, True), (client, False)):
@@ -86,10 +86,10 @@ def _same_host(one: str, other: str) -> bool:
 
 
 async def bind_listeners(loaded: Loaded, ports: NodePorts) -> Bound:
-    """Bind every listener, or take over the sockets that were handed in.
+    """Bind every listener, or use the sockets that were passed in.
 
     Raises:
-        OSError: an address cannot be bound; none stays bound.
+        OSError: an address cannot be bound; all sockets are closed.
     """
     sockets: dict[str, socket.socket] = {}
     if ports.bind is None:
@@ -117,7 +117,7 @@ class AdvertisedEndpoint(msgspec.Struct, frozen=True):
 def advertised_endpoints(
     loaded: Loaded, bound: Bound, *, is_controller: bool
 ) -> Iterator[AdvertisedEndpoint]:
-    """Yield the listeners of one kind as others are told of them, with really bound ports."""
+    """Yield the advertised endpoints of one kind of listener, with the bound ports."""
     for listener in loaded.listeners.all:
         told = listener.advertised
         if listener.is_controller is not is_controller or (told is None and not is_controller):
@@ -130,11 +130,11 @@ def advertised_endpoints(
 
 
 SpecOf = Callable[[Listener], ListenerSpec]
-"""What a server needs for a listener."""
+"""Returns the specification of a listener."""
 
 
 def spec_maker(bound: Bound, routes: Routes, features: Callable[[], Features]) -> SpecOf:
-    """Return what makes a listener's specification; its socket is taken over where it is bound."""
+    """Return a function from a listener to its specification, with its bound socket if any."""
     return lambda listener: ListenerSpec(
         listener.name,
         Address(listener.bind.host, listener.bind.port),
@@ -145,7 +145,7 @@ def spec_maker(bound: Bound, routes: Routes, features: Callable[[], Features]) -
 
 
 def listener_specs(loaded: Loaded, spec_of: SpecOf, *, is_controller: bool) -> list[ListenerSpec]:
-    """Return what a server needs for all listeners of one kind."""
+    """Return the specifications of all listeners of one kind."""
     return [spec_of(each) for each in loaded.listeners.all if each.is_controller is is_controller]
 
 
@@ -157,7 +157,7 @@ def build_server(
 
 
 class KRaftLevel(Protocol):
-    """Who knows the finalized kraft.version."""
+    """Returns the finalized kraft.version."""
 
     def kraft_version(self) -> int:
         """Return the level in force."""
@@ -165,7 +165,7 @@ class KRaftLevel(Protocol):
 
 
 def node_features(watch: ImageWatch, quorum: KRaftLevel) -> Callable[[], Features]:
-    """Return who tells what ApiVersions says of features, as of the newest image."""
+    """Return the function that ApiVersions calls for the features, as of the newest image."""
     supported = tuple(
         (name, levels.min, levels.max) for name, levels in sorted(supported_features().items())
     )

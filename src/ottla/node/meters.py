@@ -12,7 +12,7 @@ from ottla.raft.core.effects import RoleChanged
 
 
 class Meters(msgspec.Struct):
-    """What is counted as it happens. Made before everything that counts."""
+    """The counters of requests, topics, the event loop and elections of the quorum."""
 
     requests: RequestMeter = msgspec.field(default_factory=RequestMeter)
     topics: TopicMeter = msgspec.field(default_factory=TopicMeter)
@@ -22,12 +22,12 @@ class Meters(msgspec.Struct):
     _leader: NodeId | None = None
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Forget topics that are gone."""
+        """Drop the counters of deleted topics."""
         if delta.old.topics.ids is not image.topics.ids:
             self.topics.keep_only(image.topics.ids)
 
     def on_role(self, changed: RoleChanged) -> None:
-        """Count a new leader of the quorum: one that is known, and is another than before."""
+        """Count a change from one known leader of the quorum to another."""
         if changed.leader_id is not None and changed.leader_id != self._leader:
             self.leader_changes += self._leader is not None
             self._leader = changed.leader_id

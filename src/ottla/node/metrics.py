@@ -1,9 +1,9 @@
-"""The metrics of one node, put together: who counts, who is asked, and the pages they are on.
+"""The metrics of one node: counters, gauges and the pages that show them.
 
 /metrics   everything, as Prometheus reads it
 /healthz   200 while the node runs and its metadata directory is online
-/readyz    200 once the node does what its roles promise; 503 and what is missing before
-/groups/NAME/explain   of a group coordinated here: why it rebalanced, whom it waits for (JSON)
+/readyz    200 once the node serves its roles; before that 503 and what is missing
+/groups/NAME/explain   why a group coordinated here rebalanced, and what it waits for (JSON)
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,13 +38,13 @@ from ottla.protocol.types import NodeId, TopicPartition
 from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
 
-# Kafka's BrokerState, as far as it is told apart here.
+# The values of Kafka's BrokerState that are used here.
 _STARTING: Final = 1
 _RUNNING: Final = 3
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a node's gauges look. None for what its roles do not have."""
+    """The functions that the gauges of a node call. None for a role that it does not have."""
 
     node_id: NodeId
     image: Callable[[], Image]
@@ -61,7 +61,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeMetrics(msgspec.Struct, frozen=True):
-    """The sources of a node and their pages."""
+    """The sources of metrics of a node, and their pages."""
 
     meters: Meters
     view: NodeView
@@ -82,7 +82,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         return Registry(sources)
 
     def pages(self) -> Mapping[str, Callable[[], Page]]:
-        """Return what is served where."""
+        """Return the pages by path."""
         registry = self.registry()
         return {
             "/metrics": lambda: Page(200, CONTENT_TYPE, registry.render()),

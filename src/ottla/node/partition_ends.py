@@ -1,4 +1,4 @@
-"""Where partitions end: of those led here at once, of others by asking their leaders."""
+"""High watermarks of partitions: read here if led here, else requested from their leaders."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ CONSUMER: Final = -1
 
 
 class LeadersEnds(msgspec.Struct, frozen=True):
-    """Asks each leader once for all that it leads; one that does not answer tells nothing."""
+    """Sends one request to each leader; if one does not answer, its partitions are left out."""
 
     node_id: int
     partitions: Partitions
     links: BrokerLinks
 
     async def ends(self, topic: Topic, indexes: Iterable[int]) -> Mapping[int, int]:
-        """Return high watermarks by number; those that nobody tells are left out."""
+        """Return the high watermarks by partition; unknown ones are left out."""
         found: dict[int, int] = {}
         elsewhere: dict[int, list[int]] = {}
         for index in indexes:

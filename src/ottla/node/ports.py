@@ -1,4 +1,4 @@
-"""The outside world of one node, all of it in one place."""
+"""The ports of one node: disk, clock, randomness, network, threads."""
 
 import socket
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ Bind = Callable[[Address], Awaitable[socket.socket]]
 
 
 class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is given. ``bind`` is None where ports are known before they are bound."""
+    """The ports of a node. ``bind`` is None where the configured ports are the real ones."""
 
     disk: Disk
     clock: Clock
@@ -30,15 +30,15 @@ class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
     bind: Bind | None = None
     worker: Worker = InlineWorker()
     release_memory: Callable[[], Awaitable[None]] | None = None
-    """Gives free memory back to the operating system; None where there is nothing to give."""
+    """Returns free memory to the operating system; None where there is nothing to do."""
     sockets: dict[str, socket.socket] = msgspec.field(default_factory=dict)
-    """Sockets that somebody else has bound, by listener name; the node takes them over."""
+    """Sockets that the caller has bound, by listener name; the node closes them."""
 
 
 def system_ports(
     tcp: TcpSettings | None = None, sockets: dict[str, socket.socket] | None = None
 ) -> NodePorts:
-    """Return the machine's own; ``sockets`` are bound already, by listener name."""
+    """Return the real ports of this machine; ``sockets`` are already bound, by listener name."""
     network = TcpNetwork(tcp)
     return NodePorts(
         disk=RealDisk(),
@@ -54,5 +54,5 @@ def system_ports(
 
 
 def _failed(error: Exception) -> None:
-    """A failed sync ends whoever waits for it with `StorageFailed`; nothing more to do here."""
+    """Do nothing: everyone who waits for a failed sync gets `StorageFailed`."""
     assert isinstance(error, Exception | StorageFailed)

@@ -31,7 +31,7 @@ else:
 
 
 class NodeQuorum(msgspec.Struct, frozen=True):
-    """The replica as the rest of the node sees it."""
+    """The replica of the metadata log, as the rest of the node uses it."""
 
     driver: RaftDriver
     log: MetadataLog
@@ -39,7 +39,7 @@ class NodeQuorum(msgspec.Struct, frozen=True):
 
     @property
     def listener(self) -> str:
-        """What controllers speak on."""
+        """The name of the controller listener."""
         return self.settings.listener
 
     async def propose(self, records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
@@ -47,11 +47,11 @@ class NodeQuorum(msgspec.Struct, frozen=True):
         return await self.driver.propose(records, epoch)
 
     def end_offset(self) -> Offset:
-        """Return where the next record will stand."""
+        """Return the offset of the next record."""
         return self.driver.describe().log_end_offset
 
     def resign(self, epoch: LeaderEpoch) -> None:
-        """Give leadership of an epoch up."""
+        """Give up the leadership of an epoch."""
         self.driver.resign(epoch)
 
     def kraft_version(self) -> int:
@@ -61,21 +61,21 @@ class NodeQuorum(msgspec.Struct, frozen=True):
     async def upgrade_kraft_version(
         self, level: int, *, is_validate_only: bool = False
     ) -> VoterChangeReply:
-        """Raise kraft.version, or say why not."""
+        """Raise kraft.version; the reply says why not."""
         return await self.driver.upgrade_kraft_version(level, is_validate_only=is_validate_only)
 
     def leader_id(self) -> int:
-        """Return who leads, -1 while nobody is known to."""
+        """Return the id of the leader; -1 while it is unknown."""
         leader = self.driver.describe().leader_id
         return NO_LEADER if leader is None else leader
 
     def voter_ids(self) -> tuple[NodeId, ...]:
-        """Return the voters known now."""
+        """Return the ids of the current voters."""
         return self.driver.describe().voters.ids
 
 
 def build_quorum(context: NodeContext, listener: MetadataListener) -> NodeQuorum:
-    """Open the log and make the replica. Raises as `build_node`."""
+    """Open the metadata log and construct the replica. Raises as `build_node`."""
     config, ports = context.loaded.broker, context.ports
     directory = context.metadata_directory
     own = ReplicaKey(context.node_id, directory.directory_id)
@@ -121,7 +121,7 @@ def build_quorum(context: NodeContext, listener: MetadataListener) -> NodeQuorum
 
 
 def build_auto_join(context: NodeContext, quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
-    """Return who adds this controller to the voters; None where it is not to add itself."""
+    """Return the service that adds this controller to the voters; None where that is off."""
     config = context.loaded.broker
     if not config.controller_quorum_auto_join_enable or not context.has_role("controller"):
         return None
@@ -140,7 +140,7 @@ def _log_path(context: NodeContext) -> str:
 
 
 def voter_address(loaded: Loaded, node_id: int) -> Address | None:
-    """Return where the configuration says that a voter is."""
+    """Return the configured address of a voter."""
     for voter in map(parse_voter, loaded.broker.controller_quorum_voters):
         if voter.id == node_id:
             return Address(voter.address.host, voter.address.port)

@@ -1,4 +1,4 @@
-"""Unclean recovery put together: the active controller's way to the brokers' logs."""
+"""Constructs unclean recovery, by which the active controller queries the brokers' logs."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ CLIENT_ID: Final = "controller-{}-recovery"
 def build_recovery(
     context: NodeContext, watch: ImageWatch, controller: Controller, configs: ConfigContext
 ) -> UncleanRecovery:
-    """Return what finds leaders for partitions that lost all complete replicas."""
+    """Return the service that elects leaders for partitions without a complete replica."""
     dial = broker_dial(context, lambda: watch.image, CLIENT_ID.format(context.node_id))
     return UncleanRecovery(
         controller,

@@ -1,4 +1,4 @@
-"""What a node says of itself to the active controller."""
+"""The registration requests of a node."""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,9 @@ def broker_registration(
     incarnation: Uuid,
     directories: Sequence[LogDirectory],
 ) -> broker.BrokerRegistrationRequest:
-    """Return a broker's registration, with the ports really bound.
+    """Return a broker's registration, with its bound ports.
 
-    A clean shutdown before this start is told by the epoch that its marker holds (KIP-966).
+    After a clean shutdown it has the broker epoch from the marker (KIP-966).
     """
     marker = directories[0].last_shutdown
     return broker.BrokerRegistrationRequest(

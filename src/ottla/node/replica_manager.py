@@ -1,4 +1,4 @@
-"""The part of a broker that keeps partitions: logs, replicas and what looks after them."""
+"""The partitions of a broker: their logs, their replication and their maintenance."""
 
 from collections.abc import Callable
 from os.path import realpath
@@ -33,7 +33,7 @@ FETCHER_ID: Final = "broker-{}-fetcher"
 
 
 class ReplicaManager(msgspec.Struct, frozen=True):
-    """What `build_replica_manager` made. ``services`` are in the order they start."""
+    """Everything that hosts and replicates partitions; ``services`` are in the order they start."""
 
     host: Host
     replicas: Replicas
@@ -48,7 +48,7 @@ class ReplicaManager(msgspec.Struct, frozen=True):
     scrubbing: LogScrubber | None
 
     def configure(self, config: BrokerConfig, layers: Layers) -> None:
-        """Take over settings that were altered; follows `DynamicConfig`."""
+        """Apply changed settings; follows `DynamicConfig`."""
         self.fetchers.resize(config.num_replica_fetchers)
         if self.cleaning is not None:
             self.cleaning.configure(config)
@@ -62,7 +62,7 @@ class ReplicaManager(msgspec.Struct, frozen=True):
 def build_replica_manager(
     context: NodeContext, lifecycle: BrokerLifecycle, channel: ControllerChannel
 ) -> ReplicaManager:
-    """Put it together; nothing is opened yet."""
+    """Construct it; no log is opened yet."""
     config = context.loaded.broker
     settings = HostSettings(
         node_id=context.node_id,
@@ -80,9 +80,9 @@ def build_replica_manager(
     maintenance = LogMaintenance(host, replicas)
     moves = LogDirMoves(host, replicas, _move_settings(config))
     services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle), isr, reports]
-    # Moves are taken up before anything is fetched: a future log is cut to its log as it was found.
+    # Moves are resumed before anything is fetched: a future log is truncated to its log as found.
     services += [moves, fetchers]
-    # Half of it, so that nobody lags more than half as long again before it is noticed.
+    # Half of it, so that a lagging replica is noticed after at most 1.5 times the limit.
     shrink_ms = max(1, config.replica_lag_time_max_ms // 2)
     services.append(PeriodicTask("isr-expiration", shrink_ms, lambda: shrink_isr(host), shrink_ms))
     services += maintenance_tasks(maintenance, config)
@@ -115,7 +115,7 @@ def build_replica_manager(
 
 
 def scrub_counts(replica_manager: ReplicaManager | None) -> ScrubCounts:
-    """Return what scrubbing and repair have done so far."""
+    """Return the counts of scrubbing and repair."""
     if replica_manager is None:
         return ScrubCounts()
     scrubbing, repairs = replica_manager.scrubbing, replica_manager.repairs
@@ -168,21 +168,21 @@ def _ports(context: NodeContext) -> HostPorts:
 
 
 class AllDirectoriesFailed(Exception):
-    """No log directory is left: there is nothing this broker could do."""
+    """Every log directory has failed, so the broker stops."""
 
 
 class DirectoriesWatch(msgspec.Struct, frozen=True):
-    """Service: ends the node, in order, when its last log directory has failed (KIP-112)."""
+    """Service: stops the node, in order, when its last log directory has failed (KIP-112)."""
 
     host: Host
     lifecycle: BrokerLifecycle
     name: str = "log-directories"
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Wait for the worst.
+        """Wait until every log directory has failed.
 
         Raises:
-            AllDirectoriesFailed: it came.
+            AllDirectoriesFailed: then.
         """
         ready()
         await self.host.wait_all_failed()

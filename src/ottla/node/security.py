@@ -1,12 +1,12 @@
-"""What a node refuses to open: doors that would let anybody rewrite the cluster.
+"""Checks that a node does not open listeners that would let any client change the cluster.
 
-Whoever reaches a controller listener without encryption and login can inject metadata. On the
-machine itself that is warned about loudly; on any other address the node does not start, unless
-``ottla.allow.insecure.controller.listener`` says that somebody thought about it.
+A client that reaches a controller listener without encryption and authentication can change the
+metadata. On a loopback address the node logs a warning; on any other address it does not start,
+unless ``ottla.allow.insecure.controller.listener`` is set.
 
-Settings that ask for security which this version does not have are refused as well: TLS, SASL,
-delegation tokens and an authorizer. A node that took them would run open to everybody while its
-configuration says otherwise.
+Settings for security features that this version does not have are rejected as well: TLS, SASL,
+delegation tokens and an authorizer. A node that accepted them would be open to every client while
+its configuration says otherwise.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ def check_listeners(loaded: Loaded) -> list[str]:
     """Return warnings for the operator.
 
     Raises:
-        ConfigError: a listener may not be opened so.
+        ConfigError: a listener may not be opened as configured.
     """
     problems = [
         *unenforced_problems(loaded.static),

@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots go."""
+    """Stores snapshots."""
 
     async def take_snapshot(
         self, end: Offset, batches: Iterator[Sequence[bytes]]
     ) -> LogPosition | None:
-        """Write one; None where it is no news."""
+        """Write a snapshot; None if there is one at that offset or later."""
         ...
 
 
 class Snapshotter:
-    """Counts what the loader loads, and writes when the limits say so or somebody asked."""
+    """Counts what the loader loads, and writes a snapshot at the limits or on request."""
 
     name = "metadata-snapshots"
 
@@ -42,22 +42,22 @@ class Snapshotter:
         self.written: LogPosition | None = None
 
     def batch_loaded(self, size: int, records: int) -> None:
-        """Count a batch; wake up if that was enough."""
+        """Count a batch; wake the service if a snapshot is due."""
         self._since = self._since.with_batch(size, records)
         if decide_snapshot(self._since, self._limits, self._clock.monotonic()) is not None:
             self._wake.set()
 
     def snapshot_loaded(self, snapshot: LogPosition) -> None:
-        """Begin to count anew."""
+        """Start counting again."""
         self._since = SinceSnapshot(self._clock.monotonic())
 
     def request(self) -> None:
-        """Ask for a snapshot; it is written some time later."""
+        """Request a snapshot; it is written later."""
         self._since = self._since.with_request()
         self._wake.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Write whenever one is due."""
+        """Write a snapshot whenever one is due."""
         ready()
         while True:
             interval_s = self._limits.interval_ms / 1000 if self._limits.interval_ms else None
@@ -74,7 +74,7 @@ class Snapshotter:
         image = self._image()
         if reason is None or image.features.metadata_version() is None:
             return
-        # What comes while it is written counts for the next one.
+        # Batches that arrive during the write count for the next snapshot.
         self._since = SinceSnapshot(self._clock.monotonic())
         end = Offset(image.provenance.offset + 1)
         self.written = await self._store.take_snapshot(end, snapshot_values(image))

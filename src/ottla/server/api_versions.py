@@ -1,11 +1,11 @@
-"""ApiVersions: what this listener serves, told in one place from the table that serves it.
+"""ApiVersions: the APIs and versions of a listener, from the routes that serve them.
 
-- Produce is advertised from version 0 although its first is 3: librdkafka takes a higher one
-  for a broker that cannot compress (KAFKA-18659). Versions 0-2 close the connection.
-- A version of ApiVersions that is unknown is answered in version 0 with UNSUPPORTED_VERSION and
-  the range of ApiVersions alone, so that any client can go on from there.
-- Below version 4 a feature that starts at level 0 is not mentioned: those clients take the 0
-  for a mistake (KIP-1022).
+- Produce is advertised from version 0 although its first is 3: given a higher one, librdkafka
+  assumes a broker that cannot compress (KAFKA-18659). Versions 0-2 close the connection.
+- An unknown version of ApiVersions is answered in version 0 with UNSUPPORTED_VERSION and the range
+  of ApiVersions alone, so that any client can continue.
+- Below version 4 a feature that starts at level 0 is left out: those clients reject the 0
+  (KIP-1022).
 """
 
 import re
@@ -38,7 +38,7 @@ class Features(msgspec.Struct, frozen=True):
 
 
 def no_features() -> Features:
-    """Know of no feature: the default of `ApiVersions`."""
+    """Return no feature: the default of `ApiVersions`."""
     return Features()
 
 
@@ -51,7 +51,7 @@ class ApiVersions(msgspec.Struct, frozen=True):
     def handle(
         self, caller: Caller, request: ApiVersionsRequest, version: int
     ) -> ApiVersionsResponse:
-        """Say what is served, or INVALID_REQUEST to a client that names itself badly."""
+        """Return what is served; INVALID_REQUEST if the name of the client software is invalid."""
         if version >= 3 and not is_software(request):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         features = self.features()
@@ -79,7 +79,7 @@ class ApiVersions(msgspec.Struct, frozen=True):
 
 
 def unsupported() -> ApiVersionsResponse:
-    """Return the answer, in version 0, to a version of ApiVersions that is not known."""
+    """Return the reply, in version 0, to an unknown version of ApiVersions."""
     first, last = APIS[ApiKey.API_VERSIONS].versions
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -88,7 +88,7 @@ def unsupported() -> ApiVersionsResponse:
 
 
 def is_software(request: ApiVersionsRequest) -> bool:
-    """Say whether a client's name and version are of the form that KIP-511 asks for."""
+    """Say whether the name and version of the client software have the form of KIP-511."""
     return all(
         len(text) <= SOFTWARE_LENGTH_MAX and _SOFTWARE.fullmatch(text)
         for text in (request.client_software_name, request.client_software_version)

@@ -1,7 +1,7 @@
-"""From a frame to its reply: find the route, decode, call, encode; errors become replies too.
+"""From a frame to its reply: find the route, decode, call, encode; errors become replies, too.
 
-Synchronous and without a connection. `Dispatcher.open` reads a frame and faults where only
-closing is left; `Dispatcher.call` runs the handler; `Dispatcher.settle` builds the bytes.
+Synchronous and without a connection. `Dispatcher.open` reads a frame and raises where the
+connection has to be closed; `Dispatcher.call` runs the handler; `Dispatcher.settle` encodes.
 """
 
 import logging
@@ -53,25 +53,25 @@ log = logging.getLogger(__name__)
 # Length and correlation id of a response, then for header v1 the count of tagged fields: none.
 _PLAIN_HEAD: Final = Struct(">ii")
 _TAGGED_HEAD: Final = Struct(">iiB")
-# A body up to this is copied behind its head: one buffer is cheaper to send than two.
+# A body up to this size is copied after its header: one buffer is cheaper to send than two.
 JOINED_BYTES_MAX: Final = 4096
 _TEXT_MAX: Final = 200
 
 
 class Call(msgspec.Struct):
-    """A request on its way: its header, its route, and its message once decoded."""
+    """A request being served: its header, its route, and its message once decoded."""
 
     request: Request
     route: Route
     message: Message | None
     holds_frame: bool
-    """Whether an unfinished handler may still look into the frame."""
+    """Whether an unfinished handler may still read the frame."""
     is_large: bool = False
     """Whether the message is still to be decoded, by `Dispatcher.decode_steps`."""
 
 
 class Outgoing(NamedTuple):
-    """What leaves for a request: chunks (none for no reply) and what happens behind them."""
+    """The reply to a request: chunks (none for no reply), and what follows them."""
 
     chunks: tuple[Chunk, ...]
     throttle_ms: int = 0
@@ -79,7 +79,7 @@ class Outgoing(NamedTuple):
 
 
 class Dispatcher(msgspec.Struct, frozen=True):
-    """The routes of one listener, in use."""
+    """Dispatches the requests of one listener."""
 
     listener: str
     routes: Routes
@@ -92,10 +92,10 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return self.routes.fast_paths
 
     def open(self, frame: memoryview, authenticator: Authenticator | None) -> Call | Outgoing:
-        """Read a frame: a call to make, or at once what leaves.
+        """Read a frame; return the call to make, or the reply if none is needed.
 
         Raises:
-            ProtocolFault: no request, none that is served here, or none that may come now.
+            ProtocolFault: not a request, not served here, or not allowed before authentication.
         """
         request = parse_request_header(frame)
         if isinstance(request, UnsupportedRequest):
@@ -113,8 +113,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
             return Call(request, route, None, route.keeps_body)
         if len(request.body) >= LARGE_BYTES:
             return Call(request, route, None, holds_frame=True, is_large=True)
-        # What stands behind the last field is not looked at, as in Kafka: librdkafka sends three
-        # bytes too many when it asks for all topics.
+        # Bytes after the last field are ignored, as in Kafka: librdkafka sends three bytes too many
+        # when it requests all topics.
         message, _ = decode_prefix(request_class(key), version, request.body)
         return Call(request, route, message, route.keeps_body and _has_records(key, version))
 
@@ -145,7 +145,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return replace(result, body=chunks) if isinstance(result, Answer) else chunks
 
     def call(self, caller: Caller, call: Call) -> Handled:
-        """Run the handler as far as it goes by itself. Whatever it raises becomes a reply.
+        """Call the handler. An exception becomes an error reply.
 
         Raises:
             ProtocolFault: of a raw handler: the body is no message.
@@ -158,11 +158,11 @@ class Dispatcher(msgspec.Struct, frozen=True):
             return call.route.handle(caller, call.message, request.version)
         except Exception as error:
             if call.message is None and isinstance(error, ProtocolFault):
-                raise  # a raw handler read the body itself and found it to be none
+                raise  # a raw handler decodes the body itself: it is not a message
             return self.failure(caller, call, error)
 
     def failure(self, caller: Caller, call: Call, error: BaseException) -> Result:
-        """Return the reply that tells of an error, or a close where the version has no way to."""
+        """Return the error reply, or close the connection where the version has no error field."""
         request, code = call.request, to_error_code(error)
         self.events.request_failed(self.listener, request.key, code)
         level = logging.INFO if is_planned(error) else logging.ERROR
@@ -178,7 +178,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return Answer(NoReply.NO_REPLY, close=True) if body is None else body
 
     def settle(self, caller: Caller, call: Call, result: Result) -> Outgoing:
-        """Build what leaves for a result; one that cannot be encoded leaves as an error.
+        """Encode a result; one that cannot be encoded becomes an error reply.
 
         An error that cannot be encoded either closes the connection.
         """
@@ -198,7 +198,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return Outgoing(self._chunks(request, result))
 
     def caller_of(self, call: Call, caller: Caller) -> Caller:
-        """Return ``caller`` as this request shows it: ApiVersions names the client's software."""
+        """Return ``caller`` with the client id and, from ApiVersions, the software of a request."""
         message, client_id = call.message, call.request.client_id
         if isinstance(message, ApiVersionsRequest) and is_software(message):
             caller = replace(
@@ -223,7 +223,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return route
 
     def _hidden(self, request: Request) -> Outgoing:
-        """Answer for an API whose feature is off."""
+        """Return the error reply of an API whose feature is off."""
         message, _ = decode_prefix(request_class(request.key), request.version, request.body)
         code = ErrorCode.UNSUPPORTED_VERSION
         body = error_reply(request.key, request.version, message, code)
@@ -232,7 +232,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         return self._outgoing(request, body)
 
     def _decoded(self, request: Request) -> Message | None:
-        """Decode a raw request after all, for the names that an error reply needs."""
+        """Decode a raw request, for the names that an error reply repeats."""
         try:
             return decode_prefix(request_class(request.key), request.version, request.body)[0]
         except ProtocolFault:
@@ -251,7 +251,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
 
 
 def _head(key: ApiKey, version: int, correlation_id: int, size: int) -> bytes:
-    """Return what stands before the ``size`` bytes of a response's body."""
+    """Return the length and header of a response with a body of ``size`` bytes."""
     if _header_version(key, version):
         return _TAGGED_HEAD.pack(size + _TAGGED_HEAD.size - LENGTH_SIZE, correlation_id, 0)
     return _PLAIN_HEAD.pack(size + _PLAIN_HEAD.size - LENGTH_SIZE, correlation_id)
@@ -266,12 +266,12 @@ def _has_records(key: ApiKey, version: int) -> bool:
 
 
 def printable(text: str | None) -> str:
-    """Return a stranger's text for a log line: one line, no control characters, bounded."""
+    """Return a client's text for a log line: one line, no control characters, bounded."""
     return "null" if text is None else repr(text[:_TEXT_MAX])
 
 
 def token_frame(result: Result) -> Outgoing:
-    """Return the frame that answers a token which was a whole frame: a token, too."""
+    """Return the reply to an authentication token that was sent without a request header."""
     answer = result if isinstance(result, Answer) else Answer(result)
     assert not isinstance(answer.body, Message), "a bare token has no message"
     chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)
