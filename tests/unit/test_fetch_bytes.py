@@ -9,7 +9,7 @@ from message_strategies import messages
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
-from ottla.api.fetch_request import Asked, parse_fetch
+from ottla.api.fetch_request import FetchPartition, parse_fetch
 from ottla.api.replies import Chunk
 from ottla.protocol.codec import decode_prefix, encode
 from ottla.protocol.errors import ErrorCode
@@ -67,7 +67,7 @@ def expected(request: fetch.FetchRequest, version: int) -> tuple:
             (
                 topic.topic_id if by_id else topic.topic,
                 [
-                    Asked(
+                    FetchPartition(
                         each.partition,
                         each.current_leader_epoch,
                         each.fetch_offset,

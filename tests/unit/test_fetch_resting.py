@@ -70,12 +70,12 @@ class Fetcher:
     def resting(self) -> list[int]:
         session = self.broker.sessions.get(self.session_id)
         assert session is not None
-        return sorted(each.asked.partition for each in session.partitions.resting)
+        return sorted(each.requested.partition for each in session.partitions.resting)
 
     def looked_at(self) -> list[int]:
         session = self.broker.sessions.get(self.session_id)
         assert session is not None
-        return sorted(each.asked.partition for each in session.partitions.awake)
+        return sorted(each.requested.partition for each in session.partitions.awake)
 
 
 def hosted(broker: Broker, count: int = 3) -> list[Partition]:

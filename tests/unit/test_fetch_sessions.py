@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ottla.api.fetch_reply import Row
-from ottla.api.fetch_request import Asked, FetchAsk
+from ottla.api.fetch_request import FetchBody, FetchPartition
 from ottla.api.fetch_sessions import (
     EPOCH_MAX,
     Finished,
@@ -24,8 +24,8 @@ from record_tools import FileRange
 EVICTION_MS = 1000
 
 
-def asked(partition: int, offset: int = 0) -> Asked:
-    return Asked(partition, -1, offset, -1, -1, 1000)
+def asked(partition: int, offset: int = 0) -> FetchPartition:
+    return FetchPartition(partition, -1, offset, -1, -1, 1000)
 
 
 def ask(
@@ -36,10 +36,10 @@ def ask(
     version: int = 12,
     replica: int = -1,
     offset: int = 0,
-) -> FetchAsk:
+) -> FetchBody:
     topics = [("t", [asked(each, offset) for each in partitions])] if partitions else []
     gone = [("t", list(forgotten))] if forgotten else []
-    return FetchAsk(version, replica, -1, 0, 1, 1000, False, session, epoch, topics, gone, "")
+    return FetchBody(version, replica, -1, 0, 1, 1000, False, session, epoch, topics, gone, "")
 
 
 def sessions(slots: int = 2, partitions_max: int = 1000) -> Sessions:
@@ -50,15 +50,18 @@ def sessions(slots: int = 2, partitions_max: int = 1000) -> Sessions:
 
 
 def answer(
-    cache: Sessions, request: FetchAsk, now: int = 0, rows: dict[int, Row] | None = None
+    cache: Sessions, request: FetchBody, now: int = 0, rows: dict[int, Row] | None = None
 ) -> Finished | ErrorCode:
     """Open a request and tell each partition what ``rows`` says, else a high watermark of 5."""
     context = cache.open(request, now)
     if isinstance(context, ErrorCode):
         return context
     told = [
-        (each, (rows or {}).get(each.asked.partition) or Row(each.asked.partition, 0, 5, 5, 0))
-        for each in context.followed
+        (
+            each,
+            (rows or {}).get(each.requested.partition) or Row(each.requested.partition, 0, 5, 5, 0),
+        )
+        for each in context.fetched
     ]
     return context.finish(told, now)
 
@@ -72,7 +75,7 @@ def begin(cache: Sessions, *partitions: int, now: int = 0, replica: int = -1) ->
 def told(finished: Finished | ErrorCode) -> list[int]:
     assert isinstance(finished, Finished)
     assert finished.error is ErrorCode.NONE
-    return [row.index for _, row in finished.told]
+    return [row.index for _, row in finished.results]
 
 
 def some_records(index: int) -> Row:
@@ -88,7 +91,7 @@ def test_a_full_request_begins_a_session_that_goes_on_without_naming_partitions(
     assert session == 1
     context = cache.open(ask(session=session, epoch=1), 0)
     assert isinstance(context, Incremental)
-    assert [each.asked.partition for each in context.followed] == [0, 1]
+    assert [each.requested.partition for each in context.fetched] == [0, 1]
     assert told(answer(cache, ask(session=session, epoch=2))) == []
 
 
@@ -155,7 +158,7 @@ def test_a_reply_that_was_overtaken_says_so_and_nothing_else() -> None:
     waiting = cache.open(ask(session=session, epoch=1), 0)
     answer(cache, ask(session=session, epoch=2))
     assert isinstance(waiting, Incremental)
-    finished = waiting.finish([(each, some_records(0)) for each in waiting.followed], 0)
+    finished = waiting.finish([(each, some_records(0)) for each in waiting.fetched], 0)
     assert finished == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session, ())
 
 
@@ -168,7 +171,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     answer(cache, ask(1, 2, session=session, epoch=1, forgotten=(0, 9), offset=7))
     held = cache.get(session)
     assert held is not None
-    assert [(each.key[1], each.asked.offset) for each in held.partitions.awake] == [
+    assert [(each.key[1], each.requested.offset) for each in held.partitions.awake] == [
         (1, 7),
         (2, 7),
     ]
@@ -188,7 +191,7 @@ def test_a_partition_named_twice_is_fetched_once_as_said_last() -> None:
     twice = ask(0)._replace(topics=[("t", [asked(0, 1)]), ("t", [asked(0, 2)])])
     context = cache.open(twice, 0)
     assert isinstance(context, Full)
-    assert [each.asked.offset for each in context.followed] == [2]
+    assert [each.requested.offset for each in context.fetched] == [2]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +240,7 @@ def test_who_got_records_comes_last_next_time() -> None:
     answer(cache, ask(session=session, epoch=1), rows={0: some_records(0)})
     context = cache.open(ask(session=session, epoch=2), 0)
     assert isinstance(context, Incremental)
-    assert [each.asked.partition for each in context.followed] == [1, 2, 0]
+    assert [each.requested.partition for each in context.fetched] == [1, 2, 0]
 
 
 # -- slots -----------------------------------------------------------------------

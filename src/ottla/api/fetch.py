@@ -3,7 +3,7 @@
     parse -> session -> one pass over the partitions -> enough? -> reply
                                                    `-> wait -> a second pass -> reply
 
-A session's partitions that have nothing new rest, and no pass looks at them (`fetch_followed.py`).
+Partitions of a session with nothing new rest; no pass reads them (`fetch_partitions.py`).
 
 A reply is numbers packed by hand and slices of segment files, which the connection sends from
 the page cache. The request is read into values before the handler returns, so nothing holds on
@@ -15,11 +15,11 @@ from itertools import groupby
 
 import msgspec
 
-from ottla.api.fetch_followed import Followed
+from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_read import Pass, Reading, ReadSources
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
-from ottla.api.fetch_request import IDS_SINCE, FetchAsk, Topic, parse_fetch
-from ottla.api.fetch_sessions import Context, Incremental, Session, Sessions, Told
+from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
+from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
 from ottla.api.fetch_wait import FetchWait
 from ottla.api.replies import Chunk, Reply
 from ottla.api.routes import Caller
@@ -41,47 +41,47 @@ class FetchHandlers(msgspec.Struct, frozen=True):
 
     def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Answer at once, or with a future that is done when there is something to tell."""
-        ask = parse_fetch(request.version, body)
-        if ask.is_isolation_unknown:
-            return pack_fetch(_failed(ask), ask.version)
-        context = self.sessions.open(ask, self.clock.monotonic())
+        fetch = parse_fetch(request.version, body)
+        if fetch.is_isolation_unknown:
+            return pack_fetch(_failed(fetch), fetch.version)
+        context = self.sessions.open(fetch, self.clock.monotonic())
         if isinstance(context, ErrorCode):
-            return pack_fetch(FetchReply(context), ask.version)
-        return _Fetch(self, caller, ask, context).start()
+            return pack_fetch(FetchReply(context), fetch.version)
+        return _Fetch(self, caller, fetch, context).start()
 
 
 class _Fetch:
     """One request under way."""
 
-    __slots__ = ("_ask", "_bytes_max", "_context", "_handlers", "_reading", "_session")
+    __slots__ = ("_bytes_max", "_context", "_fetch", "_handlers", "_reading", "_session")
 
     def __init__(
-        self, handlers: FetchHandlers, caller: Caller, ask: FetchAsk, context: Context
+        self, handlers: FetchHandlers, caller: Caller, fetch: FetchBody, context: Context
     ) -> None:
         self._handlers = handlers
-        self._ask = ask
+        self._fetch = fetch
         self._context = context
-        self._reading = Reading(handlers.sources, caller, ask)
+        self._reading = Reading(handlers.sources, caller, fetch)
         self._session = context.session if isinstance(context, Incremental) else None
-        self._bytes_max = min(ask.bytes_max, handlers.bytes_max)
+        self._bytes_max = min(fetch.bytes_max, handlers.bytes_max)
 
     def start(self) -> Reply:
         """Read once; answer, or wait for more."""
-        ask, session = self._ask, self._session
+        fetch, session = self._fetch, self._session
         if session is not None:
             self._look_at_all_anew(session)
-        done = self._reading.read(list(self._context.followed), self._bytes_max, is_first=True)
-        rows = dict(done.told)
+        done = self._reading.read(list(self._context.fetched), self._bytes_max, is_first=True)
+        rows = dict(done.results)
         watched = done.watched
         if session is not None:
             watched = [each for each in watched if not self._rests(session, *each, rows)]
-        bytes_min = min(ask.bytes_min, self._bytes_max)
+        bytes_min = min(fetch.bytes_min, self._bytes_max)
         is_hopeless = not done.watched and (session is None or not session.partitions.resting)
-        if done.is_due or is_hopeless or done.size >= bytes_min or ask.wait_ms_max <= 0:
+        if done.is_due or is_hopeless or done.size >= bytes_min or fetch.wait_ms_max <= 0:
             return self._answer(done)
         waiting = FetchWait(bytes_min, self._reading.look_again, self._read_again)
         partitions = None if session is None else session.partitions
-        waiting.start(watched, rows, ask.wait_ms_max, partitions)
+        waiting.start(watched, rows, fetch.wait_ms_max, partitions)
         return waiting.future
 
     def _look_at_all_anew(self, session: Session) -> None:
@@ -92,35 +92,39 @@ class _Fetch:
             session.partitions.wake_all()
 
     def _rests(
-        self, session: Session, followed: Followed, partition: Partition, rows: dict[Followed, Row]
+        self,
+        session: Session,
+        fetched: FetchedPartition,
+        partition: Partition,
+        rows: dict[FetchedPartition, Row],
     ) -> bool:
         """Let a partition rest if it may."""
-        if not self._reading.may_rest(followed, partition, rows[followed]):
+        if not self._reading.may_rest(fetched, partition, rows[fetched]):
             return False
-        replica_id = self._ask.replica_id
+        replica_id = self._fetch.replica_id
 
         def woken(partition: Partition) -> None:
             if replica_id >= 0:
                 partition.follower_rested(replica_id, session.used)
 
-        return session.partitions.rest(followed, partition, woken)
+        return session.partitions.rest(fetched, partition, woken)
 
     def _read_again(self) -> list[Chunk]:
-        followed = list(self._context.followed)
-        return self._answer(self._reading.read(followed, self._bytes_max, is_first=False))
+        fetched = list(self._context.fetched)
+        return self._answer(self._reading.read(fetched, self._bytes_max, is_first=False))
 
     def _answer(self, done: Pass) -> list[Chunk]:
-        finished = self._context.finish(done.told, self._handlers.clock.monotonic())
-        self._count(done.told)
-        nodes = self._reading.name_leaders(finished.told)
-        reply = FetchReply(finished.error, finished.session_id, _by_topic(finished.told), nodes)
-        return pack_fetch(reply, self._ask.version)
+        finished = self._context.finish(done.results, self._handlers.clock.monotonic())
+        self._count(done.results)
+        nodes = self._reading.name_leaders(finished.results)
+        reply = FetchReply(finished.error, finished.session_id, _by_topic(finished.results), nodes)
+        return pack_fetch(reply, self._fetch.version)
 
-    def _count(self, told: Sequence[Told]) -> None:
+    def _count(self, results: Sequence[PartitionRow]) -> None:
         """Count what every partition came to, also those that a session has nothing to say of."""
-        events, is_follower = self._handlers.events, self._ask.replica_id >= 0
-        for followed, row in told:
-            name = followed.name or ""
+        events, is_follower = self._handlers.events, self._fetch.replica_id >= 0
+        for fetched, row in results:
+            name = fetched.name or ""
             size = 0 if row.records is None else row.records.length
             if row.error:
                 if not is_follower:
@@ -130,22 +134,23 @@ class _Fetch:
             else:
                 events.fetched(name, size)
         if self._session is not None and not is_follower:
-            for followed in self._session.partitions.resting:
-                events.fetched(followed.name or "", 0)
+            for fetched in self._session.partitions.resting:
+                events.fetched(fetched.name or "", 0)
 
 
-def _failed(ask: FetchAsk) -> FetchReply:
+def _failed(fetch: FetchBody) -> FetchReply:
     """Return Kafka's reply to a request that it fails on: before topic ids, with a row for each."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
-    named = ask.topics if ask.version < IDS_SINCE else []
+    named = fetch.topics if fetch.version < IDS_SINCE else []
     topics = [
-        (topic, [Row(each.partition, code, aborted=()) for each in asked]) for topic, asked in named
+        (topic, [Row(each.partition, code, aborted=()) for each in requested])
+        for topic, requested in named
     ]
     return FetchReply(code, topics=topics)
 
 
-def _by_topic(told: Sequence[Told]) -> list[tuple[Topic, list[Row]]]:
+def _by_topic(results: Sequence[PartitionRow]) -> list[tuple[Topic, list[Row]]]:
     return [
         (topic, [row for _, row in rows])
-        for topic, rows in groupby(told, key=lambda each: each[0].topic)
+        for topic, rows in groupby(results, key=lambda each: each[0].topic)
     ]

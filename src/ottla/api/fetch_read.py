@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint, current_leader, endpoint_of
-from ottla.api.fetch_followed import Followed
+from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_reply import Row
-from ottla.api.fetch_request import FetchAsk
-from ottla.api.fetch_sessions import Told
+from ottla.api.fetch_request import FetchBody
+from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
@@ -74,8 +74,8 @@ class Pass(msgspec.Struct):
     will not get better by waiting.
     """
 
-    told: list[Told] = msgspec.field(default_factory=list)
-    watched: list[tuple[Followed, Partition]] = msgspec.field(default_factory=list)
+    results: list[PartitionRow] = msgspec.field(default_factory=list)
+    watched: list[tuple[FetchedPartition, Partition]] = msgspec.field(default_factory=list)
     size: int = 0
     is_due: bool = False
 
@@ -83,37 +83,37 @@ class Pass(msgspec.Struct):
 class Reading:
     """The reads of one request."""
 
-    __slots__ = ("_allow_follower", "_ask", "_caller", "_image", "_isolation", "_sources")
+    __slots__ = ("_allow_follower", "_caller", "_fetch", "_image", "_isolation", "_sources")
 
-    def __init__(self, sources: ReadSources, caller: Caller, ask: FetchAsk) -> None:
+    def __init__(self, sources: ReadSources, caller: Caller, fetch: FetchBody) -> None:
         self._sources = sources
         self._caller = caller
-        self._ask = ask
+        self._fetch = fetch
         self._image = sources.image()
-        is_debugger = ask.replica_id == DEBUGGER
+        is_debugger = fetch.replica_id == DEBUGGER
         self._allow_follower = is_debugger or (
-            not ask.is_from_follower and ask.version >= ANY_REPLICA_SINCE
+            not fetch.is_from_follower and fetch.version >= ANY_REPLICA_SINCE
         )
-        if ask.is_from_follower or is_debugger:
+        if fetch.is_from_follower or is_debugger:
             self._isolation = Isolation.LOG_END
-        elif ask.is_read_committed:
+        elif fetch.is_read_committed:
             self._isolation = Isolation.LAST_STABLE
         else:
             self._isolation = Isolation.HIGH_WATERMARK
 
-    def read(self, followed: Iterable[Followed], bytes_max: int, *, is_first: bool) -> Pass:
+    def read(self, fetched: Iterable[FetchedPartition], bytes_max: int, *, is_first: bool) -> Pass:
         """Read all partitions; ``is_first`` says that followers' progress is to be noted."""
         done = Pass()
         self._image = self._sources.image()
         refused = self._refusal_of_all()
         minimum_one = True
-        for each in followed:
+        for each in fetched:
             place = refused or self._place(each)
             if isinstance(place, ErrorCode):
-                done.told.append((each, Row(each.asked.partition, place, aborted=())))
+                done.results.append((each, Row(each.requested.partition, place, aborted=())))
                 continue
             row = self._read_one(each, place, done, (bytes_max, minimum_one, is_first))
-            done.told.append((each, row))
+            done.results.append((each, row))
             if row.size:
                 minimum_one = False
                 done.size += row.size
@@ -124,68 +124,72 @@ class Reading:
 
     def _refusal_of_all(self) -> ErrorCode | None:
         """Refuse who calls itself a replica and may not be one (CVE-2018-1288)."""
-        if self._ask.is_from_follower and not self._sources.may_replicate(self._caller):
+        if self._fetch.is_from_follower and not self._sources.may_replicate(self._caller):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None
 
-    def _place(self, followed: Followed) -> Partition | ErrorCode | None:
+    def _place(self, fetched: FetchedPartition) -> Partition | ErrorCode | None:
         """Return the partition if it is hosted here, None if it is elsewhere, or a refusal."""
-        name = followed.name
+        name = fetched.name
         if name is None:
-            name = followed.name = self._name_of(followed)
+            name = fetched.name = self._name_of(fetched)
             if name is None:
                 return ErrorCode.UNKNOWN_TOPIC_ID
-        if not self._ask.is_from_follower and not self._sources.may_read(self._caller, name):
+        if not self._fetch.is_from_follower and not self._sources.may_read(self._caller, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        partition = self._sources.partitions.get(name, followed.asked.partition)
+        partition = self._sources.partitions.get(name, fetched.requested.partition)
         if partition is None:
             topic = self._image.topics.named(name)
-            if topic is None or followed.asked.partition not in topic.partitions:
+            if topic is None or fetched.requested.partition not in topic.partitions:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return partition
 
-    def _name_of(self, followed: Followed) -> str | None:
-        if isinstance(followed.topic, str):
-            return followed.topic
-        topic = self._image.topics.by_id.get(followed.topic)
+    def _name_of(self, fetched: FetchedPartition) -> str | None:
+        if isinstance(fetched.topic, str):
+            return fetched.topic
+        topic = self._image.topics.by_id.get(fetched.topic)
         return None if topic is None else topic.name
 
     # -- reading -----------------------------------------------------------------
 
     def _read_one(
-        self, followed: Followed, place: Partition | None, done: Pass, terms: tuple[int, bool, bool]
+        self,
+        fetched: FetchedPartition,
+        place: Partition | None,
+        done: Pass,
+        terms: tuple[int, bool, bool],
     ) -> Row:
-        asked = followed.asked
+        requested = fetched.requested
         bytes_max, minimum_one, is_first = terms
         try:
-            partition = self._checked(followed, place)
+            partition = self._checked(fetched, place)
             if self._sources.is_rack_aware:
-                row = self._sent_elsewhere(followed, partition)
+                row = self._sent_elsewhere(fetched, partition)
                 if row is not None:
                     done.is_due = True
                     return row
-            limit = min(asked.bytes_max, bytes_max)
-            found = self._look(followed, partition, limit, minimum_one or limit < 0)
+            limit = min(requested.bytes_max, bytes_max)
+            found = self._look(fetched, partition, limit, minimum_one or limit < 0)
             if limit < 0 and found.slice.length:
                 raise NegativeBytes(f"{partition}: fetch of {limit} bytes")
-            if is_first and self._ask.is_from_follower and found.diverging is None:
+            if is_first and self._fetch.is_from_follower and found.diverging is None:
                 partition.follower_fetched(
-                    self._ask.replica_id,
-                    asked.offset,
-                    log_start=asked.log_start_offset,
+                    self._fetch.replica_id,
+                    requested.offset,
+                    log_start=requested.log_start_offset,
                     leader_end=found.log_end_offset,
-                    broker_epoch=self._ask.replica_epoch,
+                    broker_epoch=self._fetch.replica_epoch,
                 )
-            if self._sources.throttles is not None and self._ask.is_from_follower:
+            if self._sources.throttles is not None and self._fetch.is_from_follower:
                 # A follower asks for one byte at least: what was found is sent.
                 self._sources.throttles.sent(partition, found.slice.length)
         except Fault as fault:
             done.is_due = True
-            return Row(asked.partition, self._code(fault))
+            return Row(requested.partition, self._code(fault))
         done.is_due |= found.diverging is not None
-        done.watched.append((followed, partition))
+        done.watched.append((fetched, partition))
         return Row(
-            asked.partition,
+            requested.partition,
             0,
             found.high_watermark,
             found.last_stable_offset,
@@ -195,7 +199,7 @@ class Reading:
             diverging=found.diverging,
         )
 
-    def may_rest(self, followed: Followed, partition: Partition, row: Row) -> bool:
+    def may_rest(self, fetched: FetchedPartition, partition: Partition, row: Row) -> bool:
         """Say whether looking again is of no use before the partition changes.
 
         A follower that is not in sync is looked at each time, since it may join by that; and so
@@ -205,13 +209,13 @@ class Reading:
         log = partition.log
         has_moved = row.high_watermark != log.high_watermark
         has_moved |= row.log_start_offset != log.log_start_offset
-        if has_moved or followed.is_news(row):
+        if has_moved or fetched.is_news(row):
             return False
-        if self._ask.is_from_follower:
-            is_settled = self._ask.replica_id in partition.isr and partition.proposal is None
+        if self._fetch.is_from_follower:
+            is_settled = self._fetch.replica_id in partition.isr and partition.proposal is None
         else:
             is_settled = not self._sources.is_rack_aware
-        return is_settled and partition.readable_end(self._isolation) <= followed.asked.offset
+        return is_settled and partition.readable_end(self._isolation) <= fetched.requested.offset
 
     def ground(self) -> tuple[object, ...]:
         """Return what rows depend on beside the logs: the image, and who asks how.
@@ -219,75 +223,78 @@ class Reading:
         Compared by identity first: parts of the image are large, and kept, so that no other can
         have their place in memory.
         """
-        image, ask = self._sources.image(), self._ask
+        image, fetch = self._sources.image(), self._fetch
         known = (image.features, image.cluster, image.topics, image.configs, image.acls)
-        asks = (ask.replica_id, ask.replica_epoch, ask.is_read_committed, ask.version)
+        asks = (fetch.replica_id, fetch.replica_epoch, fetch.is_read_committed, fetch.version)
         return (*map(id, known), known, *asks, self._caller.principal)
 
-    def look_again(self, followed: Followed, partition: Partition) -> ReadResult:
+    def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
         """Find what one partition has by now.
 
         Raises:
             Fault: it cannot be read, or is not hosted here any more.
         """
-        if self._place(followed) is not partition:
+        if self._place(fetched) is not partition:
             raise NotLeader(f"{partition}: not hosted here any more")
-        return self._look(followed, partition, followed.asked.bytes_max, True)
+        return self._look(fetched, partition, fetched.requested.bytes_max, True)
 
     def _look(
-        self, followed: Followed, partition: Partition, bytes_max: int, minimum_one: bool
+        self, fetched: FetchedPartition, partition: Partition, bytes_max: int, minimum_one: bool
     ) -> ReadResult:
-        asked, ask = followed.asked, self._ask
-        throttles = self._sources.throttles if ask.is_from_follower else None
-        if throttles is not None and throttles.holds_back_follower(partition, ask.replica_id):
+        requested, fetch = fetched.requested, self._fetch
+        throttles = self._sources.throttles if fetch.is_from_follower else None
+        if throttles is not None and throttles.holds_back_follower(partition, fetch.replica_id):
             bytes_max, minimum_one = 0, False
         return partition.read(
             ReadRequest(
-                asked.offset,
+                requested.offset,
                 bytes_max,
                 minimum_one,
                 self._isolation,
                 # To Kafka, every negative epoch in a fetch means that none is given.
-                max(asked.current_leader_epoch, NO_EPOCH),
-                max(asked.last_fetched_epoch, NO_EPOCH),
-                ask.replica_id if ask.replica_id >= 0 else CONSUMER,
+                max(requested.current_leader_epoch, NO_EPOCH),
+                max(requested.last_fetched_epoch, NO_EPOCH),
+                fetch.replica_id if fetch.replica_id >= 0 else CONSUMER,
                 self._allow_follower,
             )
         )
 
-    def _checked(self, followed: Followed, partition: Partition | None) -> Partition:
+    def _checked(self, fetched: FetchedPartition, partition: Partition | None) -> Partition:
         if partition is None:
-            raise NotLeader(f"{followed.name}-{followed.asked.partition} is not hosted here")
-        if partition.topic_id != followed.topic and not isinstance(followed.topic, str):
+            raise NotLeader(f"{fetched.name}-{fetched.requested.partition} is not hosted here")
+        if partition.topic_id != fetched.topic and not isinstance(fetched.topic, str):
             raise InconsistentTopicId(f"{partition}: of a topic made later")
-        if self._ask.version < ZSTD_SINCE and partition.config.compression_type == "zstd":
+        if self._fetch.version < ZSTD_SINCE and partition.config.compression_type == "zstd":
             raise UnsupportedCompression(f"{partition}: zstd before version {ZSTD_SINCE}")
         return partition
 
     def _code(self, fault: Fault) -> ErrorCode:
-        if fault.code is ErrorCode.KAFKA_STORAGE_ERROR and self._ask.version < STORAGE_ERROR_SINCE:
+        if (
+            fault.code is ErrorCode.KAFKA_STORAGE_ERROR
+            and self._fetch.version < STORAGE_ERROR_SINCE
+        ):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients know it as worth a retry
         return fault.code
 
     # -- other replicas ----------------------------------------------------------
 
-    def _sent_elsewhere(self, followed: Followed, partition: Partition) -> Row | None:
+    def _sent_elsewhere(self, fetched: FetchedPartition, partition: Partition) -> Row | None:
         """Name a replica in the consumer's rack, in place of records (KIP-392)."""
         if not (self._allow_follower and partition.is_leader):
             return None
         leader = self._broker(partition.leader_id)
         chosen = decide_read_replica(
-            self._ask.rack_id,
+            self._fetch.rack_id,
             None if leader is None else leader.rack,
-            followed.asked.offset,
+            fetched.requested.offset,
             self._candidates(partition),
         )
         if chosen is None:
             return None
-        partition.check_leader_epoch(max(followed.asked.current_leader_epoch, NO_EPOCH))
+        partition.check_leader_epoch(max(fetched.requested.current_leader_epoch, NO_EPOCH))
         log = partition.log
         return Row(
-            followed.asked.partition,
+            fetched.requested.partition,
             0,
             log.high_watermark,
             log.last_stable_offset,
@@ -315,19 +322,19 @@ class Reading:
             return None
         return broker
 
-    def name_leaders(self, told: Iterable[Told]) -> list[NodeEndpoint]:
+    def name_leaders(self, results: Iterable[PartitionRow]) -> list[NodeEndpoint]:
         """Tell who leads where this node does not (KIP-951); return where those are.
 
         A follower is not given addresses: it has them from the metadata, and Kafka does the same.
         """
-        if self._ask.version < LEADER_SINCE:
+        if self._fetch.version < LEADER_SINCE:
             return []
         nodes: dict[int, NodeEndpoint] = {}
-        for followed, row in told:
-            if row.error not in _TELL_LEADER or followed.name is None:
+        for fetched, row in results:
+            if row.error not in _TELL_LEADER or fetched.name is None:
                 continue
-            row.leader = self._leader(followed.name, row.index)
-            if self._ask.is_from_follower:
+            row.leader = self._leader(fetched.name, row.index)
+            if self._fetch.is_from_follower:
                 continue
             node = endpoint_of(self._image, row.leader.leader_id, self._caller.listener)
             if node is not None:

@@ -50,7 +50,7 @@ _POLL_TAIL: Final = b"\1\1\1\0"
 _POLL_BYTES: Final = _HEAD_NEW.size + len(_POLL_TAIL)
 
 
-class Asked(NamedTuple):
+class FetchPartition(NamedTuple):
     """One partition of a request; -1 stands for an epoch or log start that it does not tell."""
 
     partition: int
@@ -65,7 +65,7 @@ Topic = str | Uuid
 """How a topic is named: by name up to version 12, by id from 13 on."""
 
 
-class FetchAsk(NamedTuple):
+class FetchBody(NamedTuple):
     """A request. ``topics`` and ``forgotten`` keep its order, which is the order of reading."""
 
     version: int
@@ -77,7 +77,7 @@ class FetchAsk(NamedTuple):
     is_read_committed: bool
     session_id: int
     session_epoch: int
-    topics: list[tuple[Topic, list[Asked]]]
+    topics: list[tuple[Topic, list[FetchPartition]]]
     forgotten: list[tuple[Topic, list[int]]]
     rack_id: str
     is_isolation_unknown: bool = False
@@ -92,7 +92,7 @@ class _Layout(NamedTuple):
     """What differs between versions, looked up once per request."""
 
     partition: Struct
-    blanks: tuple[int, ...]  # which of `Asked` the version lacks
+    blanks: tuple[int, ...]  # which of `FetchPartition` the version lacks
     topic_bytes_min: int
 
 
@@ -109,7 +109,7 @@ def _layout(version: int) -> _Layout:
 _LAYOUTS: Final = tuple(_layout(version) for version in range(19))
 
 
-def parse_fetch(version: int, body: memoryview) -> FetchAsk:
+def parse_fetch(version: int, body: memoryview) -> FetchBody:
     """Read the body of a request.
 
     Raises:
@@ -125,11 +125,11 @@ def parse_fetch(version: int, body: memoryview) -> FetchAsk:
         raise ProtocolFault(f"Fetch v{version}: string is not UTF-8") from bad
 
 
-def _poll(version: int, body: memoryview) -> FetchAsk:
+def _poll(version: int, body: memoryview) -> FetchBody:
     """Read what a consumer in a session sends while nothing changes: numbers and no more."""
     wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _HEAD_NEW.unpack_from(body)
     is_read_committed = isolation == 1
-    return FetchAsk(
+    return FetchBody(
         version,
         CONSUMER,
         -1,
@@ -158,7 +158,7 @@ class _Reader:
         self._body = body
         self._position = 0
 
-    def read(self) -> FetchAsk:
+    def read(self) -> FetchBody:
         version, body = self._version, self._body
         replica_id, replica_epoch, session_id, session_epoch = CONSUMER, -1, 0, -1
         if version >= 15:
@@ -177,7 +177,7 @@ class _Reader:
         rack_id = self._string() if version >= 11 else ""
         if self._is_flexible:
             replica_id, replica_epoch = self._replica_state(replica_id)
-        return FetchAsk(
+        return FetchBody(
             version,
             replica_id,
             replica_epoch,
@@ -193,18 +193,18 @@ class _Reader:
             isolation not in _ISOLATION_LEVELS,
         )
 
-    def _topics(self) -> list[tuple[Topic, list[Asked]]]:
-        found: list[tuple[Topic, list[Asked]]] = []
+    def _topics(self) -> list[tuple[Topic, list[FetchPartition]]]:
+        found: list[tuple[Topic, list[FetchPartition]]] = []
         for _ in range(self._count(self._layout.topic_bytes_min)):
             topic = self._topic()
             found.append((topic, self._partitions()))
             self._skip_tags()
         return found
 
-    def _partitions(self) -> list[Asked]:
+    def _partitions(self) -> list[FetchPartition]:
         struct, blanks, _ = self._layout
         body, flexible = self._body, self._is_flexible
-        found: list[Asked] = []
+        found: list[FetchPartition] = []
         for _ in range(self._count(struct.size + flexible)):
             fields = struct.unpack_from(body, self._position)
             self._position += struct.size
@@ -218,7 +218,7 @@ class _Reader:
                 for blank in blanks:
                     filled.insert(blank, NO_EPOCH)
                 fields = tuple(filled)
-            found.append(Asked._make(fields))
+            found.append(FetchPartition._make(fields))
         return found
 
     def _forgotten(self) -> list[tuple[Topic, list[int]]]:

@@ -30,9 +30,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ottla.api.fetch_followed import Followed, FollowedPartitions, Key, Rest
+from ottla.api.fetch_partitions import FetchedPartition, Key, Rest, SessionPartitions
 from ottla.api.fetch_reply import NO_SESSION, Row
-from ottla.api.fetch_request import IDS_SINCE, FetchAsk
+from ottla.api.fetch_request import IDS_SINCE, FetchBody
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis
 
@@ -62,16 +62,16 @@ class Session(msgspec.Struct, eq=False):
     created: Millis
     used: Millis
     epoch: int
-    partitions: FollowedPartitions
+    partitions: SessionPartitions
     value: _Value | None = None  # as of the last use; None before the first
     ground: object = None
 
-    def update(self, ask: FetchAsk) -> None:
+    def update(self, fetch: FetchBody) -> None:
         """Take in what a request changes."""
-        for topic, partitions in ask.topics:
-            for asked in partitions:
-                self.partitions.put(Followed(topic, asked))
-        for topic, numbers in ask.forgotten:
+        for topic, partitions in fetch.topics:
+            for requested in partitions:
+                self.partitions.put(FetchedPartition(topic, requested))
+        for topic, numbers in fetch.forgotten:
             for number in numbers:
                 self.partitions.drop((topic, number))
 
@@ -83,7 +83,7 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == EPOCH_MAX else epoch + 1
 
 
-Told = tuple[Followed, Row]
+PartitionRow = tuple[FetchedPartition, Row]
 
 
 class Finished(NamedTuple):
@@ -91,30 +91,30 @@ class Finished(NamedTuple):
 
     error: ErrorCode
     session_id: int
-    told: Sequence[Told]
+    results: Sequence[PartitionRow]
 
 
 class Sessionless(msgspec.Struct, frozen=True):
     """A request that stands alone."""
 
-    followed: Iterable[Followed]
+    fetched: Iterable[FetchedPartition]
 
-    def finish(self, told: Sequence[Told], now: Millis) -> Finished:
+    def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
         """Tell everything."""
-        return Finished(ErrorCode.NONE, NO_SESSION, told)
+        return Finished(ErrorCode.NONE, NO_SESSION, results)
 
 
 class Full(msgspec.Struct, frozen=True):
     """A request that begins a session, if there is room for one when it is answered."""
 
-    followed: Iterable[Followed]
-    ask: FetchAsk
+    fetched: Iterable[FetchedPartition]
+    fetch: FetchBody
     sessions: "Sessions"
 
-    def finish(self, told: Sequence[Told], now: Millis) -> Finished:
+    def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
         """Tell everything, and begin the session with it."""
-        session_id = self.sessions.begin(self.ask, told, now)
-        return Finished(ErrorCode.NONE, session_id, told)
+        session_id = self.sessions.begin(self.fetch, results, now)
+        return Finished(ErrorCode.NONE, session_id, results)
 
 
 class Incremental(msgspec.Struct, frozen=True):
@@ -124,22 +124,22 @@ class Incremental(msgspec.Struct, frozen=True):
     epoch: int
 
     @property
-    def followed(self) -> Iterable[Followed]:
+    def fetched(self) -> Iterable[FetchedPartition]:
         """Those partitions of the session that may have something new."""
         return self.session.partitions.awake
 
-    def finish(self, told: Sequence[Told], now: Millis) -> Finished:
+    def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
         """Tell what is new. Who got records goes to the end: the others come first next time."""
         session = self.session
         if session.epoch != next_epoch(self.epoch):
             return Finished(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
-        news: list[Told] = []
-        for followed, row in told:
-            if not followed.learn(row):
+        news: list[PartitionRow] = []
+        for fetched, row in results:
+            if not fetched.learn(row):
                 continue
-            news.append((followed, row))
+            news.append((fetched, row))
             if row.size:
-                session.partitions.to_end(followed)
+                session.partitions.to_end(fetched)
         return Finished(ErrorCode.NONE, session.id, news)
 
 
@@ -196,26 +196,26 @@ class Sessions:
         """Return a session."""
         return self._by_use.get(session_id)
 
-    def open(self, ask: FetchAsk, now: Millis) -> Context | ErrorCode:
+    def open(self, fetch: FetchBody, now: Millis) -> Context | ErrorCode:
         """Find out what a request fetches, or why its session cannot go on."""
-        if ask.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
-            self.remove(ask.session_id)
-            followed = _followed(ask)
-            if ask.session_epoch == EPOCH_FINAL:
-                return Sessionless(followed)
-            return Full(followed, ask, self)
-        session = self._by_use.get(ask.session_id)
+        if fetch.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
+            self.remove(fetch.session_id)
+            fetched = _partitions_of(fetch)
+            if fetch.session_epoch == EPOCH_FINAL:
+                return Sessionless(fetched)
+            return Full(fetched, fetch, self)
+        session = self._by_use.get(fetch.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if session.epoch != ask.session_epoch:
+        if session.epoch != fetch.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        if session.uses_ids != (ask.version >= IDS_SINCE):
+        if session.uses_ids != (fetch.version >= IDS_SINCE):
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        return self._go_on(session, ask, now)
+        return self._go_on(session, fetch, now)
 
-    def _go_on(self, session: Session, ask: FetchAsk, now: Millis) -> Context | ErrorCode:
-        if ask.topics or ask.forgotten:
-            session.update(ask)
+    def _go_on(self, session: Session, fetch: FetchBody, now: Millis) -> Context | ErrorCode:
+        if fetch.topics or fetch.forgotten:
+            session.update(fetch)
         if not len(session.partitions):
             self.remove(session.id)
             return Sessionless(())
@@ -224,25 +224,25 @@ class Sessions:
             self.remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = next_epoch(session.epoch)
-        return Incremental(session, ask.session_epoch)
+        return Incremental(session, fetch.session_epoch)
 
-    def begin(self, ask: FetchAsk, told: Sequence[Told], now: Millis) -> int:
+    def begin(self, fetch: FetchBody, results: Sequence[PartitionRow], now: Millis) -> int:
         """Begin a session with what its client was told; return its id, 0 if there is no room."""
-        is_follower = ask.is_from_follower
-        while not self._has_room(len(told)):
-            if not self._try_evict(_Value(is_follower, len(told), NO_SESSION), now):
+        is_follower = fetch.is_from_follower
+        while not self._has_room(len(results)):
+            if not self._try_evict(_Value(is_follower, len(results), NO_SESSION), now):
                 return NO_SESSION
         session_id = self._pick_id()
         while session_id in self._by_use:
             session_id = self._pick_id()
         epoch = next_epoch(EPOCH_INITIAL)
-        uses_ids = ask.version >= IDS_SINCE
-        partitions = FollowedPartitions(self._rest)
+        uses_ids = fetch.version >= IDS_SINCE
+        partitions = SessionPartitions(self._rest)
         session = Session(session_id, is_follower, uses_ids, now, now, epoch, partitions)
-        for followed, row in told:
-            followed.high_watermark = row.high_watermark
-            followed.log_start_offset = row.log_start_offset
-            partitions.put(followed)
+        for fetched, row in results:
+            fetched.high_watermark = row.high_watermark
+            fetched.log_start_offset = row.log_start_offset
+            partitions.put(fetched)
         self._touch(session, now)
         return session_id
 
@@ -295,10 +295,10 @@ class Sessions:
         self._by_followers.discard(value)
 
 
-def _followed(ask: FetchAsk) -> Iterable[Followed]:
+def _partitions_of(fetch: FetchBody) -> Iterable[FetchedPartition]:
     """Return the partitions of a request; one that is named twice is fetched as said last."""
-    found: dict[Key, Followed] = {}
-    for topic, partitions in ask.topics:
-        for asked in partitions:
-            found[topic, asked.partition] = Followed(topic, asked)
+    found: dict[Key, FetchedPartition] = {}
+    for topic, partitions in fetch.topics:
+        for requested in partitions:
+            found[topic, requested.partition] = FetchedPartition(topic, requested)
     return found.values()

@@ -1,7 +1,7 @@
 """A fetch that waits: until enough has come, or it will not get better, or its time is over.
 
 No polling. Each partition that was read wakes the waiter when it grows or changes hands, and so
-does one that rests in the session (`fetch_followed.py`); what woke in one turn of the loop is
+does one that rests in the session (`fetch_partitions.py`); what woke in one turn of the loop is
 looked at together, so that a write to many partitions makes one reply. Only those partitions are
 looked at: what the others have is remembered.
 """
@@ -9,7 +9,7 @@ looked at: what the others have is remembered.
 import asyncio
 from collections.abc import Callable
 
-from ottla.api.fetch_followed import Followed, FollowedPartitions
+from ottla.api.fetch_partitions import FetchedPartition, SessionPartitions
 from ottla.api.fetch_reply import Row
 from ottla.api.replies import Result
 from ottla.protocol.faults import Fault
@@ -17,7 +17,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import ReadResult
 from ottla.replication.waiters import Unsubscribe
 
-Look = Callable[[Followed, Partition], ReadResult]
+Look = Callable[[FetchedPartition, Partition], ReadResult]
 """Looks at one partition again; raises a `Fault` where it cannot be read any more."""
 
 
@@ -33,20 +33,20 @@ class FetchWait:
         self._bytes_min = bytes_min
         self._look = look
         self._answer = answer
-        self._sizes: dict[Followed, int] = {}
+        self._sizes: dict[FetchedPartition, int] = {}
         self._size = 0
-        self._woken: dict[Followed, Partition] = {}
+        self._woken: dict[FetchedPartition, Partition] = {}
         self._unsubscribes: list[Unsubscribe] = []
-        self._session: FollowedPartitions | None = None
+        self._session: SessionPartitions | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.future.add_done_callback(self._end)
 
     def start(
         self,
-        watched: list[tuple[Followed, Partition]],
-        rows: dict[Followed, Row],
+        watched: list[tuple[FetchedPartition, Partition]],
+        rows: dict[FetchedPartition, Row],
         wait_ms: int,
-        session: FollowedPartitions | None,
+        session: SessionPartitions | None,
     ) -> None:
         """Wait for these partitions, of which ``rows`` says what they have, and for the session's.
 
@@ -56,39 +56,39 @@ class FetchWait:
         if session is not None:
             self._session = session
             session.on_roused = self._wake
-        for followed, partition in watched:
-            size = rows[followed].size
-            self._sizes[followed] = size
+        for fetched, partition in watched:
+            size = rows[fetched].size
+            self._sizes[fetched] = size
             self._size += size
-            self._unsubscribes.append(partition.on_appended(self._waker(followed, partition)))
+            self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
 
-    def _waker(self, followed: Followed, partition: Partition) -> Callable[[], None]:
-        return lambda: self._wake(followed, partition)
+    def _waker(self, fetched: FetchedPartition, partition: Partition) -> Callable[[], None]:
+        return lambda: self._wake(fetched, partition)
 
-    def _wake(self, followed: Followed, partition: Partition) -> None:
+    def _wake(self, fetched: FetchedPartition, partition: Partition) -> None:
         if not self._woken:
             self._loop.call_soon(self._consider)
-        self._woken[followed] = partition
+        self._woken[fetched] = partition
 
     def _consider(self) -> None:
         """Look at what woke; answer if that is enough."""
         if self.future.done():
             return
         woken, self._woken = self._woken, {}
-        for followed, partition in woken.items():
+        for fetched, partition in woken.items():
             try:
-                found = self._look(followed, partition)
+                found = self._look(fetched, partition)
             except Fault:
                 self._finish()
                 return
             if found.diverging is not None:
                 self._finish()
                 return
-            if followed not in self._sizes:
+            if fetched not in self._sizes:
                 # It rested, and listens no more since it woke: what comes next must be heard, too.
-                self._unsubscribes.append(partition.on_appended(self._waker(followed, partition)))
-            self._size += found.slice.length - self._sizes.get(followed, 0)
-            self._sizes[followed] = found.slice.length
+                self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
+            self._size += found.slice.length - self._sizes.get(fetched, 0)
+            self._sizes[fetched] = found.slice.length
         if self._size >= self._bytes_min:
             self._finish()
 

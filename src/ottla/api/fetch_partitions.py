@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ottla.api.fetch_reply import NO_REPLICA, Row
-from ottla.api.fetch_request import Asked, Topic
+from ottla.api.fetch_request import FetchPartition, Topic
 from ottla.protocol.types import Offset
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
@@ -27,14 +27,14 @@ RESTING_MAX: Final = 200_000
 """Partitions of all sessions that rest: each listens, which takes half a kilobyte."""
 
 
-class Followed(msgspec.Struct, eq=False):
+class FetchedPartition(msgspec.Struct, eq=False):
     """A partition that is fetched, with what its fetcher was told last.
 
     ``name`` is None for a topic id that nobody knew so far.
     """
 
     topic: Topic
-    asked: Asked
+    requested: FetchPartition
     name: str | None = None
     high_watermark: Offset = _UNKNOWN
     log_start_offset: Offset = _UNKNOWN
@@ -42,7 +42,7 @@ class Followed(msgspec.Struct, eq=False):
     @property
     def key(self) -> Key:
         """Its place in a session."""
-        return self.topic, self.asked.partition
+        return self.topic, self.requested.partition
 
     def is_news(self, row: Row) -> bool:
         """Say whether its fetcher has to be told of ``row``."""
@@ -71,82 +71,82 @@ class Rest(msgspec.Struct):
     count_max: int = RESTING_MAX
 
 
-class FollowedPartitions:
+class SessionPartitions:
     """Those of one session. The awake ones are in the order in which they are read."""
 
     __slots__ = ("_all", "_awake", "_rest", "_resting", "on_roused")
 
     def __init__(self, rest: Rest) -> None:
-        self._all: dict[Key, Followed] = {}
-        self._awake: dict[Key, Followed] = {}
-        self._resting: dict[Followed, Unsubscribe] = {}
+        self._all: dict[Key, FetchedPartition] = {}
+        self._awake: dict[Key, FetchedPartition] = {}
+        self._resting: dict[FetchedPartition, Unsubscribe] = {}
         self._rest = rest
-        self.on_roused: Callable[[Followed, Partition], None] | None = None
-        """Told of every one that wakes by itself: by whoever waits for the session."""
+        self.on_roused: Callable[[FetchedPartition, Partition], None] | None = None
+        """PartitionRow of every one that wakes by itself: by whoever waits for the session."""
 
     def __len__(self) -> int:
         return len(self._all)
 
     @property
-    def awake(self) -> Iterable[Followed]:
+    def awake(self) -> Iterable[FetchedPartition]:
         """Those to look at."""
         return self._awake.values()
 
     @property
-    def resting(self) -> Iterable[Followed]:
+    def resting(self) -> Iterable[FetchedPartition]:
         """Those that have nothing new."""
         return self._resting
 
-    def put(self, followed: Followed) -> None:
+    def put(self, fetched: FetchedPartition) -> None:
         """Add one, or fetch a known one as is asked for now."""
-        known = self._all.get(followed.key)
+        known = self._all.get(fetched.key)
         if known is None:
-            self._all[followed.key] = self._awake[followed.key] = followed
+            self._all[fetched.key] = self._awake[fetched.key] = fetched
         else:
-            known.asked = followed.asked
+            known.requested = fetched.requested
             self._wake(known)
 
     def drop(self, key: Key) -> None:
         """Remove one, if it is there."""
-        followed = self._all.pop(key, None)
-        if followed is not None:
-            self._wake(followed)
+        fetched = self._all.pop(key, None)
+        if fetched is not None:
+            self._wake(fetched)
             del self._awake[key]
 
-    def to_end(self, followed: Followed) -> None:
+    def to_end(self, fetched: FetchedPartition) -> None:
         """Read it last from now on: the others come first next time."""
-        if self._awake.pop(followed.key, None) is not None:
-            self._awake[followed.key] = followed
+        if self._awake.pop(fetched.key, None) is not None:
+            self._awake[fetched.key] = fetched
 
     def rest(
-        self, followed: Followed, partition: Partition, woken: Callable[[Partition], None]
+        self, fetched: FetchedPartition, partition: Partition, woken: Callable[[Partition], None]
     ) -> bool:
         """Let one rest until ``partition`` changes; ``woken`` is called then, before anybody else.
 
         False where too many rest already, or it is no longer in the session.
         """
-        if self._rest.count >= self._rest.count_max or followed.key not in self._awake:
+        if self._rest.count >= self._rest.count_max or fetched.key not in self._awake:
             return False
 
         def rouse() -> None:
-            self._wake(followed)
+            self._wake(fetched)
             woken(partition)
             if self.on_roused is not None:
-                self.on_roused(followed, partition)
+                self.on_roused(fetched, partition)
 
-        del self._awake[followed.key]
-        self._resting[followed] = partition.on_appended(rouse)
+        del self._awake[fetched.key]
+        self._resting[fetched] = partition.on_appended(rouse)
         self._rest.count += 1
         return True
 
-    def _wake(self, followed: Followed) -> None:
-        unsubscribe = self._resting.pop(followed, None)
+    def _wake(self, fetched: FetchedPartition) -> None:
+        unsubscribe = self._resting.pop(fetched, None)
         if unsubscribe is not None:
             unsubscribe()
             self._rest.count -= 1
-            self._awake[followed.key] = followed
+            self._awake[fetched.key] = fetched
 
     def wake_all(self) -> None:
         """Look at every one again; also before a session is let go, so that nobody listens."""
-        for followed in list(self._resting):
-            self._wake(followed)
+        for fetched in list(self._resting):
+            self._wake(fetched)
