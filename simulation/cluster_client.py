@@ -170,7 +170,7 @@ class ClusterClient:
         """
         self.watch.refused += 1
         if error not in EXPECTED:
-            raise InvariantBroken(f"{self.name} was refused for no reason: {index} {error.name}")
+            raise InvariantBroken(f"{self.name} was rejected without reason: {index} {error.name}")
         self.forget(index)
 
 

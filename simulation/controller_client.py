@@ -146,7 +146,7 @@ class ControllerClient:
 
     async def _left_open(self, error: ErrorCode) -> None:
         if error not in OPEN:
-            raise InvariantBroken(f"{self._name} was refused for no reason: {error.name}")
+            raise InvariantBroken(f"{self._name} was rejected without reason: {error.name}")
         self._watch.open += 1
         await self._leave()
 

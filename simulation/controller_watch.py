@@ -97,7 +97,7 @@ class ControllerWatch(QuorumWatch):
         """Check a creation that was rejected because the topic exists."""
         self.refused += 1
         if topic not in self._ever:
-            raise InvariantBroken(f"{topic} is said to exist, and was never committed")
+            raise InvariantBroken(f"{topic} is reported to exist, and was never committed")
         known = self.topics[topic]
         known.exists = True if known.exists is None else known.exists
 
@@ -134,7 +134,7 @@ class ControllerWatch(QuorumWatch):
             check_topic(node, image, topic, known)
         unasked = set(image.topics.ids) - set(self.topics)
         if unasked:
-            raise InvariantBroken(f"{node} has {sorted(unasked)}, which nobody asked for")
+            raise InvariantBroken(f"{node} has {sorted(unasked)}, which no client requested")
 
 
 def check_topic(where: str, image: Image, topic: str, known: Known) -> None:
@@ -144,11 +144,13 @@ def check_topic(where: str, image: Image, topic: str, known: Known) -> None:
     if known.exists is None:
         return
     if known.exists is not (topic_id is not None):
-        raise InvariantBroken(f"{where} at {at}: {topic} there={topic_id!r}, told {known}")
+        raise InvariantBroken(f"{where} at {at}: {topic} there={topic_id!r}, acknowledged {known}")
     if not known.exists:
         return
     if known.topic_id is not None and topic_id != known.topic_id:
-        raise InvariantBroken(f"{where} at {at}: {topic} has id {topic_id!r}, told {known}")
+        raise InvariantBroken(f"{where} at {at}: {topic} has id {topic_id!r}, acknowledged {known}")
     value = image.configs.of(ConfigResource(ConfigResourceType.TOPIC, topic)).get(CONFIG)
     if value not in known.values:
-        raise InvariantBroken(f"{where} at {at}: {topic} has {CONFIG}={value}, told {known}")
+        raise InvariantBroken(
+            f"{where} at {at}: {topic} has {CONFIG}={value}, acknowledged {known}"
+        )

@@ -88,4 +88,4 @@ class CoordinatorClient(ClusterClient):
         """
         self.watch.refused += 1
         if error not in expected:
-            raise InvariantBroken(f"{self.name} was refused for no reason: {what} {error.name}")
+            raise InvariantBroken(f"{self.name} was rejected without reason: {what} {error.name}")

@@ -263,7 +263,9 @@ class ConsumerMember:
             self._heed(error)
             return
         if response.member_epoch < known:
-            raise InvariantBroken(f"{self.member_id} goes back to {response.member_epoch}: {known}")
+            raise InvariantBroken(
+                f"{self.member_id} returns to epoch {response.member_epoch}: {known}"
+            )
         self.epoch, self._is_whole = response.member_epoch, False
         self._take_in(response)
         self._heard_at = sent_at
@@ -355,7 +357,9 @@ class StreamsMember(ConsumerMember):
         # A standby task starts or stops at once; not reporting it would count as still having it.
         self._is_whole = before != self.standby
         if self._wanted & self.standby:
-            raise InvariantBroken(f"{self.member_id} runs and copies {response}")
+            raise InvariantBroken(
+                f"{self.member_id} has the same active and standby task: {response}"
+            )
         self._client.watch.standbys += len(self.standby)
 
     def _farewell(self) -> Message:

@@ -80,7 +80,9 @@ class PipelinedProducer(CoordinatorClient):
                 if random.fraction() < 0.3:
                     await self.rest()
         except Fenced as fenced:
-            raise InvariantBroken(f"{self.name} was fenced, and nobody has its id") from fenced
+            raise InvariantBroken(
+                f"{self.name} was fenced, and no other producer has its id"
+            ) from fenced
 
     async def _transact(self) -> None:
         random = self.ports.random

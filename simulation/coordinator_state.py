@@ -83,7 +83,7 @@ def _groups(machine: GroupMachine) -> Iterator[tuple[str, object]]:
 def _compare(where: str, live: Any, replayed: Any) -> None:  # noqa: ANN401 - of either machine
     held, read = list(live), list(replayed)
     if held != read:
-        raise InvariantBroken(f"{where}: holds {held}, its log amounts to {read}")
+        raise InvariantBroken(f"{where}: holds {held}, its log replays to {read}")
 
 
 def _check_groups(where: str, machine: GroupMachine) -> None:
@@ -98,16 +98,16 @@ def _check_groups(where: str, machine: GroupMachine) -> None:
         if isinstance(group, ConsumerGroup):
             held = [place for member in group.members.values() for place in group.held_by(member)]
             if len(held) != len(set(held)) or set(held) != set(group.owners):
-                raise InvariantBroken(f"{where}: two hold a partition of {group}")
+                raise InvariantBroken(f"{where}: two members own a partition of {group}")
 
 
 def _check_streams(where: str, group: StreamsGroup) -> None:
     run = [task for member in group.members.values() for task in member.held().active]
     if len(run) != len(set(run)) or set(run) != set(group.owners):
-        raise InvariantBroken(f"{where}: two run a task of {group}")
+        raise InvariantBroken(f"{where}: two members run a task of {group}")
     for member in group.members.values():
         if member.assigned.active & member.assigned.standby:
-            raise InvariantBroken(f"{where}: {member} runs and copies a task")
+            raise InvariantBroken(f"{where}: {member} has an active and a standby task")
 
 
 def _note_offsets(shard: Shard[GroupMachine], watch: CoordinatorWatch) -> None:

@@ -221,7 +221,7 @@ class SteppedScenario(ClusterScenario):
 
     def _led_by(self, leader: int) -> Machine:
         if leader == NOBODY:
-            raise InvariantBroken(f"nobody leads {self._place}")
+            raise InvariantBroken(f"{self._place} has no leader")
         return self.machines[leader - 1]
 
     def _active(self) -> Machine:

@@ -52,6 +52,8 @@ class Ledger:
                 )
         possible = self._held if self._attempt is None else [*self._held, self._attempt]
         if values != possible[: len(values)]:
-            raise InvariantBroken(f"recovery {self.recoveries} gave no prefix of what was appended")
+            raise InvariantBroken(
+                f"recovery {self.recoveries} is not a prefix of what was appended"
+            )
         self._held = list(values)
         self._attempt = None

@@ -42,7 +42,7 @@ class QuorumWatch:
         """Record that a replica, by its directory id, reported its epoch."""
         before = self._epochs.setdefault(replica, epoch)
         if epoch < before:
-            raise InvariantBroken(f"{replica} fell from epoch {before} to {epoch}")
+            raise InvariantBroken(f"{replica} went back from epoch {before} to {epoch}")
         self._epochs[replica] = epoch
 
     def wrote_voters(self, end: int, epoch: int, voters: VoterSet) -> None:
@@ -63,7 +63,7 @@ class QuorumWatch:
         if known is not None and known != entry:
             raise InvariantBroken(f"{node}: committed {known} at {base}, now {entry}")
         if known is None and base != self.end:
-            raise InvariantBroken(f"{node}: committed at {base}, everybody else is at {self.end}")
+            raise InvariantBroken(f"{node}: committed at {base}, the others are at {self.end}")
         if known is None:
             self.committed[base] = entry
             self.end = entry[0]

@@ -184,7 +184,7 @@ class StoreScenario:
         self.server.restart()
         await asyncio.sleep(1)
         if self.ledger.recoveries == recoveries or not self.ledger.acknowledged:
-            raise InvariantBroken("the server did not come back, or never acknowledged anything")
+            raise InvariantBroken("the server did not recover, or never acknowledged anything")
 
 
 Scenario = Callable[[Simulation], Awaitable[None]]

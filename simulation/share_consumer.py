@@ -89,7 +89,9 @@ class ShareWatch:
         for offset in now - self.finished - self.settled:
             # The last delivery may not have reached any consumer.
             if self.deliveries.get(offset, 0) < DELIVERIES_MAX - 1:
-                raise InvariantBroken(f"{offset} is finished, and nobody had it for good: {state}")
+                raise InvariantBroken(
+                    f"{offset} is finished, and no consumer accepted or rejected it: {state}"
+                )
         self.finished |= now
         self.start = start
 
@@ -113,11 +115,11 @@ class ShareWatch:
         self._count(offset, count)
         self.again += offset in self.told
         if offset in self.told and is_leader and self.is_kept:
-            raise InvariantBroken(f"{offset} was accepted, and was given again")
+            raise InvariantBroken(f"{offset} was accepted, and was delivered again")
         if offset in done:
             self.zombies += not is_leader
             if is_leader:
-                raise InvariantBroken(f"{offset} is finished, and was given again")
+                raise InvariantBroken(f"{offset} is finished, and was delivered again")
 
 
 class ShareConsumer(CoordinatorClient):

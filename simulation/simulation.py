@@ -152,9 +152,7 @@ class Host:
         """
         self._simulation.journal.note(self.name, kind, f"{path} {detail}")
         if PROCESS.get() is not self._process:
-            self._simulation.fail(
-                RuntimeError(f"{self.name}: {kind} {path} by a process not its own")
-            )
+            self._simulation.fail(RuntimeError(f"{self.name}: {kind} {path} by another process"))
 
     def _end_process(self) -> Process | None:
         process, self._process = self._process, None

@@ -14,13 +14,13 @@ SEEDS = seeds(3, deep=6)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Every damage is an error line, and here they are wanted."""
+    """Damage is logged as an error, and is injected here on purpose."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_replicas_are_found_and_repaired(seed: int) -> None:
+def test_flipped_bits_are_found_and_repaired(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(BitRotScenario(simulation).run)

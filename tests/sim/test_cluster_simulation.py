@@ -16,22 +16,22 @@ SEEDS = seeds(20, deep=200)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    """Disks fail on purpose here, and each failure would be logged with its traceback."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("block", SEEDS[::BLOCK])
-def test_acknowledged_records_stay_and_replicas_agree(block: int) -> None:
+def test_acknowledged_records_survive_and_replicas_agree(block: int) -> None:
     for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         outcome = play("cluster", seed)
         if outcome.error is not None:
             raise AssertionError(outcome.describe()) from outcome.error
 
 
-def test_the_worlds_of_clusters_are_eventful() -> None:
-    """The promises are only worth something if what could break them happened."""
+def test_cluster_seeds_cover_the_faults() -> None:
+    """The invariants prove something only if the faults that could break them happened."""
     watches = []
     for seed in range(4):
         simulation = Simulation(seed)
@@ -45,5 +45,5 @@ def test_the_worlds_of_clusters_are_eventful() -> None:
     assert sum(watch.elections for watch in watches) > 15
 
 
-def test_one_seed_gives_one_history_of_a_cluster() -> None:
+def test_same_cluster_seed_gives_same_journal() -> None:
     assert play("cluster", 3).hash == play("cluster", 3).hash

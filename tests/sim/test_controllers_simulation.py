@@ -17,22 +17,22 @@ SEEDS = seeds(40, deep=300)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    """Disks fail on purpose here, and each failure would be logged with its traceback."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("block", SEEDS[::BLOCK])
-def test_acknowledged_changes_stay_and_all_see_the_same(block: int) -> None:
+def test_acknowledged_changes_survive_and_all_images_agree(block: int) -> None:
     for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         outcome = play("controllers", seed)
         if outcome.error is not None:
             raise AssertionError(outcome.describe()) from outcome.error
 
 
-def test_the_worlds_of_controllers_are_eventful() -> None:
-    """The promises are only worth something if what could break them happened."""
+def test_controller_seeds_cover_the_faults() -> None:
+    """The invariants prove something only if the faults that could break them happened."""
     watches = []
     for seed in range(1, 15):
         simulation = Simulation(seed)
@@ -47,5 +47,5 @@ def test_the_worlds_of_controllers_are_eventful() -> None:
     assert sum(watch.changes for watch in watches) > 2
 
 
-def test_one_seed_gives_one_history_of_controllers() -> None:
+def test_same_controllers_seed_gives_same_journal() -> None:
     assert play("controllers", 0).hash == play("controllers", 0).hash

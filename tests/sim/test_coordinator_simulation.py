@@ -17,7 +17,7 @@ from simulation.runner import play
 from simulation.simulation import Simulation
 
 BLOCK = 4
-SEEDS = seeds(5, deep=5)  # one for each kind of group
+SEEDS = seeds(5, deep=5)  # one for each type of group
 
 
 class Played(NamedTuple):
@@ -29,7 +29,7 @@ class Played(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    """Disks fail on purpose here, and each failure would be logged with its traceback."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
 
 @functools.cache
 def played(seed: int) -> Played:
-    """Play a seed, once for all tests."""
+    """Run a seed, once for all tests."""
     simulation = Simulation(seed)
     scenario = CoordinatorScenario(simulation)
     error = None
@@ -56,8 +56,8 @@ def test_work_is_done_exactly_once_by_one_owner(block: int) -> None:
             raise AssertionError(message) from played(seed).error
 
 
-def test_the_worlds_of_coordinators_are_eventful() -> None:
-    """The promises are only worth something if what could break them happened."""
+def test_coordinator_seeds_cover_the_faults() -> None:
+    """The invariants prove something only if the faults that could break them happened."""
     simulations = [played(seed) for seed in SEEDS]
     assert {each.kind for each in simulations} == set(KINDS)
     watches = [each.watch for each in simulations]
@@ -69,5 +69,5 @@ def test_the_worlds_of_coordinators_are_eventful() -> None:
     assert sum(watch.standbys for watch in watches) > 4
 
 
-def test_one_seed_gives_one_history_of_coordinators() -> None:
+def test_same_coordinators_seed_gives_same_journal() -> None:
     assert play("coordinators", SEEDS[3]).hash == played(SEEDS[3]).hash

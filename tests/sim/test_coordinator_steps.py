@@ -14,32 +14,32 @@ from simulation.share_steps import FAULTS as SHARE_FAULTS
 from simulation.share_steps import ShareStepsScenario
 from simulation.simulation import Simulation
 
-# The seed says the version of transactions, and the kind of group.
+# The seed selects the version of transactions, and the type of group.
 VERSION_2, VERSION_0 = 0, 1
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Nodes die on purpose here, and would say so."""
+    """Nodes crash on purpose here, and would log it."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.replace(" ", "-"))
-def test_a_transaction_is_whole_whoever_dies_between_two_steps(fault: str) -> None:
+def test_transaction_is_atomic_with_a_fault_between_any_two_steps(fault: str) -> None:
     simulation = Simulation(VERSION_2)
     scenario = TransactionStepsScenario(simulation, [fault])
     simulation.run(scenario.run)
     assert [step for _, step in scenario.hits] == list(FAULTS[fault])
     assert set(scenario.hits.values()) == {1}
     if fault == "worker":
-        # It died between asking for the end and hearing of it, which random faults seldom hit.
+        # It crashed between requesting the end and the reply, which random faults seldom hit.
         assert "asked" in {txn.outcome for txn in scenario.watch.txns}
         assert {txn.must for txn in scenario.watch.txns} == {"", "commit", "abort"}
 
 
-def test_so_is_one_of_an_older_client() -> None:
+def test_version_0_transaction_is_atomic_with_a_fault_between_steps() -> None:
     simulation = Simulation(VERSION_0)
     scenario = TransactionStepsScenario(simulation, ["worker", "coordinator"], every=3)
     simulation.run(scenario.run)
@@ -47,7 +47,7 @@ def test_so_is_one_of_an_older_client() -> None:
 
 
 @pytest.mark.parametrize("seed", range(len(KINDS)), ids=KINDS)
-def test_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -> None:
+def test_partition_has_one_reader_with_a_fault_at_any_rebalance_step(seed: int) -> None:
     simulation = Simulation(seed)
     scenario = RebalanceStepsScenario(simulation)
     simulation.run(scenario.run)
@@ -61,7 +61,7 @@ def test_a_partition_has_one_reader_whoever_dies_in_a_rebalance(seed: int) -> No
 @pytest.mark.parametrize(
     "faults", [("worker", "leader", "leader moved"), ("coordinator", "deposed")]
 )
-def test_a_shared_record_is_finished_once_whoever_dies_on_its_way(
+def test_shared_record_is_finished_once_with_a_fault_at_any_step(
     faults: tuple[str, ...],
 ) -> None:
     simulation = Simulation(0)
@@ -77,6 +77,6 @@ def test_a_shared_record_is_finished_once_whoever_dies_on_its_way(
     assert sum(count == DELIVERIES_MAX for count in shares.deliveries.values()) > 5
 
 
-def test_one_seed_gives_one_history_of_shared_records() -> None:
-    """Who waits for records is woken in the order of coming, not of where its object lies."""
+def test_same_share_seed_gives_same_journal() -> None:
+    """Waiting share fetches are woken in arrival order, not in the order of object addresses."""
     assert len({play("share-steps", 0).hash for _ in range(2)}) == 1

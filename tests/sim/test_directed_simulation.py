@@ -1,4 +1,4 @@
-"""Weak spots of replication, hit on purpose, in seeded simulations of whole nodes."""
+"""Simulations of whole nodes that inject faults at weak spots of replication."""
 
 import logging
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ SEEDS = seeds(2, deep=4)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Nodes die on purpose here, and would say so."""
+    """Nodes crash on purpose here, and would log it."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_who_joins_the_isr_has_what_was_acknowledged(seed: int) -> None:
+def test_replica_that_joins_the_isr_has_all_acknowledged_records(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(JoiningScenario(simulation).run)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_a_leader_below_the_minimum_showed_stays(seed: int) -> None:
+def test_records_read_below_min_insync_replicas_survive_the_leader(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(BelowMinimumScenario(simulation).run)

@@ -1,7 +1,7 @@
-"""Whole clusters whose followers append every batch as soon as it is there.
+"""Simulations of clusters whose followers append every batch as soon as it arrives.
 
-What simulated clients write is less than what a follower takes for worth an append of its own, so
-here it takes anything. All promises of `test_cluster_simulation.py` hold.
+Simulated clients write less than a follower would append on its own, so here the threshold is zero.
+All invariants of `test_cluster_simulation.py` hold.
 """
 
 import logging
@@ -20,7 +20,7 @@ SEEDS = seeds(3, deep=6)
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The bytes of everything that is appended before its answer is whole."""
+    """The bytes that are appended before the fetch response is complete."""
     logging.disable(logging.CRITICAL)
     monkeypatch.setattr(
         fetch_append, "PartialFetchResponse", lambda version: PartialFetchResponse(version, 1)
@@ -41,7 +41,7 @@ def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     logging.disable(logging.NOTSET)
 
 
-def test_promises_hold_where_batches_are_appended_as_they_come(early: list[int]) -> None:
+def test_invariants_hold_when_followers_append_each_batch_on_arrival(early: list[int]) -> None:
     for seed in SEEDS:
         outcome = play("cluster", seed)
         if outcome.error is not None:

@@ -1,7 +1,7 @@
 """Simulations of whole controller nodes, as composed in production, with power losses and cuts.
 
-Every change that was acknowledged is in every image at the end, and images at equal offsets were
-equal all along.
+Every acknowledged change is in every image at the end, and images at equal offsets are always
+equal.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Cluster:
         self.nodes[node_id] = node
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watch(node))
-            await node.wait_stopped()  # raises what a service failed of
+            await node.wait_stopped()  # raises the error of the failed service
 
     async def watch(self, node: Node) -> None:
         while True:
@@ -83,12 +83,12 @@ class Cluster:
             self.check(node.image)
 
     def check(self, image: Image) -> None:
-        """What one node saw at an offset, every other one sees there, too."""
+        """Check that every node has the same image at an offset."""
         known = self.seen.setdefault(image.provenance.offset, image)
         assert known == image, f"two images at {image.provenance.offset}"
 
     async def change(self, ports: Ports) -> None:
-        """Change one thing after the other; stay with whoever took the last one."""
+        """Make one change after the other, through the controller that accepted the last one."""
         number = at = 0
         connection: Connection | None = None
         while True:

@@ -22,7 +22,7 @@ class Played(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    """Disks fail on purpose here, and each failure would be logged with its traceback."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

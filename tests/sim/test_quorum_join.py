@@ -1,4 +1,4 @@
-"""Auto-join over simulated machines: who asks, who does not, and who stays removed."""
+"""Auto-join on simulated machines: which nodes ask to join, and which stay removed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,12 +46,14 @@ METADATA_DIR = f"{LOG_DIR}/{DIRECTORY_NAME}"
         (False, True, JoinAction.REMOVED),
     ],
 )
-def test_what_a_node_does(is_voter: bool, was_voter: bool, what: JoinAction) -> None:
+def test_auto_join_action_by_quorum_state(
+    is_voter: bool, was_voter: bool, what: JoinAction
+) -> None:
     assert decide_join(is_voter=is_voter, was_voter=was_voter) is what
 
 
 class Cluster:
-    """Node 0 is the only voter; node 1 joins by itself, asking a dead server first."""
+    """Node 0 is the only voter; node 1 joins by itself, after a bootstrap server that is down."""
 
     def __init__(self) -> None:
         self.simulation = Simulation(1)
@@ -129,7 +131,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-def test_a_node_joins_and_notes_it() -> None:
+def test_node_joins_and_records_it() -> None:
     cluster = Cluster()
 
     async def story() -> None:
@@ -143,7 +145,7 @@ def test_a_node_joins_and_notes_it() -> None:
 
 
 @pytest.mark.parametrize("is_down", [False, True])
-def test_a_removed_node_stays_removed_until_it_is_told(is_down: bool) -> None:
+def test_removed_node_does_not_rejoin_until_allowed(is_down: bool) -> None:
     cluster = Cluster()
 
     async def story() -> None:
@@ -162,8 +164,8 @@ def test_a_removed_node_stays_removed_until_it_is_told(is_down: bool) -> None:
     cluster.play(story)
 
 
-def test_a_node_with_another_directory_is_another_one() -> None:
-    """A mark that was copied from another directory says nothing about this one."""
+def test_node_with_another_directory_id_joins_again() -> None:
+    """A marker file copied from another directory does not count."""
     cluster = Cluster()
     disk = cluster.simulation.host("n1").disk
     disk.make_dirs(METADATA_DIR)

@@ -1,6 +1,6 @@
-"""Whole quorums of the real driver, log, client and server in seeded simulations.
+"""Simulations of whole quorums of the real driver, log, client and server.
 
-Far more simulations are played with the controller on top (`test_controllers_simulation.py`).
+Far more seeds run with the controller on top (`test_controllers_simulation.py`).
 """
 
 import logging
@@ -20,22 +20,22 @@ SEEDS = seeds(20, deep=40)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its stack."""
+    """Disks fail on purpose here, and each failure would be logged with its traceback."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("block", SEEDS[::BLOCK])
-def test_promises_hold_and_a_healed_quorum_works(block: int) -> None:
+def test_invariants_hold_and_repaired_quorum_works(block: int) -> None:
     for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
         outcome = play("quorum", seed)
         if outcome.error is not None:
             raise AssertionError(outcome.describe()) from outcome.error
 
 
-def test_the_worlds_are_eventful() -> None:
-    """The promises are only worth something if what could break them happened."""
+def test_quorum_seeds_cover_the_faults() -> None:
+    """The invariants prove something only if the faults that could break them happened."""
     watches = []
     for seed in range(1, 21):
         simulation = Simulation(seed)
@@ -48,5 +48,5 @@ def test_the_worlds_are_eventful() -> None:
     assert sum(watch.changes for watch in watches) > 10
 
 
-def test_one_seed_gives_one_history() -> None:
+def test_same_quorum_seed_gives_same_journal() -> None:
     assert play("quorum", 8).hash == play("quorum", 8).hash

@@ -1,4 +1,4 @@
-"""The simulated group commit keeps the real one's promise, on virtual time."""
+"""The simulated group commit gives the guarantee of the real one, on virtual time."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ def test_commits_that_arrive_during_a_round_share_the_next() -> None:
     run_simulated(scenario())
 
 
-def test_a_failed_sync_fails_the_directory_for_ever() -> None:
+def test_failed_sync_fails_the_directory_forever() -> None:
     async def scenario() -> None:
         disk, heard = SimDisk(), []
         disk.make_dirs("/d")

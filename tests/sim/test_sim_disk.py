@@ -1,4 +1,4 @@
-"""What the simulated disk forgets, and what it must not."""
+"""What the simulated disk may lose, and what it must keep."""
 
 import errno
 import io
@@ -35,7 +35,7 @@ def after_power_loss(disk: SimDisk, keep: Keep = Keep.SEEDED) -> SimDisk:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_synced_is_never_lost(seed: int) -> None:
+def test_synced_data_is_never_lost(seed: int) -> None:
     disk = fresh(seed)
     file = synced_file(disk, b"kept" * 500)
     file.pwrite(b"x" * 3000, 2000)
@@ -43,7 +43,7 @@ def test_what_was_synced_is_never_lost(seed: int) -> None:
     assert disk.read("/d/a")[:2000] == b"kept" * 500
 
 
-def test_without_luck_nothing_unsynced_survives() -> None:
+def test_keep_nothing_drops_all_unsynced_data() -> None:
     disk = fresh()
     file = synced_file(disk, b"old")
     file.pwrite(b"new!", 0)
@@ -84,7 +84,7 @@ def test_unsynced_writes_may_arrive_out_of_order() -> None:
     assert seen == {(False, False), (True, False), (False, True), (True, True)}
 
 
-def test_a_name_is_durable_only_after_its_directory_is_synced() -> None:
+def test_name_is_durable_only_after_its_directory_is_synced() -> None:
     disk = fresh()
     file = disk.open("/d/a", OpenMode.CREATE)
     file.pwrite(b"data", 0)
@@ -100,7 +100,7 @@ def unsynced_name(seed: int) -> SimDisk:
     return disk
 
 
-def test_a_removed_file_may_come_back_until_the_directory_is_synced() -> None:
+def test_removed_file_may_reappear_until_the_directory_is_synced() -> None:
     disk = fresh()
     synced_file(disk, b"data").close()
     disk.remove("/d/a")
@@ -110,7 +110,7 @@ def test_a_removed_file_may_come_back_until_the_directory_is_synced() -> None:
     assert not after_power_loss(disk, Keep.NOTHING).exists("/d/a")
 
 
-def test_a_tree_removed_without_sync_may_come_back_in_parts() -> None:
+def test_tree_removed_without_sync_may_reappear_in_parts() -> None:
     disk = fresh()
     disk.make_dirs("/d/sub")
     synced_file(disk, b"1", "/d/sub/x").close()
@@ -120,7 +120,7 @@ def test_a_tree_removed_without_sync_may_come_back_in_parts() -> None:
     assert after_power_loss(disk, Keep.NOTHING).list("/d/sub") == ["x"]
 
 
-def test_a_finished_rename_is_durable_and_an_interrupted_one_is_whole() -> None:
+def test_finished_rename_is_durable_and_interrupted_rename_is_atomic() -> None:
     disk = fresh()
     synced_file(disk, b"new", "/d/a.tmp").close()
     synced_file(disk, b"old", "/d/a").close()
@@ -140,7 +140,7 @@ def test_a_finished_rename_is_durable_and_an_interrupted_one_is_whole() -> None:
     assert outcomes == {(b"new", "a"), (b"old", "a", "a.tmp")}
 
 
-def test_a_move_between_directories_never_loses_the_file() -> None:
+def test_move_between_directories_never_loses_the_file() -> None:
     for seed in SEEDS:
         disk = fresh(seed)
         disk.make_dirs("/e")
@@ -177,7 +177,7 @@ def test_crash_at_counts_changing_operations_only() -> None:
     assert disk.operations - before == 12
 
 
-def test_the_nth_operation_crashes_and_everything_after_it_until_restart() -> None:
+def test_nth_operation_and_all_later_ones_crash_until_restart() -> None:
     disk = fresh()
     disk.crash_at(3)
     file = disk.open("/d/a", OpenMode.CREATE)
@@ -200,7 +200,7 @@ def test_the_nth_operation_crashes_and_everything_after_it_until_restart() -> No
     assert disk.read("/d/b") == b"y"
 
 
-def test_a_crashing_write_got_any_part_of_its_bytes_into_the_cache() -> None:
+def test_crashing_write_may_put_any_part_of_its_bytes_into_the_cache() -> None:
     lengths = set()
     for seed in SEEDS:
         disk = fresh(seed)
@@ -216,7 +216,7 @@ def test_a_crashing_write_got_any_part_of_its_bytes_into_the_cache() -> None:
     assert {0, 10} < lengths
 
 
-def test_a_killed_process_leaves_its_page_cache_to_the_next() -> None:
+def test_page_cache_survives_a_killed_process() -> None:
     disk = fresh()
     file = disk.open("/d/a", OpenMode.CREATE)
     file.pwrite(b"unsynced", 0)
@@ -230,7 +230,7 @@ def test_a_killed_process_leaves_its_page_cache_to_the_next() -> None:
     assert not after_power_loss(disk, Keep.NOTHING).exists("/d/a")
 
 
-def test_a_failed_sync_drops_pages_and_a_second_one_proves_nothing() -> None:
+def test_failed_sync_drops_pages_and_a_second_sync_succeeds() -> None:
     outcomes = set()
     for seed in SEEDS:
         disk = fresh(seed)
@@ -283,7 +283,7 @@ def test_faults_are_planned_by_kind_count_path_and_error() -> None:
     assert file.pread(1, 0) == b"x"
 
 
-def test_a_full_disk_takes_what_fits_and_raises() -> None:
+def test_full_disk_writes_what_fits_and_raises() -> None:
     disk = fresh()
     file = synced_file(disk, b"12345")
     disk.limit(8)
@@ -300,7 +300,7 @@ def test_a_full_disk_takes_what_fits_and_raises() -> None:
     assert file.size() == 11
 
 
-def test_a_lying_sync_says_yes_and_forgets() -> None:
+def test_false_sync_succeeds_without_durability() -> None:
     disk = fresh()
     disk.lie("sync", ".log")
     synced_file(disk, b"gone", "/d/a.log")
@@ -312,7 +312,7 @@ def test_a_lying_sync_says_yes_and_forgets() -> None:
     assert not after_power_loss(disk, Keep.NOTHING).exists("/d/c")
 
 
-def test_rot_flips_one_bit_for_good() -> None:
+def test_rot_flips_one_bit_permanently() -> None:
     disk = fresh()
     synced_file(disk, bytes(100))
     where = disk.rot("/d/a")
@@ -324,7 +324,7 @@ def test_rot_flips_one_bit_for_good() -> None:
     assert disk.rot("/d/a", 7) == 7
 
 
-def test_locks_go_with_the_process() -> None:
+def test_locks_are_released_with_the_process() -> None:
     disk = fresh()
     disk.lock("/d/.lock")
     with pytest.raises(BlockingIOError):
@@ -335,7 +335,7 @@ def test_locks_go_with_the_process() -> None:
     lock.release()
 
 
-def test_a_replaced_file_is_the_old_or_the_new_one_wherever_it_crashes() -> None:
+def test_replaced_file_is_old_or_new_after_a_crash_at_any_operation() -> None:
     count = fresh_pair(0).operations
     disk = fresh_pair(0)
     replace_file(disk, "/d/a", b"new" * 400)
@@ -358,7 +358,7 @@ def fresh_pair(seed: int) -> SimDisk:
     return disk
 
 
-def test_one_seed_one_outcome_and_the_journal_hears_of_everything() -> None:
+def test_same_seed_gives_same_contents_and_journal_has_every_operation() -> None:
     def run(seed: int) -> tuple[list[tuple[str, str, str]], bytes]:
         heard: list[tuple[str, str, str]] = []
         disk = SimDisk(seed, journal=lambda *entry: heard.append(entry))
@@ -374,7 +374,7 @@ def test_one_seed_one_outcome_and_the_journal_hears_of_everything() -> None:
     assert [kind for kind, _, _ in run(1)[0]][:4] == ["mkdir", "sync_dir", "create", "write"]
 
 
-def test_a_simulated_file_has_no_descriptor_and_paths_are_absolute() -> None:
+def test_simulated_file_has_no_descriptor_and_paths_are_absolute() -> None:
     disk = fresh()
     with pytest.raises(io.UnsupportedOperation):
         synced_file(disk, b"").fileno()
@@ -382,7 +382,7 @@ def test_a_simulated_file_has_no_descriptor_and_paths_are_absolute() -> None:
         disk.open("relative", OpenMode.CREATE)
 
 
-def test_modified_follows_the_clock_given() -> None:
+def test_modified_uses_the_given_clock() -> None:
     class Clock:
         def now(self) -> Millis:
             return Millis(1234)

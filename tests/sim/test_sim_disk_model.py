@@ -11,7 +11,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, OpenMode
 from simulation.disk import SimDisk
 
-# A small simulation, so that calls meet: two directories, two names, and one inside a file.
+# Few names, so that calls affect each other: two directories, two names, and one inside a file.
 PATHS = st.sampled_from(["", "/a", "/b", "/d", "/d/a", "/d/b", "/a/x"])
 SMALL = st.integers(0, 20)
 CALLS = st.one_of(
@@ -39,7 +39,7 @@ def on_file(disk: Disk, path: str, act: Callable[..., object], *args: object) ->
 
 
 def call(disk: Disk, root: str, name: str, path: str, *args: object) -> object:
-    """Do one thing; the answer is its value, or the kind of error."""
+    """Make one call; the answer is its value, or the kind of error."""
     where = root + path
     try:
         match name:
@@ -64,7 +64,7 @@ def call(disk: Disk, root: str, name: str, path: str, *args: object) -> object:
 
 
 def is_settled(name: str, path: str, args: tuple[object, ...]) -> bool:
-    """Leave out what differs between file systems: the root itself, and a tree into itself."""
+    """Leave out what differs between file systems: the root, and a tree moved into itself."""
     ends = [path, *(end for end in args if isinstance(end, str))]
     if name in ("rename", "remove", "remove_tree", "open") and "" in ends:
         return False
@@ -73,7 +73,7 @@ def is_settled(name: str, path: str, args: tuple[object, ...]) -> bool:
 
 @settings(max_examples=150)
 @given(st.lists(CALLS, min_size=3, max_size=25))
-def test_the_simulated_disk_answers_as_the_kernel_does(calls: list[tuple[object, ...]]) -> None:
+def test_simulated_disk_answers_as_the_kernel_does(calls: list[tuple[object, ...]]) -> None:
     root = tempfile.mkdtemp()
     real, simulated = RealDisk(), SimDisk()
     simulated.make_dirs(root)

@@ -1,7 +1,7 @@
-"""The simulator is worth something only if it catches broken services.
+"""The simulator must catch broken services.
 
-Each of these breaks the journal in one way that real stores were broken in. ``SEEDS_MAX``
-is how many simulations it may take until one shows it.
+Each of these breaks the journal in a way in which real stores were broken. ``SEEDS_MAX`` is how
+many seeds it may take to find it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from simulation.scenarios import SCENARIOS, STEPPED, ServiceMaker, run_store_sce
 from simulation.simulation import Ports, Simulation
 
 SEEDS_MAX = 25
-# `make sim` plays hundreds; here only enough to see that the unbroken ones pass at all.
+# `make sim` runs hundreds; here only enough to see that the correct services pass.
 SEEDS_PASSED = 2
 
 
@@ -55,7 +55,7 @@ class ChecksNoCrc(JournalStore):
 
 
 class TrustsThePageCache(JournalStore):
-    """What it recovers is read from the cache; only the last file is ever synced again."""
+    """Recovery reads from the page cache; only the last file is ever synced again."""
 
     def _settle(self, file: File) -> None:
         pass
@@ -104,7 +104,7 @@ class LogAcksBeforeSync(LogStore):
 
 
 class LogSyncsTheActiveSegmentAlone(LogStore):
-    """Forgets sealed segments and the names of new files, which the plan holds too."""
+    """Skips sealed segments and the names of new files, which have to be synced too."""
 
     async def commit(self) -> None:
         plan = self._log.flush_plan()
@@ -127,7 +127,7 @@ def with_service(service: type[AppendService]) -> ServiceMaker:
 
 
 def play_many(make: ServiceMaker) -> list[Outcome]:
-    """Play seeds until one fails; return all outcomes."""
+    """Run seeds until one fails; return all outcomes."""
     outcomes = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -169,7 +169,7 @@ BROKEN: list[tuple[str, ServiceMaker]] = [
 
 
 @pytest.mark.parametrize("make", [make for _, make in BROKEN], ids=[name for name, _ in BROKEN])
-def test_a_broken_service_is_caught(make: ServiceMaker) -> None:
+def test_broken_service_is_caught(make: ServiceMaker) -> None:
     outcomes = play_many(make)
     assert isinstance(outcomes[-1].error, InvariantBroken), f"not caught in {SEEDS_MAX} seeds"
     assert f"make sim SEED={outcomes[-1].seed}" in outcomes[-1].describe()
@@ -177,13 +177,13 @@ def test_a_broken_service_is_caught(make: ServiceMaker) -> None:
 
 # Scenarios that inject a fault at every step are run by test_coordinator_steps.py.
 @pytest.mark.parametrize("name", sorted(set(SCENARIOS) - STEPPED))
-def test_the_scenarios_as_they_are_pass(name: str) -> None:
+def test_scenarios_pass(name: str) -> None:
     outcomes = [play(name, seed) for seed in range(SEEDS_PASSED)]
     assert [outcome.describe() for outcome in outcomes if outcome.error] == []
     assert all(outcome.events > 200 for outcome in outcomes)
 
 
-def test_the_command_replays_a_seed_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_replays_a_seed_and_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "7", "--scenario", "journal"]) == 0
     printed = capsys.readouterr().out
     assert "seed=7" in printed
@@ -191,7 +191,7 @@ def test_the_command_replays_a_seed_and_says_so(capsys: pytest.CaptureFixture[st
     assert "the same journal twice" in printed
 
 
-def test_the_command_fails_and_names_the_seed_when_a_seed_fails(
+def test_command_fails_and_names_the_failing_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(simulation: Simulation) -> None:

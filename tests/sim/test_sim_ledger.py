@@ -1,4 +1,4 @@
-"""The ledger: each rule by itself, so that one does not hide the failure of another."""
+"""The ledger: one test per rule, so that one does not hide the failure of another."""
 
 import pytest
 
@@ -15,14 +15,14 @@ def held(*values: bytes) -> Ledger:
 
 
 @pytest.mark.parametrize("left", [[], [b"a"], [b"a", b"b"], [b"a", b"b", b"c"]])
-def test_any_prefix_will_do_where_nothing_was_acknowledged(left: list[bytes]) -> None:
+def test_any_prefix_is_accepted_without_acknowledgements(left: list[bytes]) -> None:
     ledger = held(b"a", b"b", b"c")
     ledger.recovered(left)
     assert ledger.recoveries == 2
     ledger.appended(len(left), b"next")
 
 
-def test_what_was_acknowledged_must_be_there() -> None:
+def test_missing_acknowledged_value_is_reported() -> None:
     ledger = held(b"a", b"b", b"c")
     ledger.heard(1, b"b")
     ledger.recovered([b"a", b"b"])
@@ -31,12 +31,12 @@ def test_what_was_acknowledged_must_be_there() -> None:
 
 
 @pytest.mark.parametrize("left", [[b"b"], [b"a", b"c"], [b"a", b"x"], [b"a", b"b", b"c", b"d"]])
-def test_what_is_no_prefix_is_noticed(left: list[bytes]) -> None:
-    with pytest.raises(InvariantBroken, match="no prefix"):
+def test_content_that_is_not_a_prefix_is_reported(left: list[bytes]) -> None:
+    with pytest.raises(InvariantBroken, match="not a prefix"):
         held(b"a", b"b", b"c").recovered(left)
 
 
-def test_the_value_it_died_over_may_be_there_behind_the_rest() -> None:
+def test_value_interrupted_by_the_crash_may_follow_the_prefix() -> None:
     ledger = held(b"a")
     ledger.attempted(b"b")
     ledger.recovered([b"a", b"b"])
@@ -44,7 +44,7 @@ def test_the_value_it_died_over_may_be_there_behind_the_rest() -> None:
         ledger.recovered([b"a", b"b", b"b"])
 
 
-def test_one_place_is_acknowledged_for_one_value() -> None:
+def test_offset_is_acknowledged_for_one_value_only() -> None:
     ledger = held(b"a")
     ledger.heard(0, b"a")
     ledger.heard(0, b"a")
@@ -52,6 +52,6 @@ def test_one_place_is_acknowledged_for_one_value() -> None:
         ledger.heard(0, b"b")
 
 
-def test_places_are_given_out_one_by_one() -> None:
+def test_offsets_are_assigned_in_sequence() -> None:
     with pytest.raises(InvariantBroken, match="expected 1"):
         held(b"a").appended(2, b"b")

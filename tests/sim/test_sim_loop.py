@@ -1,4 +1,4 @@
-"""Virtual time: it jumps, it is fair to asyncio's promises, and one seed fixes the order."""
+"""Virtual time: it jumps, keeps asyncio's ordering guarantees, and a seed decides the order."""
 
 import asyncio
 import contextvars
@@ -11,7 +11,7 @@ from simulation.clock import EPOCH_MS, SimClock
 from simulation.loop import PROCESS, Deadlock, Process, SimLoop, make_loop, run_simulated
 
 
-def test_a_virtual_day_of_ticks_takes_next_to_no_wall_time() -> None:
+def test_simulated_day_of_ticks_takes_little_wall_time() -> None:
     ticks = 0
 
     async def scenario() -> None:
@@ -71,14 +71,14 @@ def hosts_order(seed: int) -> str:
     return "".join(seen)
 
 
-def test_order_between_hosts_and_of_equal_timers_comes_from_the_seed() -> None:
+def test_seed_decides_order_between_hosts_and_of_equal_timers() -> None:
     assert hosts_order(1) == hosts_order(1)
     orders = {hosts_order(seed) for seed in range(20)}
     assert len({order[:6] for order in orders}) > 5
     assert len({order[6:] for order in orders}) > 5
 
 
-def test_equal_timers_of_one_host_fire_in_an_order_of_the_seed() -> None:
+def test_seed_decides_order_of_equal_timers_of_one_host() -> None:
     def order(seed: int) -> tuple[int, ...]:
         seen: list[int] = []
 
@@ -94,7 +94,7 @@ def test_equal_timers_of_one_host_fire_in_an_order_of_the_seed() -> None:
     assert len({order(seed) for seed in range(10)}) > 5
 
 
-def test_an_ended_life_is_never_run_again() -> None:
+def test_ended_process_never_runs_again() -> None:
     seen: list[str] = []
     process = Process("a")
 
@@ -122,7 +122,7 @@ def test_an_ended_life_is_never_run_again() -> None:
     run_simulated(scenario())
 
 
-def test_a_deadlock_says_who_waits() -> None:
+def test_deadlock_names_the_waiting_task() -> None:
     async def scenario() -> None:
         asyncio.current_task().set_name("sleepy")  # type: ignore[union-attr]
         await asyncio.Event().wait()
@@ -136,7 +136,7 @@ def test_a_deadlock_says_who_waits() -> None:
     loop.close()
 
 
-def test_an_error_nobody_handled_fails_the_run() -> None:
+def test_unhandled_error_fails_the_run() -> None:
     async def scenario() -> None:
         asyncio.get_running_loop().call_soon(lambda: 1 // 0)
         await asyncio.sleep(1)
@@ -145,7 +145,7 @@ def test_an_error_nobody_handled_fails_the_run() -> None:
         run_simulated(scenario())
 
 
-def test_threads_are_refused() -> None:
+def test_run_in_executor_raises() -> None:
     async def scenario() -> None:
         await asyncio.to_thread(print)
 
@@ -153,7 +153,7 @@ def test_threads_are_refused() -> None:
         run_simulated(scenario())
 
 
-def test_generators_left_open_are_closed() -> None:
+def test_open_async_generators_are_closed() -> None:
     closed: list[str] = []
 
     async def numbers(name: str) -> AsyncIterator[int]:
@@ -173,7 +173,7 @@ def test_generators_left_open_are_closed() -> None:
     run_simulated(scenario())
 
 
-def test_the_wall_clock_jumps_and_drifts_and_the_monotonic_one_does_not() -> None:
+def test_wall_clock_jumps_and_drifts_and_monotonic_clock_does_not() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)

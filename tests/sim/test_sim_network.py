@@ -1,4 +1,4 @@
-"""The simulated network: TCP's promises while it works, and every way it stops working."""
+"""The simulated network: TCP's guarantees while it works, and every way it fails."""
 
 import asyncio
 import struct
@@ -17,7 +17,7 @@ SERVER = Address("b", 9092)
 
 @dataclass(eq=False)
 class End(asyncio.Protocol):
-    """Writes down what happens to it."""
+    """Record all events of a connection."""
 
     echo: bool = False
     received: bytearray = field(default_factory=bytearray)
@@ -51,7 +51,7 @@ class End(asyncio.Protocol):
 
 
 class Buffered(asyncio.BufferedProtocol):
-    """Reads into a window of seven bytes that it moves along."""
+    """Read into a window of seven bytes that moves along."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -93,7 +93,7 @@ async def connected(network: SimNetwork, *, echo: bool = False) -> tuple[End, En
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bytes_arrive_whole_and_in_order_whatever_the_link_does(seed: int) -> None:
+def test_bytes_arrive_complete_and_in_order_on_any_link(seed: int) -> None:
     async def scenario(network: SimNetwork) -> None:
         for link in (network.link("a", "b"), network.link("b", "a")):
             link.jitter_s, link.spike_chance, link.split_chance = 0.05, 0.2, 0.5
@@ -111,7 +111,7 @@ def test_bytes_arrive_whole_and_in_order_whatever_the_link_does(seed: int) -> No
     simulate(scenario, seed)
 
 
-def test_a_buffered_protocol_is_fed_through_its_own_buffer() -> None:
+def test_buffered_protocol_receives_through_its_own_buffer() -> None:
     async def scenario(network: SimNetwork) -> None:
         far = Buffered()
         listener = await network.port_of("b").listen(Address("0.0.0.0", 0), lambda: far)
@@ -125,7 +125,7 @@ def test_a_buffered_protocol_is_fed_through_its_own_buffer() -> None:
     simulate(scenario)
 
 
-def test_a_reader_that_pauses_holds_the_writer_back() -> None:
+def test_paused_reader_blocks_the_writer() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         near.transport.set_write_buffer_limits(high=1000)
@@ -144,7 +144,7 @@ def test_a_reader_that_pauses_holds_the_writer_back() -> None:
     simulate(scenario)
 
 
-def test_closing_delivers_what_was_written_and_ends_both_sides() -> None:
+def test_close_delivers_written_data_and_ends_both_sides() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         near.transport.write(b"bye")
@@ -158,7 +158,7 @@ def test_closing_delivers_what_was_written_and_ends_both_sides() -> None:
     simulate(scenario)
 
 
-def test_an_abort_resets_the_other_side() -> None:
+def test_abort_resets_the_other_side() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         near.transport.abort()
@@ -169,7 +169,7 @@ def test_an_abort_resets_the_other_side() -> None:
     simulate(scenario)
 
 
-def test_nobody_listening_is_refused_and_a_taken_port_is_an_error() -> None:
+def test_dial_without_listener_is_refused_and_taken_port_is_an_error() -> None:
     async def scenario(network: SimNetwork) -> None:
         with pytest.raises(ConnectionRefusedError):
             await network.port_of("a").dial(SERVER, End)
@@ -184,7 +184,7 @@ def test_nobody_listening_is_refused_and_a_taken_port_is_an_error() -> None:
     simulate(scenario)
 
 
-def test_a_cut_holds_bytes_until_it_heals() -> None:
+def test_cut_holds_bytes_until_it_is_healed() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network, echo=True)
         network.cut("a", "b")
@@ -199,7 +199,7 @@ def test_a_cut_holds_bytes_until_it_heals() -> None:
     simulate(scenario)
 
 
-def test_a_cut_one_way_lets_the_other_way_through() -> None:
+def test_one_way_cut_leaves_the_other_direction_open() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         network.cut("a", "b", one_way=True)
@@ -217,7 +217,7 @@ def test_a_cut_one_way_lets_the_other_way_through() -> None:
 
 
 @pytest.mark.parametrize("one_way", [True, False])
-def test_a_sender_loses_patience_and_the_other_side_is_half_open(one_way: bool) -> None:
+def test_sender_times_out_and_the_other_side_is_half_open(one_way: bool) -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         network.cut("a", "b", one_way=one_way)
@@ -235,7 +235,7 @@ def test_a_sender_loses_patience_and_the_other_side_is_half_open(one_way: bool) 
     simulate(scenario)
 
 
-def test_dialling_into_a_cut_waits_and_then_times_out() -> None:
+def test_dial_into_a_cut_waits_and_times_out() -> None:
     async def scenario(network: SimNetwork) -> None:
         await network.port_of("b").listen(SERVER, End)
         network.cut("b", "a", one_way=True)
@@ -250,7 +250,7 @@ def test_dialling_into_a_cut_waits_and_then_times_out() -> None:
     simulate(scenario)
 
 
-def test_a_reset_breaks_both_ends() -> None:
+def test_reset_breaks_both_ends() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         network.reset("b", "a")
@@ -292,7 +292,7 @@ def test_frame_faults_drop_repeat_and_reorder_whole_frames() -> None:
     simulate(scenario, 4)
 
 
-def test_one_seed_one_history() -> None:
+def test_same_network_seed_gives_same_journal() -> None:
     async def scenario(network: SimNetwork) -> None:
         network.link("a", "b").split_chance = 0.5
         near, _ = await connected(network, echo=True)
@@ -304,7 +304,7 @@ def test_one_seed_one_history() -> None:
     assert len({simulate(scenario, seed) for seed in range(5)}) == 5
 
 
-def test_an_error_in_a_protocol_fails_the_run() -> None:
+def test_error_in_a_protocol_fails_the_run() -> None:
     class Broken(End):
         def data_received(self, data: bytes) -> None:
             raise ValueError("a bug")
@@ -319,7 +319,7 @@ def test_an_error_in_a_protocol_fails_the_run() -> None:
         simulate(scenario)
 
 
-def test_closing_during_a_cut_still_delivers_after_it() -> None:
+def test_close_during_a_cut_delivers_after_it() -> None:
     async def scenario(network: SimNetwork) -> None:
         near, far = await connected(network)
         network.cut("a", "b")

@@ -1,4 +1,4 @@
-"""The simulated bucket: what a store promises, and each way it breaks the promise."""
+"""The simulated bucket: the guarantees of a store, and each of its faults."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ async def keys(store: SimObjects, prefix: str = "") -> list[str]:
     return [meta.key async for meta in store.list(prefix)]
 
 
-def test_a_store_stores() -> None:
+def test_put_get_list_and_delete() -> None:
     async def scenario(bucket: SimBucket, store: SimObjects) -> None:
         await store.put("t/b", b"bytes")
         await store.put_file("t/a", "/d/segment")
@@ -46,7 +46,7 @@ def test_a_store_stores() -> None:
     simulate(scenario)
 
 
-def test_an_unavailable_store_raises_and_a_put_may_have_happened() -> None:
+def test_unavailable_store_raises_and_the_put_may_have_happened() -> None:
     outcomes = set()
 
     async def scenario(bucket: SimBucket, store: SimObjects) -> None:
@@ -69,7 +69,7 @@ def test_an_unavailable_store_raises_and_a_put_may_have_happened() -> None:
     assert outcomes == {0, 1}
 
 
-def test_bodies_are_cut_short_or_wrong_without_a_word() -> None:
+def test_replies_may_be_truncated_or_wrong_silently() -> None:
     async def scenario(bucket: SimBucket, store: SimObjects) -> None:
         await store.put("k", b"0123456789")
         bucket.fail("truncated")
@@ -82,7 +82,7 @@ def test_bodies_are_cut_short_or_wrong_without_a_word() -> None:
     simulate(scenario)
 
 
-def test_a_listing_may_lag_behind() -> None:
+def test_listing_may_lag() -> None:
     async def scenario(bucket: SimBucket, store: SimObjects) -> None:
         bucket.listing_lag_s = 10
         await store.put("k", b"v")
@@ -98,7 +98,7 @@ def test_a_listing_may_lag_behind() -> None:
     simulate(scenario)
 
 
-def test_a_slow_store_takes_simulated_time() -> None:
+def test_slow_store_takes_simulated_time() -> None:
     async def scenario(bucket: SimBucket, store: SimObjects) -> None:
         bucket.delay_s = 60
         began = asyncio.get_running_loop().time()
@@ -111,7 +111,7 @@ def test_a_slow_store_takes_simulated_time() -> None:
 @pytest.mark.parametrize(
     "key", ["", "/a", "a//b", "../a", "a/..", "a/./b", "a\\b", "a\nb", "x" * 1025]
 )
-def test_keys_that_lead_elsewhere_are_refused(key: str) -> None:
+def test_keys_that_escape_the_bucket_are_rejected(key: str) -> None:
     async def scenario(bucket: SimBucket, store: SimObjects) -> None:
         for call in (store.put(key, b""), store.get_range(key, 0, 1), store.head(key)):
             with pytest.raises(ValueError):

@@ -1,4 +1,4 @@
-"""Hosts that crash: what stops, what stays, and that one seed gives one history."""
+"""Hosts that crash: what stops, what survives, and that one seed gives one journal."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ def direct(simulation: Simulation, director: Callable[[], Coroutine[None, None, 
     simulation.run(director)
 
 
-def test_a_crashed_host_does_nothing_more_not_even_cleanup() -> None:
+def test_crashed_host_runs_nothing_not_even_cleanup() -> None:
     simulation, seen = Simulation(0), []
 
     async def main(ports: Ports) -> None:
@@ -46,8 +46,8 @@ def test_a_crashed_host_does_nothing_more_not_even_cleanup() -> None:
     direct(simulation, director)
 
 
-def test_what_a_host_is_called_to_do_ends_with_it() -> None:
-    """A director that makes a program act must not leave timers behind that outlive it."""
+def test_call_inside_ends_with_the_process() -> None:
+    """A director that makes a program act must not leave timers that outlive it."""
     simulation, seen = Simulation(0), []
 
     async def main(ports: Ports) -> None:
@@ -74,7 +74,7 @@ def test_what_a_host_is_called_to_do_ends_with_it() -> None:
     direct(simulation, director)
 
 
-def test_a_planned_crash_can_be_called_off() -> None:
+def test_planned_crash_can_be_cancelled() -> None:
     simulation, steps = Simulation(0), []
 
     async def main(ports: Ports) -> None:
@@ -97,8 +97,8 @@ def test_a_planned_crash_can_be_called_off() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> None:
-    """A program that was given a timer from outside is a ghost after its host restarts."""
+def test_disk_rejects_writes_of_another_process(is_restarted: bool) -> None:
+    """A callback from outside must not act for a process that its host has replaced."""
     simulation = Simulation(0)
 
     async def main(ports: Ports) -> None:
@@ -115,12 +115,14 @@ def test_a_disk_is_written_by_the_life_of_its_host_alone(is_restarted: bool) -> 
         host.disk.make_dirs("/ghost")
         await asyncio.sleep(1)
 
-    with pytest.raises(RuntimeError, match=r"a: .*/ghost.* by a process not its own"):
+    with pytest.raises(RuntimeError, match=r"a: .*/ghost.* by another process"):
         direct(simulation, director)
 
 
-def test_every_disk_operation_can_be_the_last() -> None:
-    """A crash at operation k leaves what a crash before it leaves, plus luck; never k + 1."""
+def test_crash_at_any_disk_operation_keeps_the_operations_before_it() -> None:
+    """A crash at operation k leaves what a crash before it leaves, plus a random part of k; never k
+    + 1.
+    """
 
     async def main(ports: Ports) -> None:
         ports.disk.make_dirs("/d")
@@ -160,7 +162,7 @@ def test_every_disk_operation_can_be_the_last() -> None:
     assert survivors(13) == b"ABCD"
 
 
-def test_any_await_can_be_the_last() -> None:
+def test_crash_at_any_await() -> None:
     def steps_seen(step: int) -> int:
         simulation, seen = Simulation(1), []
 
@@ -212,7 +214,7 @@ async def serve(ports: Ports) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "crash"])
-def test_peers_of_a_killed_process_are_reset_and_those_of_a_dark_machine_hear_nothing(
+def test_kill_resets_peers_and_power_loss_does_not(
     how: str,
 ) -> None:
     simulation = Simulation(3)
@@ -242,7 +244,7 @@ def test_peers_of_a_killed_process_are_reset_and_those_of_a_dark_machine_hear_no
     direct(simulation, director)
 
 
-def test_an_error_of_a_program_fails_the_world() -> None:
+def test_error_of_a_program_fails_the_simulation() -> None:
     simulation = Simulation(0)
 
     async def main(ports: Ports) -> None:
@@ -258,7 +260,7 @@ def test_an_error_of_a_program_fails_the_world() -> None:
     assert simulation.loop.time() == 1
 
 
-def test_a_program_that_returns_is_a_process_that_ended() -> None:
+def test_program_that_returns_ends_its_process() -> None:
     simulation = Simulation(0)
 
     async def main(ports: Ports) -> None:
@@ -277,7 +279,7 @@ def test_a_program_that_returns_is_a_process_that_ended() -> None:
     direct(simulation, director)
 
 
-def test_a_crash_inside_a_callback_of_the_network_is_a_crash() -> None:
+def test_crash_inside_a_network_callback_ends_the_process() -> None:
     simulation = Simulation(0)
 
     class Writing(asyncio.Protocol):
@@ -332,7 +334,7 @@ def test_ports_work_together_and_clocks_may_differ() -> None:
     assert abs(abs(seen[0][0] - seen[1][0]) - 5000) < 100
 
 
-def test_the_same_seed_gives_the_same_journal_and_another_a_different_one() -> None:
+def test_same_seed_gives_same_journal_and_another_seed_another() -> None:
     first, second = play("journal", 11), play("journal", 11)
     assert first.error is None
     assert (first.hash, first.events, first.seconds) == (second.hash, second.events, second.seconds)

@@ -14,13 +14,13 @@ SEEDS = seeds(4, deep=12)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Every unclean election is a warning, and here they are what is wanted."""
+    """Unclean elections are logged as warnings, and are injected here on purpose."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_most_complete_of_the_incomplete_leads(seed: int) -> None:
+def test_most_complete_replica_wins_the_unclean_election(seed: int) -> None:
     simulation = Simulation(seed)
     simulation.run(UncleanScenario(simulation).run)
