@@ -18,7 +18,7 @@ from ottla.client.admin_share import share_offsets
 from ottla.client.cluster import Cluster as Client
 from ottla.client.cluster import NoBroker, Refused
 from ottla.client.connection import ConnectionLost
-from ottla.client.coordinators import Coordinated, ask_coordinator
+from ottla.client.coordinators import CoordinatorType, ask_coordinator
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages import share_acknowledge as acknowledging
@@ -88,7 +88,7 @@ class Member:
                 self.epoch = reply.member_epoch
             return reply
 
-        await ask_coordinator(self.client, Coordinated.GROUP, "queue", ask)
+        await ask_coordinator(self.client, CoordinatorType.GROUP, "queue", ask)
 
     async def round(self) -> int:
         """Fetch some records and accept them; return how many."""

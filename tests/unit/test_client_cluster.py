@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from client_world import FakeCluster, topic_id, with_cluster
 
-from ottla.client.accumulator import Limits
+from ottla.client.accumulator import AccumulatorLimits
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.client.consumer import ReaderOptions, open_reader
@@ -151,7 +151,7 @@ def test_leaving_the_block_sends_what_is_left() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
-        limits = Limits(linger_ms=60_000)
+        limits = AccumulatorLimits(linger_ms=60_000)
         async with open_producer(cluster, ProducerOptions(limits=limits)) as out:
             report = await out.send("t", b"x", partition=0)
             assert not report.done()
@@ -261,7 +261,7 @@ def test_trying_again_ends() -> None:
     fake = FakeCluster(produce_errors=[ErrorCode.NOT_ENOUGH_REPLICAS] * 1000)
 
     async def scenario(cluster: Cluster) -> None:
-        limits = Limits(delivery_timeout_ms=5000)
+        limits = AccumulatorLimits(delivery_timeout_ms=5000)
         async with open_producer(cluster, ProducerOptions(limits=limits)) as out:
             report = await out.send("t", b"1", partition=0)
         assert isinstance(report.exception(), Refused)
@@ -274,7 +274,7 @@ def test_a_full_buffer_makes_senders_wait() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
-        limits = Limits(buffer_bytes_max=1000, linger_ms=0)
+        limits = AccumulatorLimits(buffer_bytes_max=1000, linger_ms=0)
         async with open_producer(cluster, ProducerOptions(limits=limits)) as out:
             for n in range(20):
                 await out.send("t", b"%d" % n + b"x" * 400, partition=0)

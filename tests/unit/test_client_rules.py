@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, ProducerRecord
+from ottla.client.accumulator import (
+    Accumulator,
+    AccumulatorLimits,
+    Batch,
+    ProducerRecord,
+    RecordMetadata,
+)
 from ottla.client.backoff import Backoff
 from ottla.client.fetched import Aborted, read_fetched
 from ottla.client.offset_spec import (
@@ -19,7 +25,7 @@ from ottla.client.offset_spec import (
     before_end,
     parse_offset,
 )
-from ottla.client.partitioner import Sticky, murmur2, partition_of_key
+from ottla.client.partitioner import StickyPartitioner, murmur2, partition_of_key
 from ottla.protocol.faults import CorruptBatch, RecordTooLarge
 from ottla.protocol.records.batch import SEQUENCE_MAX
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
@@ -55,7 +61,7 @@ def test_a_key_goes_where_javas_client_puts_it(key: str, hashed: int, of_seven: 
 
 def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
     drawn = iter([2, 0, 1, 3])
-    sticky = Sticky(lambda limit: next(drawn))
+    sticky = StickyPartitioner(lambda limit: next(drawn))
     assert [sticky.choose("t", 4) for _ in range(3)] == [2, 2, 2]
     sticky.move_on("t", 4)
     assert sticky.choose("t", 4) == 3, "another one, whatever is drawn"
@@ -116,7 +122,7 @@ def at(time: int) -> Millis:
 
 
 def test_a_batch_waits_for_company_and_no_longer() -> None:
-    accumulator = Accumulator(Limits(linger_ms=5))
+    accumulator = Accumulator(AccumulatorLimits(linger_ms=5))
     accumulator.append(P0, record_of(), at(100))
     accumulator.append(P0, record_of(), at(104))
     assert accumulator.drain(at(104)) == []
@@ -128,7 +134,7 @@ def test_a_batch_waits_for_company_and_no_longer() -> None:
 
 def test_a_full_batch_does_not_wait_and_the_next_begins() -> None:
     size = record_of().size
-    accumulator = Accumulator(Limits(batch_bytes_max=61 + 2 * size, linger_ms=1000))
+    accumulator = Accumulator(AccumulatorLimits(batch_bytes_max=61 + 2 * size, linger_ms=1000))
     assert [accumulator.append(P0, record_of(), at(0)) for _ in range(3)] == [False, False, True]
     assert accumulator.next_due() == 0
     (batch,) = accumulator.drain(at(0))
@@ -140,7 +146,7 @@ def test_a_full_batch_does_not_wait_and_the_next_begins() -> None:
 
 
 def test_a_batch_that_is_tried_again_keeps_its_place_and_its_sequence() -> None:
-    accumulator = Accumulator(Limits(linger_ms=0))
+    accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.begin_as(ME)
     accumulator.append(P0, record_of(b"1"), at(0))
     (first,) = accumulator.drain(at(0))
@@ -159,7 +165,7 @@ def test_a_batch_that_is_tried_again_keeps_its_place_and_its_sequence() -> None:
 
 
 def test_a_sequence_is_used_again_only_when_the_batch_was_refused() -> None:
-    accumulator = Accumulator(Limits(linger_ms=0))
+    accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.begin_as(ME)
 
     def one(partition: TopicPartition) -> Batch:
@@ -179,7 +185,7 @@ def test_a_sequence_is_used_again_only_when_the_batch_was_refused() -> None:
 
 
 def test_sequences_go_round() -> None:
-    accumulator = Accumulator(Limits(linger_ms=0))
+    accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.begin_as(ME)
     accumulator._next_sequence[P0] = SEQUENCE_MAX
     for want in (SEQUENCE_MAX, 0):
@@ -190,7 +196,7 @@ def test_sequences_go_round() -> None:
 
 
 def test_without_idempotence_there_is_no_producer() -> None:
-    accumulator = Accumulator(Limits(linger_ms=0))
+    accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.append(P0, record_of(), at(0))
     (batch,) = accumulator.drain(at(0))
     assert batch.producer is NO_PRODUCER
@@ -198,7 +204,7 @@ def test_without_idempotence_there_is_no_producer() -> None:
 
 def test_room_is_bounded_and_given_back() -> None:
     size = record_of().size
-    accumulator = Accumulator(Limits(linger_ms=0, buffer_bytes_max=2 * size))
+    accumulator = Accumulator(AccumulatorLimits(linger_ms=0, buffer_bytes_max=2 * size))
     assert accumulator.has_room(10 * size), "one that is alone always fits"
     accumulator.append(P0, record_of(), at(0))
     assert accumulator.has_room(size)
@@ -213,13 +219,13 @@ def test_room_is_bounded_and_given_back() -> None:
 def test_everybody_is_told_where_their_record_is() -> None:
     heard: list[object] = []
     batch = Batch(P0, at(0), [record_of(heard=heard), record_of(heard=heard)])
-    batch.tell(10)
-    batch.tell(10, 99)
-    batch.tell(-1)
+    batch.complete(10)
+    batch.complete(10, 99)
+    batch.complete(-1)
     assert heard == [
-        Delivered(P0, 10, at(5)), Delivered(P0, 11, at(5)),
-        Delivered(P0, 10, at(99)), Delivered(P0, 11, at(99)),
-        Delivered(P0, -1, at(5)), Delivered(P0, -1, at(5)),
+        RecordMetadata(P0, 10, at(5)), RecordMetadata(P0, 11, at(5)),
+        RecordMetadata(P0, 10, at(99)), RecordMetadata(P0, 11, at(99)),
+        RecordMetadata(P0, -1, at(5)), RecordMetadata(P0, -1, at(5)),
     ]  # fmt: skip
 
 
@@ -239,7 +245,9 @@ def test_the_size_of_a_record_is_never_underestimated(
 @given(st.lists(st.sampled_from(["append", "append", "drain", "done", "retry"]), max_size=40))
 def test_order_is_kept_whatever_happens(steps: list[str]) -> None:
     """Sequences of what is done, in order, are 0, 1, 2 ... and values come as appended."""
-    accumulator = Accumulator(Limits(linger_ms=0, batch_bytes_max=61 + 2 * record_of().size))
+    accumulator = Accumulator(
+        AccumulatorLimits(linger_ms=0, batch_bytes_max=61 + 2 * record_of().size)
+    )
     accumulator.begin_as(ME)
     under_way: list[Batch] = []
     done: list[bytes | None] = []

@@ -6,8 +6,8 @@ from ottla.server.admission import (
     BUCKETS_MAX,
     DELAY_MS_MAX,
     Admission,
+    AdmissionLimits,
     Admitted,
-    Limits,
     Refusal,
     plain_ip,
 )
@@ -19,7 +19,9 @@ def admitted(decision: Admitted | Refusal) -> Admitted:
 
 
 def test_refusal_further_down_gives_back_what_was_taken_further_up() -> None:
-    admission = Admission(Limits(connections_max=2, per_ip_max=1, per_listener_max={"B": 0}))
+    admission = Admission(
+        AdmissionLimits(connections_max=2, per_ip_max=1, per_listener_max={"B": 0})
+    )
     place = admitted(admission.admit("10.0.0.1", "A", 0))
     for _ in range(5):
         assert admission.admit("10.0.0.1", "A", 0) is Refusal.ADDRESS
@@ -32,7 +34,7 @@ def test_refusal_further_down_gives_back_what_was_taken_further_up() -> None:
 
 
 def test_an_override_replaces_the_count_of_its_address() -> None:
-    limits = Limits(per_ip_max=1, per_ip_overrides={"10.0.0.9": 3, "10.0.0.8": 0})
+    limits = AdmissionLimits(per_ip_max=1, per_ip_overrides={"10.0.0.9": 3, "10.0.0.8": 0})
     admission = Admission(limits)
     for _ in range(3):
         admitted(admission.admit("10.0.0.9", "A", 0))
@@ -45,13 +47,13 @@ def test_both_families_of_one_address_share_its_allowance() -> None:
     assert plain_ip("fe80::1%eth0") == "fe80::1"
     assert plain_ip("2001:DB8::0:1") == "2001:db8::1"
     assert plain_ip("not an address") == "not an address"
-    admission = Admission(Limits(per_ip_max=1))
+    admission = Admission(AdmissionLimits(per_ip_max=1))
     admitted(admission.admit("10.0.0.1", "A", 0))
     assert admission.admit("::ffff:10.0.0.1", "A", 0) is Refusal.ADDRESS
 
 
 def delays(rate: int, times: list[int]) -> list[int]:
-    admission = Admission(Limits(rate_of_ip=lambda ip: rate))
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: rate))
     return [admitted(admission.admit("10.0.0.1", "A", now)).delay_ms for now in times]
 
 
@@ -75,13 +77,15 @@ def test_a_rate_of_nothing_is_no_bound() -> None:
 
 
 def test_the_rate_of_a_listener_counts_all_addresses_and_the_longer_wait_holds() -> None:
-    admission = Admission(Limits(rate_of_listener=lambda name: 1, rate_of_ip=lambda ip: 10))
+    admission = Admission(
+        AdmissionLimits(rate_of_listener=lambda name: 1, rate_of_ip=lambda ip: 10)
+    )
     waits = [admitted(admission.admit(f"10.0.0.{n}", "A", 0)).delay_ms for n in range(2)]
     assert waits == [0, 1000]
 
 
 def test_addresses_that_come_and_go_are_not_remembered_for_ever() -> None:
-    admission = Admission(Limits(rate_of_ip=lambda ip: 1))
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 1))
     for n in range(BUCKETS_MAX + 500):
         ip = f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
         admission.release(admitted(admission.admit(ip, "A", n)))
@@ -92,7 +96,7 @@ def test_addresses_that_come_and_go_are_not_remembered_for_ever() -> None:
 def test_over_time_no_more_are_served_at_once_than_the_rate_allows(
     rate: int, gaps: list[int]
 ) -> None:
-    admission = Admission(Limits(rate_of_ip=lambda ip: rate))
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: rate))
     now = free = 0
     for gap in gaps:
         now += gap
@@ -107,7 +111,7 @@ class Counts(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limits = Limits(connections_max=4, per_ip_max=3, per_listener_max={"B": 2})
+        limits = AdmissionLimits(connections_max=4, per_ip_max=3, per_listener_max={"B": 2})
         self.admission = Admission(limits)
         self.open: list[Admitted] = []
 
@@ -148,7 +152,7 @@ TestCounts = Counts.TestCase
 
 
 def test_a_protected_listener_is_not_bound_by_what_binds_all_together() -> None:
-    limits = Limits(connections_max=1, rate_max=1, protected=frozenset({"PEERS"}))
+    limits = AdmissionLimits(connections_max=1, rate_max=1, protected=frozenset({"PEERS"}))
     admission = Admission(limits)
     assert isinstance(admission.admit("10.0.0.1", "CLIENT", 0), Admitted)
     assert admission.admit("10.0.0.1", "CLIENT", 0) is Refusal.CONNECTIONS
@@ -157,7 +161,7 @@ def test_a_protected_listener_is_not_bound_by_what_binds_all_together() -> None:
 
 
 def test_connections_of_all_listeners_together_have_a_rate() -> None:
-    admission = Admission(Limits(rate_max=2))
+    admission = Admission(AdmissionLimits(rate_max=2))
     listeners = ["A", "B", "A", "B"]
     told = [admission.admit("10.0.0.1", listener, 0) for listener in listeners]
     assert [each.delay_ms for each in told if isinstance(each, Admitted)] == [0, 0, 500, 1000]

@@ -21,7 +21,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.types import ZERO_UUID
 from ottla.runtime.ports import OpenMode
-from ottla.server.admission import Admission, Limits, Refusal
+from ottla.server.admission import Admission, AdmissionLimits, Refusal
 from ottla.server.deadlines import Expiry
 from ottla.server.listener import ServerSettings, Shared
 from ottla.server.listener_context import ConnectionLimits
@@ -345,7 +345,7 @@ def test_memory_comes_back_however_a_connection_ends() -> None:
 
 
 def test_a_connection_that_came_too_fast_waits_alone_and_takes_its_token() -> None:
-    admission = Admission(Limits(rate_of_ip=lambda ip: 2 if ip == "client" else None))
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 2 if ip == "client" else None))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         loop = asyncio.get_running_loop()
@@ -366,7 +366,7 @@ def test_a_connection_that_came_too_fast_waits_alone_and_takes_its_token() -> No
 
 
 def test_places_come_back_from_every_state() -> None:
-    admission = Admission(Limits(rate_of_ip=lambda ip: 1 if ip == "slow" else None))
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 1 if ip == "slow" else None))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         network = wire.transport._wire  # type: ignore[attr-defined]
@@ -396,7 +396,7 @@ def test_places_come_back_from_every_state() -> None:
 
 
 def test_who_is_over_a_limit_is_closed_and_the_rest_goes_on() -> None:
-    admission = Admission(Limits(connections_max=3, per_ip_max=2))
+    admission = Admission(AdmissionLimits(connections_max=3, per_ip_max=2))
     events = Counting()
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:

@@ -29,7 +29,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
-from ottla.server.admission import Admission, Limits
+from ottla.server.admission import Admission, AdmissionLimits
 from ottla.server.listener import ServerSettings, Shared
 from record_tools import FileRange
 from simulation.disk import SimDisk
@@ -344,7 +344,7 @@ def test_ten_thousand_pipelined_requests_of_a_client_that_never_reads(loop: str)
 
 
 def test_a_flood_of_connections_is_closed_at_the_door(loop: str) -> None:
-    admission = Admission(Limits(per_ip_max=20))
+    admission = Admission(AdmissionLimits(per_ip_max=20))
     events = Counting()
 
     async def scenario(scripted: Scripted, server: Running) -> None:

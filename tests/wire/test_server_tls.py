@@ -23,7 +23,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
-from ottla.server.admission import Admission, Limits
+from ottla.server.admission import Admission, AdmissionLimits
 from ottla.server.listener import Shared
 from record_tools import FileRange
 
@@ -120,7 +120,7 @@ def test_files_over_tls_are_the_same_bytes(loop: str, certificate: Path, tmp_pat
 def test_plaintext_on_the_tls_port_is_refused_and_forgotten(
     loop: str, certificate: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    admission, events = Admission(Limits()), Counting()
+    admission, events = Admission(AdmissionLimits()), Counting()
 
     async def scenario(scripted: Scripted, server: Running) -> None:
         plain = await PlainClient.to(server.address)
@@ -137,7 +137,7 @@ def test_plaintext_on_the_tls_port_is_refused_and_forgotten(
 
 
 def test_who_goes_away_during_the_handshake_leaves_nothing(loop: str, certificate: Path) -> None:
-    admission = Admission(Limits())
+    admission = Admission(AdmissionLimits())
 
     async def scenario(scripted: Scripted, server: Running) -> None:
         silent = [await PlainClient.to(server.address) for _ in range(5)]
@@ -151,7 +151,7 @@ def test_who_goes_away_during_the_handshake_leaves_nothing(loop: str, certificat
 
 
 def test_a_flood_is_turned_away_before_any_handshake(loop: str, certificate: Path) -> None:
-    admission, events = Admission(Limits(connections_max=2)), Counting()
+    admission, events = Admission(AdmissionLimits(connections_max=2)), Counting()
 
     async def scenario(scripted: Scripted, server: Running) -> None:
         clients = [await PlainClient.to(server.address) for _ in range(30)]
@@ -163,7 +163,7 @@ def test_a_flood_is_turned_away_before_any_handshake(loop: str, certificate: Pat
 
 
 def test_stopping_does_not_wait_for_a_handshake(loop: str, certificate: Path) -> None:
-    admission = Admission(Limits())
+    admission = Admission(AdmissionLimits())
 
     async def scenario(scripted: Scripted, server: Running) -> None:
         silent = await PlainClient.to(server.address)

@@ -19,8 +19,8 @@ from ottla.cli.topic_placement import (
     told,
 )
 from ottla.client.admin import describe_cluster, describe_quorum, list_topics
+from ottla.client.admin_replicas import unregister_broker
 from ottla.client.cluster import Cluster
-from ottla.client.placement import unregister_broker
 
 app = typer.Typer(help="The cluster as a whole.", no_args_is_help=True, add_completion=False)
 

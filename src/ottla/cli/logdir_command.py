@@ -11,8 +11,8 @@ from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
 from ottla.cli.topic_placement import POLL_S, Partitions, Wait, serving_brokers, told
 from ottla.client.admin import describe_topics
+from ottla.client.admin_replicas import alter_log_dirs, describe_log_dirs
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.placement import alter_log_dirs, describe_log_dirs
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

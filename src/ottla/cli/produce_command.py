@@ -26,7 +26,7 @@ from ottla.cli.progress import Progress
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
-from ottla.client.accumulator import Delivered
+from ottla.client.accumulator import RecordMetadata
 from ottla.client.cluster import Cluster
 from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer
 from ottla.protocol.records.batch import Compression
@@ -78,7 +78,7 @@ class _Tally:
             self.failed += 1
             self.error = self.error or (error if isinstance(error, Exception) else None)
             return
-        delivered: Delivered = report.result()
+        delivered: RecordMetadata = report.result()
         seen = self.partitions.setdefault(delivered.partition.partition, [0, -1, -1])
         seen[0] += 1
         if delivered.offset >= 0:

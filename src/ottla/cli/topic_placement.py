@@ -13,13 +13,13 @@ from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
 from ottla.client.admin import alter_configs, describe_cluster, describe_topics, list_topics
-from ottla.client.cluster import Cluster, Refused
-from ottla.client.placement import (
+from ottla.client.admin_replicas import (
     Refusals,
     alter_reassignments,
     elect_leaders,
     list_reassignments,
 )
+from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import TopicPartition

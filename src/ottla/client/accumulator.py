@@ -1,14 +1,14 @@
-"""Records on their way to becoming batches: when one is sent, in which order, with which sequence.
+"""Batches of records that wait to be sent: when, in which order, with which sequence number.
 
-Pure: who asks says what time it is. A partition has a queue of batches; only the oldest may be
-under way, so that what is sent again can never overtake what came behind it.
+Pure: the caller passes the time. A partition has a queue of batches; only the oldest may be in
+flight, so that a retry cannot be overtaken by a later batch.
 
-    append --> open batch --full, lingered, or flushed--> drain --> under way --> done
+    append --> open batch --full, lingered, or flushed--> drain --> in flight --> done
                                                             ^           |
                                                             +-- retry --+
 
-A batch gets producer id and sequence when it is drained for the first time and keeps both: that
-is what lets a broker see that it has it already (KIP-98).
+A batch gets its producer id and sequence number when it is drained for the first time and keeps
+both, so that a broker can recognize a duplicate (KIP-98).
 """
 
 from collections import deque
@@ -21,15 +21,15 @@ from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer
 from ottla.protocol.types import Millis, Offset, TopicPartition
 
-# Lengths, deltas and attributes of a record: never more than this.
+# The largest encoding of the lengths, deltas and attributes of a record.
 _RECORD_OVERHEAD_BYTES = 21
 _HEADER_OVERHEAD_BYTES = 10
 
 
-class Delivered(msgspec.Struct, frozen=True):
-    """Where a record ended up. ``offset`` is -1 where nobody was asked (acks=0) or it is unknown.
+class RecordMetadata(msgspec.Struct, frozen=True):
+    """The position of an acknowledged record. ``offset`` is -1 with acks=0 or if it is unknown.
 
-    ``timestamp`` is the broker's where the topic has LogAppendTime, else the record's.
+    ``timestamp`` is the broker's if the topic has LogAppendTime, else the record's.
     """
 
     partition: TopicPartition
@@ -37,12 +37,12 @@ class Delivered(msgspec.Struct, frozen=True):
     timestamp: Millis
 
 
-Outcome = Delivered | Exception
+Outcome = RecordMetadata | Exception
 Report = Callable[[Outcome], None]
 
 
 class ProducerRecord(msgspec.Struct, frozen=True):
-    """A record that is not sent yet, and who is told how it went."""
+    """A record to be sent, and the callback for its outcome."""
 
     key: bytes | None
     value: bytes | None
@@ -52,7 +52,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """At most so many bytes in a batch that is not packed."""
+        """The largest size of the record in an uncompressed batch, in bytes."""
         headers = sum(
             len(key.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
             for key, value in self.headers
@@ -61,7 +61,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, eq=False):
-    """Records of one partition that travel together. Times are monotonic."""
+    """Records of one partition that are sent together. Times are monotonic."""
 
     partition: TopicPartition
     born: Millis
@@ -78,20 +78,20 @@ class Batch(msgspec.Struct, eq=False):
             for index, each in enumerate(self.pending)
         ]
 
-    def tell(self, base_offset: int, append_time: int = -1) -> None:
-        """Tell everybody that their records are there."""
+    def complete(self, base_offset: int, append_time: int = -1) -> None:
+        """Report to each record that it was acknowledged."""
         for index, each in enumerate(self.pending):
             offset = base_offset + index if base_offset >= 0 else -1
             stamp = each.timestamp if append_time < 0 else Millis(append_time)
-            each.report(Delivered(self.partition, offset, stamp))
+            each.report(RecordMetadata(self.partition, offset, stamp))
 
     def fail(self, error: Exception) -> None:
-        """Tell everybody that their records are not known to be there."""
+        """Report to each record that it may not have been written."""
         for each in self.pending:
             each.report(error)
 
 
-class Limits(msgspec.Struct):
+class AccumulatorLimits(msgspec.Struct):
     """Sizes are bytes before compression."""
 
     batch_bytes_max: int = 1_000_000
@@ -101,29 +101,29 @@ class Limits(msgspec.Struct):
 
 
 class Accumulator:
-    """Every batch that is open, waiting or under way."""
+    """All batches that are open, waiting or in flight."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: AccumulatorLimits | None = None) -> None:
+        self.limits = limits or AccumulatorLimits()
         self.buffered_bytes = 0
         self._queues: dict[TopicPartition, deque[Batch]] = {}
-        self._under_way: dict[TopicPartition, Batch] = {}
+        self._in_flight: dict[TopicPartition, Batch] = {}
         self._producer = NO_PRODUCER
         self._next_sequence: dict[TopicPartition, int] = {}
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self._queues and not self._under_way
+        """Whether nothing waits and nothing is in flight."""
+        return not self._queues and not self._in_flight
 
     def has_room(self, size: int) -> bool:
-        """Say whether a record of ``size`` fits; one that is alone always does."""
+        """Say whether a record of ``size`` fits; into an empty buffer it always does."""
         return self.buffered_bytes == 0 or (
             self.buffered_bytes + size <= self.limits.buffer_bytes_max
         )
 
     def append(self, partition: TopicPartition, record: ProducerRecord, now: Millis) -> bool:
-        """Take a record; return whether it began a batch behind one that is full."""
+        """Add a record; return whether it started a batch because the last one was full."""
         queue = self._queues.setdefault(partition, deque())
         size = record.size
         newest = queue[-1] if queue else None
@@ -139,18 +139,18 @@ class Accumulator:
         return is_full
 
     def drain(self, now: Millis, *, is_flushing: bool = False) -> list[Batch]:
-        """Take the batches that are to be sent now, at most one of a partition."""
+        """Return the batches to send now, at most one per partition; they are in flight then."""
         ready = [
             queue[0]
             for partition, queue in self._queues.items()
-            if partition not in self._under_way and self._is_due(queue, now, is_flushing)
+            if partition not in self._in_flight and self._is_due(queue, now, is_flushing)
         ]
         for batch in ready:
             queue = self._queues[batch.partition]
             queue.popleft()
             if not queue:
                 del self._queues[batch.partition]
-            self._under_way[batch.partition] = batch
+            self._in_flight[batch.partition] = batch
             if batch.producer is None:
                 batch.producer = self._claim_sequence(batch)
         return ready
@@ -175,11 +175,11 @@ class Accumulator:
         )
 
     def next_due(self, *, is_flushing: bool = False) -> int | None:
-        """Return when `drain` will have something if nobody appends; None: not before that."""
+        """Return when `drain` next returns a batch if no record is added; None if never."""
         times = [
             max(queue[0].not_before, 0 if is_flushing else self._lingered(queue))
             for partition, queue in self._queues.items()
-            if partition not in self._under_way
+            if partition not in self._in_flight
         ]
         return min(times, default=None)
 
@@ -190,32 +190,32 @@ class Accumulator:
         return oldest.born + self.limits.linger_ms
 
     def done(self, batch: Batch) -> None:
-        """Give up the room of a batch that was acknowledged, or has failed for good."""
-        del self._under_way[batch.partition]
+        """Free the memory of a batch that was acknowledged or has finally failed."""
+        del self._in_flight[batch.partition]
         self.buffered_bytes -= batch.size - HEADER_BYTES
 
     def retry(self, batch: Batch, not_before: Millis) -> None:
-        """Put a batch back before everything that came behind it."""
-        del self._under_way[batch.partition]
+        """Put a batch back in front of all later ones."""
+        del self._in_flight[batch.partition]
         batch.attempts += 1
         batch.not_before = not_before
         self._queues.setdefault(batch.partition, deque()).appendleft(batch)
 
     def is_expired(self, batch: Batch, now: Millis) -> bool:
-        """Say whether a batch has had all the time there is (``delivery.timeout.ms``)."""
+        """Say whether a batch has exceeded ``delivery.timeout.ms``."""
         return now >= batch.born + self.limits.delivery_timeout_ms
 
     def rewind(self, batch: Batch) -> None:
-        """Let the next batch take the sequence of one that was refused and is not in the log."""
+        """Reuse the sequence number of a batch that was rejected and is not in the log."""
         writer = batch.producer
         assert writer is not None
         if writer.id == self._producer.id and writer.epoch == self._producer.epoch:
             self._next_sequence[batch.partition] = writer.base_sequence
 
     def begin_as(self, producer: Producer) -> None:
-        """Write as ``producer`` from now on, from sequence 0 in every partition.
+        """Use a new producer id from now on, with sequence 0 in every partition.
 
-        Batches that were sent before keep who they are: they may be in the log already.
+        Batches that were sent before keep their producer id: they may be in the log already.
         """
         self._producer = producer
         self._next_sequence.clear()

@@ -1,7 +1,7 @@
-"""Asking a cluster about itself, and changing it. Each function is one request.
+"""Admin requests: topics, configurations, cluster and quorum. Each function is one request.
 
-Requests that change something are sent once: a connection lost on the way leaves open what became
-of them, and the caller is told so instead of a second try.
+Requests that change something are sent once: if the connection is lost, their outcome is unknown,
+and the error is raised to the caller instead of a retry.
 """
 
 import enum
@@ -55,11 +55,11 @@ from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import NodeId
 
 DEFAULT = -1
-"""Partitions or replicas as the cluster is configured."""
+"""The cluster's default number of partitions or replicas."""
 
 
 class Resource(enum.IntEnum):
-    """What a configuration belongs to."""
+    """The type of a configuration resource."""
 
     TOPIC = 2
     BROKER = 4
@@ -69,7 +69,7 @@ class Resource(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from; a number of a later Kafka is UNKNOWN."""
+    """The source of a value; numbers of later Kafka versions are UNKNOWN."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -87,7 +87,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class ConfigChange(enum.IntEnum):
-    """What to do with a key."""
+    """The operation on a key."""
 
     SET = 0
     DELETE = 1
@@ -96,7 +96,7 @@ class ConfigChange(enum.IntEnum):
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int = DEFAULT
@@ -105,7 +105,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One key of a configuration, and what to do with it."""
+    """The change of one configuration key."""
 
     name: str
     value: str | None = None
@@ -113,7 +113,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 async def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
-    """Return every topic this client may see, by name."""
+    """Return all topics that this client is authorized to describe, by name."""
     response = await cluster.metadata(None)
     return sorted(response.topics, key=lambda each: each.name or "")
 
@@ -122,7 +122,7 @@ async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[Metada
     """Return these topics, in this order.
 
     Raises:
-        Refused: one of them is not there, or may not be seen.
+        Refused: a topic does not exist, or access is denied.
     """
     response = await cluster.metadata(names)
     found = {each.name: each for each in response.topics}
@@ -134,7 +134,7 @@ async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[Metada
 async def create_topic(
     cluster: Cluster, topic: NewTopic, *, timeout_ms: int = 30_000, is_dry_run: bool = False
 ) -> CreatableTopicResult:
-    """Make a topic. Raises `Refused` where the cluster will not."""
+    """Create a topic. Raises `Refused`."""
     wanted = CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
@@ -151,7 +151,7 @@ async def create_topic(
 async def delete_topics(
     cluster: Cluster, names: Sequence[str], *, timeout_ms: int = 30_000
 ) -> dict[str, Refused | None]:
-    """Remove topics; return for each what was wrong, or None."""
+    """Delete topics; return the error of each, or None."""
     request = DeleteTopicsRequest(
         topic_names=list(names),
         topics=[DeleteTopicState(name) for name in names],
@@ -170,7 +170,7 @@ async def delete_topics(
 async def add_partitions(
     cluster: Cluster, topic: str, count: int, *, timeout_ms: int = 30_000
 ) -> None:
-    """Give a topic ``count`` partitions in all. Raises `Refused`."""
+    """Increase the partitions of a topic to ``count`` in total. Raises `Refused`."""
     wanted = CreatePartitionsTopic(topic, count, None)
     request = CreatePartitionsRequest([wanted], timeout_ms)
     response = await cluster.send_any(request, CreatePartitionsResponse, may_repeat=False)
@@ -189,7 +189,7 @@ async def describe_configs(
 ) -> list[DescribeConfigsResourceResult]:
     """Return the configuration of one resource, by key. Raises `Refused`.
 
-    That of a broker is asked of that broker: nobody else knows its file.
+    The configuration of a broker is requested from that broker: only it knows its file.
     """
     wanted = DescribeConfigsResource(kind, name, None if keys is None else list(keys))
     request = DescribeConfigsRequest([wanted], include_documentation=with_documentation)
@@ -207,7 +207,7 @@ async def alter_configs(
 ) -> None:
     """Change some keys of one resource and leave the others. Raises `Refused`.
 
-    Those of a broker are sent to that broker: it validates them, and accepts no other's.
+    Changes of a broker are sent to that broker, which validates them.
     """
     wanted = AlterConfigsResource(
         kind, name, [AlterableConfig(each.name, each.operation, each.value) for each in changes]
@@ -223,7 +223,7 @@ async def alter_configs(
 
 
 async def describe_cluster(cluster: Cluster) -> DescribeClusterResponse:
-    """Return the cluster's id, controller and brokers, fenced ones too where that can be asked."""
+    """Return the cluster's id, controller and brokers, including fenced ones if supported."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response = await cluster.send_any(request, DescribeClusterResponse)
     _check(response.error_code, "cluster", response.error_message)
@@ -231,7 +231,7 @@ async def describe_cluster(cluster: Cluster) -> DescribeClusterResponse:
 
 
 async def describe_quorum(cluster: Cluster) -> ResponsePartitionData:
-    """Return who votes on the metadata, who leads, and how far each is. Raises `Refused`."""
+    """Return the leader, voters and observers of the quorum and their lag. Raises `Refused`."""
     asked = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
     response = await cluster.send_any(DescribeQuorumRequest([asked]), DescribeQuorumResponse)
     _check(response.error_code, "quorum", response.error_message)

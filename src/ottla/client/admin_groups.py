@@ -1,7 +1,7 @@
-"""Groups of every kind: who is in them, what they read, how far they are; and changing that.
+"""Admin requests for groups: members, assignments, committed offsets, and changing them.
 
-A group is described in one form, whatever its protocol. Requests that change something are sent
-again only where its coordinator said that it did nothing.
+All types of groups are described in one form. Requests that change something are retried only if
+the coordinator replied that it did nothing.
 """
 
 import asyncio
@@ -11,7 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.coordinators import PASSING, Coordinated, ask_coordinator, find_coordinator
+from ottla.client.coordinators import (
+    COORDINATOR_MOVED_OR_LOADING,
+    CoordinatorType,
+    ask_coordinator,
+    find_coordinator,
+)
 from ottla.client.group_members import (
     GroupMember,
     classic_members,
@@ -55,7 +60,7 @@ CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
 
 class GroupListing(msgspec.Struct, frozen=True):
-    """A group as its coordinator lists it; ``type`` is empty where the broker knows no types."""
+    """A group as its coordinator lists it; ``type`` is empty if the broker does not return it."""
 
     group_id: str
     type: str
@@ -65,7 +70,7 @@ class GroupListing(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """A group and its members. Epochs are None of a classic group."""
+    """A group and its members. A classic group has no epochs (None)."""
 
     group_id: str
     type: str
@@ -77,7 +82,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     members: tuple[GroupMember, ...]
 
 
-# -- who is there ------------------------------------------------------------------
+# -- groups and members --------------------------------------------------------------
 
 
 async def list_groups(
@@ -95,7 +100,7 @@ async def _listed_at(
 ) -> list[GroupListing]:
     for attempt in range(_LOADS_MAX):
         response = await cluster.send_to(node_id, request, ListGroupsResponse)
-        if response.error_code not in PASSING or attempt + 1 == _LOADS_MAX:
+        if response.error_code not in COORDINATOR_MOVED_OR_LOADING or attempt + 1 == _LOADS_MAX:
             break
         await cluster.pause(attempt)
     _check(response.error_code, f"broker {node_id}")
@@ -116,8 +121,8 @@ def _listing(group: ListedGroup, node_id: NodeId) -> GroupListing:
 
 
 async def find_group(cluster: Cluster, group_id: str) -> GroupListing:
-    """Return what its coordinator lists of a group. Raises `Refused`: there is none."""
-    node_id = await find_coordinator(cluster, Coordinated.GROUP, group_id)
+    """Return the listing of one group by its coordinator. Raises `Refused` if there is none."""
+    node_id = await find_coordinator(cluster, CoordinatorType.GROUP, group_id)
     for each in await _listed_at(cluster, node_id, ListGroupsRequest()):
         if each.group_id == group_id:
             return each
@@ -125,7 +130,7 @@ async def find_group(cluster: Cluster, group_id: str) -> GroupListing:
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
-    """Return a group, whatever its kind. Raises `Refused`."""
+    """Describe a group of any type. Raises `Refused`."""
     listed = await find_group(cluster, group_id)
 
     async def ask(node_id: NodeId) -> GroupDescription:
@@ -133,7 +138,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
             return await _with_epochs(cluster, node_id, group_id, listed.type)
         return await _classic(cluster, node_id, group_id)
 
-    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
 
 
 async def _classic(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDescription:
@@ -154,7 +159,7 @@ async def _classic(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDes
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """How groups are described that have epochs: the same but for the classes."""
+    """The messages to describe a type of group that has epochs."""
 
     request: Callable[[list[str]], Message]
     reply: type[Any]
@@ -194,7 +199,7 @@ async def _with_epochs(
 
 
 async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Offset]:
-    """Return all that a group has committed, of topics that are there. Raises `Refused`."""
+    """Return the committed offsets of a group for existing topics. Raises `Refused`."""
     request = OffsetFetchRequest(
         group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id, topics=None)]
     )
@@ -205,10 +210,10 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
         _check(response.error_code if group is None else group.error_code, group_id)
         return response
 
-    response = await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    response = await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
     names = await _names(cluster)
     found: dict[TopicPartition, Offset] = {}
-    # Up to version 7 there is one group, which stands in the reply itself.
+    # Up to version 7 the reply itself is the only group.
     topics = response.groups[0].topics if response.groups else response.topics
     for topic in topics:
         # From version 10 on topics have ids instead of names.
@@ -229,12 +234,14 @@ async def _names(cluster: Cluster) -> dict[Uuid, str]:
 async def commit_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Refused | None]:
-    """Commit offsets in the name of nobody, for a group without members. Raises `Refused`."""
+    """Commit offsets without a member id, for a group without members. Raises `Refused`."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
-    for place, offset in offsets.items():
-        topic_id = (await cluster.topic(place.topic)).topic_id
-        topic = topics.setdefault(place.topic, OffsetCommitRequestTopic(place.topic, topic_id))
-        topic.partitions.append(OffsetCommitRequestPartition(place.partition, offset))
+    for partition, offset in offsets.items():
+        topic_id = (await cluster.topic(partition.topic)).topic_id
+        topic = topics.setdefault(
+            partition.topic, OffsetCommitRequestTopic(partition.topic, topic_id)
+        )
+        topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset))
     request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
     names = {topic.topic_id: name for name, topic in topics.items()}
 
@@ -244,20 +251,20 @@ async def commit_offsets(
         for topic in response.topics:
             for each in topic.partitions:
                 name = topic.name or names.get(topic.topic_id, "")
-                place = TopicPartition(name, each.partition_index)
-                if each.error_code in PASSING:
+                partition = TopicPartition(name, each.partition_index)
+                if each.error_code in COORDINATOR_MOVED_OR_LOADING:
                     raise Refused(each.error_code, group_id)
-                found[place] = _refused(each.error_code, str(place))
+                found[partition] = _refused(each.error_code, str(partition))
         return found
 
-    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
 
 
-# -- ending ------------------------------------------------------------------------------
+# -- deletion ----------------------------------------------------------------------------
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, Refused | None]:
-    """Delete groups and their offsets; return for each what was wrong, or None."""
+    """Delete groups and their offsets; return the error of each, or None."""
     found: dict[str, Refused | None] = {}
     for group_id in group_ids:
         try:
@@ -275,7 +282,7 @@ async def _delete(cluster: Cluster, group_id: str) -> None:
         response = await cluster.send_to(node_id, request, DeleteGroupsResponse)
         _check(response.results[0].error_code, group_id)
 
-    await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
 
 
 def _refused(code: int, subject: str, message: str | None = None) -> Refused | None:

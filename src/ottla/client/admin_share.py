@@ -1,6 +1,6 @@
-"""Where share groups are (KIP-932): the start of each partition's window, and moving it.
+"""Admin requests for share groups (KIP-932): the start offset of each partition, and changing it.
 
-Like `admin_groups.py`: asked of the coordinator of the group, once.
+As in `admin_groups.py`, requests go to the coordinator of the group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.coordinators import Coordinated, ask_coordinator
+from ottla.client.coordinators import CoordinatorType, ask_coordinator
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -30,7 +30,7 @@ from ottla.protocol.types import NodeId, TopicPartition
 
 
 class ShareOffset(msgspec.Struct, frozen=True):
-    """Where a group is in a partition; None where nobody has begun, or nobody knows the lag."""
+    """The position of a group in a partition; None if not initialized, or if the lag is unknown."""
 
     start: int | None
     lag: int | None
@@ -38,7 +38,7 @@ class ShareOffset(msgspec.Struct, frozen=True):
 
 
 async def share_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, ShareOffset]:
-    """Return where a share group is, in all that it has read. Raises `Refused`."""
+    """Return the offsets of a share group in all its partitions. Raises `Refused`."""
     asked = DescribeShareGroupOffsetsRequestGroup(group_id, None)
     request = DescribeShareGroupOffsetsRequest([asked])
 
@@ -49,44 +49,46 @@ async def share_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition,
         found: dict[TopicPartition, ShareOffset] = {}
         for topic in group.topics:
             for each in topic.partitions:
-                place = TopicPartition(topic.topic_name, each.partition_index)
-                _check(each.error_code, f"{group_id}: {place}", each.error_message)
-                found[place] = ShareOffset(
+                partition = TopicPartition(topic.topic_name, each.partition_index)
+                _check(each.error_code, f"{group_id}: {partition}", each.error_message)
+                found[partition] = ShareOffset(
                     _known(each.start_offset), _known(each.lag), each.leader_epoch
                 )
         return dict(sorted(found.items()))
 
-    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
 
 
 async def alter_share_offsets(
     cluster: Cluster, group_id: str, starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Refused | None]:
-    """Let partitions begin anew, for a group without members. Raises `Refused`."""
+    """Set the start offsets of a group without members. Raises `Refused`."""
     topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
-    for place, start in starts.items():
-        topic = topics.setdefault(place.topic, AlterShareGroupOffsetsRequestTopic(place.topic))
-        topic.partitions.append(AlterShareGroupOffsetsRequestPartition(place.partition, start))
+    for partition, start in starts.items():
+        topic = topics.setdefault(
+            partition.topic, AlterShareGroupOffsetsRequestTopic(partition.topic)
+        )
+        topic.partitions.append(AlterShareGroupOffsetsRequestPartition(partition.partition, start))
     request = AlterShareGroupOffsetsRequest(group_id, list(topics.values()))
 
     async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:
         response = await cluster.send_to(node_id, request, AlterShareGroupOffsetsResponse)
         _check(response.error_code, group_id, response.error_message)
         return {
-            (place := TopicPartition(topic.topic_name, each.partition_index)): _refused(
-                each.error_code, str(place), each.error_message
+            (partition := TopicPartition(topic.topic_name, each.partition_index)): _refused(
+                each.error_code, str(partition), each.error_message
             )
             for topic in response.responses
             for each in topic.partitions
         }
 
-    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
 
 
 async def delete_share_offsets(
     cluster: Cluster, group_id: str, topics: Iterable[str]
 ) -> dict[str, Refused | None]:
-    """Forget where a group without members is in topics. Raises `Refused`."""
+    """Delete the offsets of a group without members for topics. Raises `Refused`."""
     asked = [DeleteShareGroupOffsetsRequestTopic(name) for name in topics]
     request = DeleteShareGroupOffsetsRequest(group_id, asked)
 
@@ -98,7 +100,7 @@ async def delete_share_offsets(
             for each in response.responses
         }
 
-    return await ask_coordinator(cluster, Coordinated.GROUP, group_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
 
 
 def _known(number: int) -> int | None:

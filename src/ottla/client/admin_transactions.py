@@ -1,12 +1,12 @@
-"""Transactions: which there are, what they wrote to, and ending one by force.
+"""Admin requests for transactions: list, describe and abort them.
 
-    list, describe      what transaction coordinators know
-    open_in             what the leaders of partitions know: who has an open transaction there
-    fence               abort what a transactional id has open; its producer may not go on
-    abort_in_partition  write the marker that a coordinator will never write: see `hanging`
+    list, describe      the state of the transaction coordinators
+    open_in             the state of partition leaders: open transactions in a partition
+    fence               abort the open transaction of a transactional id and fence its producer
+    abort_in_partition  write an abort marker that no coordinator will write: see `hanging`
 
-A transaction hangs where a partition has it open and no coordinator knows of it, so that nobody
-would ever end it, and read_committed consumers of the partition stand still.
+A transaction is hanging if it is open in a partition and no coordinator knows it: it would never
+end, and read_committed consumers of the partition would make no progress.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from ottla.client.cluster import Cluster, Refused
-from ottla.client.coordinators import PASSING, Coordinated, ask_coordinator
+from ottla.client.coordinators import COORDINATOR_MOVED_OR_LOADING, CoordinatorType, ask_coordinator
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -50,7 +50,7 @@ _FENCE_TIMEOUT_MS: Final = 60_000
 NOT_OPEN: Final = -1
 
 
-class Listed(msgspec.Struct, frozen=True):
+class TransactionListing(msgspec.Struct, frozen=True):
     """A transactional id as its coordinator lists it."""
 
     transactional_id: str
@@ -60,7 +60,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """What a partition has open. ``last_timestamp`` is that of the last write, milliseconds."""
+    """An open transaction in a partition. ``last_timestamp`` is its last write, milliseconds."""
 
     place: TopicPartition
     producer_id: int
@@ -75,7 +75,7 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 
 async def list_transactions(
     cluster: Cluster, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
-) -> list[Listed]:
+) -> list[TransactionListing]:
     """Return the transactional ids of all coordinators, by name. Raises `Refused`, NoBroker."""
     await cluster.metadata([])
     request = ListTransactionsRequest(list(states), list(producer_ids))
@@ -86,21 +86,21 @@ async def list_transactions(
 
 async def _listed_at(
     cluster: Cluster, node_id: NodeId, request: ListTransactionsRequest
-) -> list[Listed]:
+) -> list[TransactionListing]:
     for attempt in range(_LOADS_MAX):
         response = await cluster.send_to(node_id, request, ListTransactionsResponse)
-        if response.error_code not in PASSING or attempt + 1 == _LOADS_MAX:
+        if response.error_code not in COORDINATOR_MOVED_OR_LOADING or attempt + 1 == _LOADS_MAX:
             break
         await cluster.pause(attempt)
     _check(response.error_code, f"broker {node_id}")
     return [
-        Listed(each.transactional_id, each.producer_id, each.transaction_state, node_id)
+        TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node_id)
         for each in response.transaction_states
     ]
 
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionState:
-    """Return what the coordinator of a transactional id knows of it. Raises `Refused`."""
+    """Return the state of a transactional id at its coordinator. Raises `Refused`."""
     request = DescribeTransactionsRequest([transactional_id])
 
     async def ask(node_id: NodeId) -> TransactionState:
@@ -109,13 +109,13 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Trans
         _check(found.error_code, transactional_id)
         return found
 
-    return await ask_coordinator(cluster, Coordinated.TRANSACTION, transactional_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.TRANSACTION, transactional_id, ask)
 
 
 async def fence(cluster: Cluster, transactional_id: str) -> tuple[int, int]:
-    """Take a transactional id away from its producer, which aborts what it has open.
+    """Fence the producer of a transactional id, which aborts its open transaction.
 
-    Returns the id and epoch that it has now. Raises `Refused`.
+    Returns the new producer id and epoch. Raises `Refused`.
     """
     request = InitProducerIdRequest(transactional_id, _FENCE_TIMEOUT_MS)
     for attempt in range(_LOADS_MAX):
@@ -137,7 +137,7 @@ async def _fence_once(
         _check(response.error_code, transactional_id)
         return response.producer_id, response.producer_epoch
 
-    return await ask_coordinator(cluster, Coordinated.TRANSACTION, transactional_id, ask)
+    return await ask_coordinator(cluster, CoordinatorType.TRANSACTION, transactional_id, ask)
 
 
 # -- partitions --------------------------------------------------------------------------
@@ -146,7 +146,7 @@ async def _fence_once(
 async def open_in(
     cluster: Cluster, places: Iterable[TopicPartition]
 ) -> tuple[list[OpenTransaction], list[Refused]]:
-    """Return what is open in partitions, and which of them could not be asked."""
+    """Return the open transactions in partitions, and the errors of partitions that failed."""
     by_leader: dict[NodeId, dict[str, list[int]]] = {}
     for place in sorted(places):
         leader = await cluster.leader_of(place)
@@ -181,14 +181,14 @@ def _open(place: TopicPartition, producer: ProducerState) -> OpenTransaction:
 
 
 async def abort_in_partition(cluster: Cluster, open_: OpenTransaction) -> None:
-    """Write an abort marker for what a partition has open. Raises `Refused`."""
+    """Write an abort marker for an open transaction of a partition. Raises `Refused`."""
     topic = WritableTxnMarkerTopic(open_.place.topic, [open_.place.partition])
     marker = WritableTxnMarker(
         producer_id=open_.producer_id,
         producer_epoch=open_.producer_epoch,
         transaction_result=False,
         topics=[topic],
-        # A producer whose transactions were never ended here has no coordinator's epoch yet.
+        # Without an earlier marker in this partition there is no coordinator epoch yet.
         coordinator_epoch=max(0, open_.coordinator_epoch),
     )
     leader = await cluster.leader_of(open_.place)
@@ -208,10 +208,10 @@ def hanging(
     known: Mapping[int, Collection[TopicPartition]],
     before: int,
 ) -> list[OpenTransaction]:
-    """Return what nobody will ever end. Pure.
+    """Return the hanging transactions. Pure.
 
-    ``known`` are the partitions of the ongoing transaction of each producer id that a coordinator
-    knows; ``before`` is the time before which a transaction must have ended by its timeout.
+    ``known`` maps each producer id that a coordinator knows to the partitions of its ongoing
+    transaction. Transactions whose last write is before ``before`` have exceeded their timeout.
     """
     return [
         each
@@ -223,7 +223,7 @@ def hanging(
 async def known_partitions(
     cluster: Cluster, producer_ids: Iterable[int]
 ) -> dict[int, frozenset[TopicPartition]]:
-    """Return what the coordinators say that the transactions of producers wrote to."""
+    """Return the partitions of the producers' transactions according to the coordinators."""
     ids = sorted(set(producer_ids))
     if not ids:
         return {}

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: longer each time, and not all clients at once."""
+"""Exponential backoff with jitter."""
 
 import msgspec
 

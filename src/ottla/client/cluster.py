@@ -1,11 +1,11 @@
-"""A cluster as a client knows it: who is in it, who leads what, one connection for each node.
+"""A cluster from a client's view: its brokers, the leaders, and a connection per broker.
 
     async with await Cluster.open(ports, [Address("localhost", 9092)]) as cluster:
         leader = await cluster.leader_of(TopicPartition("greetings", 0))
         reply = await cluster.send_to(leader.node_id, request, FetchResponse)
 
-What is known is used until a node contradicts it; whoever is told NOT_LEADER_OR_FOLLOWER or the
-like calls `forget` and asks again. Nothing is refreshed behind anybody's back.
+Metadata is used until a broker contradicts it: a caller that gets NOT_LEADER_OR_FOLLOWER or a
+similar error calls `forget` and retries. There is no refresh in the background.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from ottla.runtime.ports import Address, Clock, Network, Random
 Reply = TypeVar("Reply", bound=Message)
 
 ATTEMPTS_MAX: Final = 8
-"""How often metadata is asked for before a partition counts as without leader: about 5 s."""
+"""Metadata requests before a partition counts as leaderless: about 5 s."""
 
 
 class Refused(Exception):
-    """A node answered with an error. ``code`` is Kafka's."""
+    """A broker answered with an error. ``code`` is Kafka's."""
 
     def __init__(self, code: int, subject: str, message: str | None = None) -> None:
         self.code = code
@@ -47,11 +47,11 @@ class Refused(Exception):
 
 
 class NoBroker(ConnectionError):
-    """No address that is known answers."""
+    """No known broker address responds."""
 
 
 class ClientPorts(msgspec.Struct, frozen=True):
-    """What a client needs of the outside."""
+    """The ports that a client needs."""
 
     network: Network
     clock: Clock
@@ -59,7 +59,7 @@ class ClientPorts(msgspec.Struct, frozen=True):
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client behaves."""
+    """Options of a client."""
 
     client_id: str = "ottla"
     connection: Options = msgspec.field(default_factory=Options)
@@ -68,14 +68,14 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who leads a partition. ``epoch`` is sent along, so that a stale leader is noticed."""
+    """The leader of a partition. Requests carry ``epoch``, so that a stale leader is detected."""
 
     node_id: NodeId
     epoch: int
 
 
 class KnownTopic(msgspec.Struct, frozen=True):
-    """A topic as metadata has it; partitions without a leader have none here."""
+    """A topic from metadata; leaderless partitions have no entry in ``leaders``."""
 
     name: str
     topic_id: Uuid
@@ -84,7 +84,7 @@ class KnownTopic(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """Connections and metadata. Make one with `open`; close it, or use it in ``async with``."""
+    """Connections and metadata. Create one with `open`; close it, or use ``async with``."""
 
     def __init__(
         self, ports: ClientPorts, bootstrap: Sequence[Address], options: ClientOptions
@@ -105,10 +105,10 @@ class Cluster:
         bootstrap: Sequence[Address],
         options: ClientOptions | None = None,
     ) -> "Cluster":
-        """Connect to one of the addresses and learn who is in the cluster.
+        """Connect to one of the addresses and load the list of brokers.
 
         Raises:
-            NoBroker: none of them answers. UnsupportedVersion: one speaks another protocol.
+            NoBroker: none of them responds. UnsupportedVersion: one is not a Kafka broker.
         """
         cluster = cls(ports, bootstrap, options or ClientOptions())
         try:
@@ -178,19 +178,19 @@ class Cluster:
         )
 
     def known_id(self, topic: str) -> Uuid:
-        """Return the id a topic had when last heard of, also after `forget`; zero if never."""
+        """Return the last known id of a topic, also after `forget`; zero if unknown."""
         return self._ids.get(topic, ZERO_UUID)
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic: somebody said that it is so no longer."""
+        """Drop the metadata of a topic: a broker has contradicted it."""
         self._topics.pop(topic, None)
 
     async def topic(self, name: str, *, may_create: bool = False) -> KnownTopic:
-        """Return a topic, from memory or by asking until it is there.
+        """Return the metadata of a topic; request it until the topic exists.
 
         Raises:
-            Refused: the cluster will not have it, or not within `ATTEMPTS_MAX`.
-            NoBroker: nobody answers.
+            Refused: the topic does not exist, or not within `ATTEMPTS_MAX`.
+            NoBroker: no broker responds.
         """
         attempt = 0
         while (known := self._topics.get(name)) is None:
@@ -208,11 +208,11 @@ class Cluster:
     async def leader_of(
         self, partition: TopicPartition, *, attempts_max: int = ATTEMPTS_MAX
     ) -> Leader:
-        """Return who leads a partition, waiting a little for an election; not with 1 attempt.
+        """Return the leader of a partition; wait for an election unless ``attempts_max`` is 1.
 
         Raises:
             Refused: no such topic or partition, or no leader within ``attempts_max``.
-            NoBroker: nobody answers.
+            NoBroker: no broker responds.
         """
         for attempt in range(attempts_max):
             topic = await self.topic(partition.topic)
@@ -227,11 +227,11 @@ class Cluster:
         raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
 
     async def pause(self, attempt: int) -> None:
-        """Wait before trying again; 0 is the first time."""
+        """Wait before a retry; the first has ``attempt`` 0."""
         fraction = self.ports.random.fraction()
         await asyncio.sleep(self.options.backoff.wait_ms(attempt, fraction) / 1000)
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
     async def send_to(
         self, node_id: NodeId, request: Message, reply: type[Reply], *, timeout_ms: int = 0
@@ -239,9 +239,9 @@ class Cluster:
         """Send a request to one broker. ``timeout_ms`` 0 takes that of the options.
 
         Raises:
-            NoBroker: no such broker is known, or it does not answer when called.
-            ConnectionLost, RequestTimedOut: it went away; what became of the request is unknown.
-            UnsupportedVersion: it does not serve it.
+            NoBroker: the broker is unknown, or cannot be connected to.
+            ConnectionLost, RequestTimedOut: no reply; whether it was served is unknown.
+            UnsupportedVersion: the broker does not serve the request.
         """
         connection = await self.connection(node_id)
         response = await connection.send(request, timeout_ms=timeout_ms or self.options.timeout_ms)
@@ -251,13 +251,13 @@ class Cluster:
     async def send_any(
         self, request: Message, reply: type[Reply], *, may_repeat: bool = True
     ) -> Reply:
-        """Send a request to any broker, the next one where one does not answer.
+        """Send a request to any broker; if one does not respond, to the next.
 
-        A request that is not ``may_repeat`` is not sent again once it has left.
+        Unless ``may_repeat``, a request is not sent again once it was sent.
 
         Raises:
-            NoBroker: none answers. UnsupportedVersion: it is not served.
-            ConnectionLost, RequestTimedOut: as `send_to`, of a request that may not be repeated.
+            NoBroker: no broker responds. UnsupportedVersion: the request is not served.
+            ConnectionLost, RequestTimedOut: as `send_to`, if the request may not be repeated.
         """
         failures: list[str] = []
         for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
@@ -275,13 +275,14 @@ class Cluster:
                 continue
             assert isinstance(response, reply)
             return response
-        raise NoBroker("no broker answers: " + "; ".join(failures))
+        raise NoBroker("no broker responds: " + "; ".join(failures))
 
     async def connection(self, node_id: NodeId) -> Connection:
-        """Return the connection to a broker, opened if need be.
+        """Return the connection to a broker; open it if necessary.
 
         Raises:
-            NoBroker: it is not known, or does not answer. UnsupportedVersion: as `Connection.open`.
+            NoBroker: the broker is unknown or unreachable.
+            UnsupportedVersion: as `Connection.open`.
         """
         address = self._addresses.get(node_id)
         if address is None:

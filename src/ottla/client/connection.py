@@ -1,18 +1,18 @@
-"""A connection to one Kafka node: requests out, replies back, many under way at once.
+"""A connection to one Kafka node, with many requests in flight at once.
 
     connection = await Connection.open(network, address, client_id="broker-1")
     response = await connection.send(MetadataRequest(), timeout_ms=5000)
     await connection.close()
 
 Requests may be sent without waiting for earlier replies; the node answers in order, and each
-reply is matched by its correlation id. What each side can speak is asked once, when opening,
-and a request goes out in the highest version that both know.
+reply is matched by its correlation id. Versions are negotiated once, when the connection opens, and
+a request is sent in the highest version that both sides support.
 
-A reply is a message that is the caller's. Who asks for megabytes gives a `Reader` along instead:
-it is shown the reply where it lies in the receive buffer, and what there is of it while more comes.
+A reply is a message that belongs to the caller. For replies of megabytes the caller passes a
+`Reader`, which sees the reply in the receive buffer, also in part while more of it is received.
 
-A request that is not answered in time ends the connection, as in Kafka: replies come in order,
-so none would come behind it either. A caller that is cancelled does not: its reply is dropped.
+A request without a reply in time closes the connection, as in Kafka: replies arrive in order, so no
+later reply would arrive either. A cancelled caller does not close it: its reply is dropped.
 """
 
 import asyncio
@@ -49,32 +49,32 @@ REAUTHENTICATION_FACTOR: Final = 0.85
 """At this fraction of its session a client logs in again, as Kafka's clients do."""
 
 _CORRELATION_ID_MAX: Final = 2**31 - 1
-# What of a reply is not looked at before it is whole: more than any header has.
+# A partial reply is not parsed below this size, which exceeds any header.
 _HEADER_BYTES_MAX: Final = 1024
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended before the reply came; whether the request was served is unknown."""
+    """The connection closed before the reply; whether the request was served is unknown."""
 
 
 class Reader(Protocol):
-    """Reads a reply in the receive buffer: whatever is a view is void when a call returns.
+    """Reads a reply in the receive buffer; views are invalid after each call.
 
-    Both are called while somebody waits for the reply, and never after. What they raise is raised
-    where the reply is waited for.
+    Both methods are called only while the caller waits for the reply. Their exceptions are raised
+    to that caller.
     """
 
     def arriving(self, version: int, body: memoryview) -> None:
-        """Look at the first bytes of a reply; there are more at each call, and others to come."""
+        """Read the first bytes of a partial reply; each call has more of them."""
         ...
 
     def arrived(self, response: Message) -> None:
-        """Look at the whole reply, before the caller gets it."""
+        """Read the whole reply, before the caller gets it."""
         ...
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How a connection behaves. Sizes are bytes."""
+    """Options of a connection. Sizes are bytes."""
 
     connect_timeout_ms: int = 10_000
     in_flight_max: int = 100
@@ -87,7 +87,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class _Sent(msgspec.Struct, eq=False):
-    """A request under way. Its future is cancelled when nobody waits for the reply any more."""
+    """A request in flight. Its future is cancelled if the caller no longer waits."""
 
     correlation_id: int
     key: ApiKey
@@ -97,7 +97,7 @@ class _Sent(msgspec.Struct, eq=False):
 
 
 class _Stream(asyncio.BufferedProtocol):
-    """The bytes of a connection: whole frames go to ``owner``, which also learns of the end."""
+    """The protocol of a connection: passes frames and the close to ``owner``."""
 
     def __init__(self, owner: "Connection", frame_bytes_max: int) -> None:
         self._owner = owner
@@ -107,7 +107,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.may_write.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's has the shape of asyncio's and not its name, so it cannot be asked.
+        # uvloop's transport has asyncio's methods but does not inherit from its class.
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -135,7 +135,7 @@ class _Stream(asyncio.BufferedProtocol):
 
 
 class Connection:
-    """A connection that is open and knows what its peer speaks. Make one with `open`."""
+    """An open connection whose versions are negotiated. Create one with `open`."""
 
     def __init__(self, address: Address, client_id: str | None, options: Options) -> None:
         self.address = address
@@ -161,12 +161,12 @@ class Connection:
         client_id: str | None = None,
         options: Options | None = None,
     ) -> "Connection":
-        """Connect and agree on versions.
+        """Connect and negotiate versions.
 
         Raises:
             OSError: refused, unreachable, or lost at once.
             RequestTimedOut: not connected in time.
-            UnsupportedVersion: the peer speaks no ApiVersions that we do.
+            UnsupportedVersion: the peer supports no version of ApiVersions that we do.
             LoginFailed: the peer refused the credentials, or did not prove itself.
         """
         connection = cls(address, client_id, options or Options())
@@ -190,7 +190,7 @@ class Connection:
         return self._lost is None
 
     def version_for(self, key: ApiKey) -> int:
-        """Return the highest version of an API that both sides know.
+        """Return the highest version of an API that both sides support.
 
         Raises:
             UnsupportedVersion: there is none.
@@ -210,10 +210,10 @@ class Connection:
     ) -> Message:
         """Send a request and return its reply. ``version`` None takes the highest common one.
 
-        With a ``reader``, records in the reply are void: it has seen them.
+        With a ``reader``, records in the reply are invalid views: the reader has read them.
 
         Raises:
-            ConnectionLost: the connection ended, before or while the request was under way.
+            ConnectionLost: the connection closed before the reply.
             RequestTimedOut: no reply in time; the connection is closed.
             UnsupportedVersion: the peer does not serve it; nothing was sent.
         """
@@ -234,17 +234,17 @@ class Connection:
             raise RequestTimedOut(f"{self.address}: {key.title}: {timeout_ms} ms") from error
 
     async def post(self, request: Message) -> None:
-        """Send a request that is never answered: Produce with acks=0.
+        """Send a request that has no reply: Produce with acks=0.
 
         Raises:
-            ConnectionLost: the connection has ended. UnsupportedVersion: as `send`.
+            ConnectionLost: the connection is closed. UnsupportedVersion: as `send`.
         """
         assert request.SCHEMA.api_key is not None, "only a request has an api key"
         key = ApiKey(request.SCHEMA.api_key)
         await self._write(request, key, self.version_for(key))
 
     async def close(self) -> None:
-        """Close; requests under way end with `ConnectionLost`. Closing twice is fine."""
+        """Close; requests in flight raise `ConnectionLost`. Idempotent."""
         self._lose("closed")
         if self._transport is not None:
             await self._ended.wait()
@@ -263,7 +263,7 @@ class Connection:
             self._transport = secured
 
     async def _negotiate(self) -> None:
-        """Ask what the peer speaks; one that does not know our version says so in version 0."""
+        """Send ApiVersions; a peer that does not support our version replies in version 0."""
         options = self._options
         request = ApiVersionsRequest(options.software_name, options.software_version)
         response = await self._ask_versions(request, APIS[ApiKey.API_VERSIONS].versions[1])
@@ -322,7 +322,7 @@ class Connection:
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):
-            raise UnsupportedVersion(f"{self.address}: only knows ApiVersions v{version}")
+            raise UnsupportedVersion(f"{self.address}: only supports ApiVersions v{version}")
         sent = await self._begin(request, ApiKey.API_VERSIONS, version)
         response = await sent.reply
         assert isinstance(response, ApiVersionsResponse)
@@ -333,7 +333,7 @@ class Connection:
     async def _begin(
         self, request: Message, key: ApiKey, version: int, reader: Reader | None = None
     ) -> _Sent:
-        """Write a request as soon as there is room for it."""
+        """Send a request once fewer than ``in_flight_max`` are in flight."""
         await self._room.acquire()
         try:
             correlation_id = await self._write(request, key, version)
@@ -346,7 +346,7 @@ class Connection:
         return sent
 
     async def _write(self, request: Message, key: ApiKey, version: int) -> int:
-        """Hand a request to the transport once that takes more; return its correlation id."""
+        """Write a request once the transport accepts more; return its correlation id."""
         await self._stream.may_write.wait()
         self._require_open()
         correlation_id = self._next_id
@@ -362,15 +362,15 @@ class Connection:
             raise ConnectionLost(f"{self.address}: {self._lost}")
 
     def _take(self, frame: memoryview) -> None:
-        """Match a reply with the oldest request under way.
+        """Match a reply with the oldest request in flight.
 
         Raises:
-            ProtocolFault: nothing is under way, or it is no reply to that.
+            ProtocolFault: no request is in flight, or the reply does not match it.
         """
         if self._lost is not None:
             return
         if not self._sent:
-            raise ProtocolFault("a reply to nothing")
+            raise ProtocolFault("a reply without a request in flight")
         sent = self._sent[0]
         correlation_id, body = parse_response_header(sent.key, sent.version, frame)
         if correlation_id != sent.correlation_id:
@@ -383,18 +383,18 @@ class Connection:
         try:
             if sent.reader is not None:
                 sent.reader.arrived(response)
-        except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for
+        except Exception as error:  # noqa: BLE001 - raised to the caller that waits for the reply
             sent.reply.set_exception(error)
         else:
             sent.reply.set_result(response)
 
     @property
     def _is_read_early(self) -> bool:
-        """Whether somebody wants to see the reply that comes next before it is whole."""
+        """Whether the next reply has a reader, which sees it before it is complete."""
         return bool(self._sent) and self._sent[0].reader is not None
 
     def _show(self, frame: memoryview) -> None:
-        """Show a reader the beginning of its reply. What is wrong with it, its end will tell."""
+        """Show a reader its partial reply. Errors are detected once the reply is complete."""
         sent = self._sent[0]
         if len(frame) < _HEADER_BYTES_MAX or sent.reply.done() or sent.reader is None:
             return
@@ -403,7 +403,7 @@ class Connection:
             return
         try:
             sent.reader.arriving(sent.version, body)
-        except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for
+        except Exception as error:  # noqa: BLE001 - raised to the caller that waits for the reply
             sent.reply.set_exception(error)
 
     def _decode(self, sent: _Sent, body: memoryview) -> Message:
@@ -415,7 +415,7 @@ class Connection:
         return decode(kind, version, body)
 
     def _lose(self, reason: str) -> None:
-        """End it, once: nothing more is sent, and whoever waits is told."""
+        """Close the connection, once, and fail the requests in flight."""
         if self._lost is not None:
             return
         self._lost = reason
@@ -430,5 +430,5 @@ class Connection:
 
 
 def _is_refusal(body: memoryview) -> bool:
-    """Say whether an ApiVersions response begins with UNSUPPORTED_VERSION: then it is version 0."""
+    """Say whether an ApiVersions response has UNSUPPORTED_VERSION: then it is version 0."""
     return int.from_bytes(body[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION

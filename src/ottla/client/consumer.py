@@ -1,13 +1,13 @@
-"""Reads partitions from offsets that the caller chooses, batch by batch.
+"""A consumer without a group: reads partitions from given offsets, batch by batch.
 
     async with open_reader(cluster, {TopicPartition("greetings", 0): Offset(0)}) as reader:
         for fetched in await reader.poll():
             for record in fetched.records():
                 ...
 
-There is no group here: who reads what is the caller's business. `poll` keeps one fetch under way
-for each leader and returns when one of them brings something, so that a silent leader does not hold
-the others up. Positions move past markers and aborted transactions too.
+The caller assigns the partitions. `poll` keeps one fetch in flight per leader and returns when the
+first of them completes, so that a slow leader does not delay the others. Positions advance over
+markers and aborted transactions, too.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 NO_SESSION_EPOCH: Final = -1
 _SLACK_MS: Final = 30_000
-"""What a fetch may take beyond the wait it asks for."""
+"""How long a fetch may take beyond its ``max_wait_ms``."""
 
 
 class ReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to fetch. Sizes are bytes. ``failures_max``: fetches in a row that bring nothing but
-    errors before `poll` raises.
+    """Options of a reader. Sizes are bytes. ``failures_max``: consecutive failed fetches before
+    `poll` raises.
     """
 
     is_committed_only: bool = True
@@ -52,7 +52,7 @@ class ReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answered(msgspec.Struct, frozen=True):
-    """How a fetch ended: with a reply, or without one."""
+    """The result of a fetch: a reply or an error."""
 
     leader: NodeId
     asked: Mapping[TopicPartition, Offset]
@@ -61,7 +61,7 @@ class _Answered(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Made by `open_reader`."""
+    """Reads partitions. Created by `open_reader`."""
 
     def __init__(
         self, cluster: Cluster, positions: Mapping[TopicPartition, Offset], options: ReaderOptions
@@ -70,43 +70,43 @@ class Reader:
         self._options = options
         self._positions = dict(positions)
         self._ends: dict[TopicPartition, Offset] = {}
-        self._under_way: dict[NodeId, asyncio.Task[_Answered]] = {}
+        self._in_flight: dict[NodeId, asyncio.Task[_Answered]] = {}
         self._failures = 0
         self._tasks: asyncio.TaskGroup | None = None
 
     @property
     def positions(self) -> dict[TopicPartition, Offset]:
-        """The offset each partition is read from next."""
+        """The next offset to read of each partition."""
         return dict(self._positions)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every partition was read up to where it ended when last heard of."""
+        """Whether every partition was read up to its last known end."""
         return all(
             partition in self._ends and offset >= self._ends[partition]
             for partition, offset in self._positions.items()
         )
 
     async def poll(self) -> list[Fetched]:
-        """Return what the next fetch that ends has brought; often nothing, when it waited.
+        """Return the result of the next fetch that completes; empty if it waited in vain.
 
         Raises:
-            Refused: a partition cannot be read: its offset is out of range, it is gone, it is
-                forbidden. NoBroker, ConnectionLost: too many failures in a row.
-            CorruptBatch, RecordTooLarge: what came makes no sense.
+            Refused: a partition cannot be read: its offset is out of range, it does not exist, or
+                access is denied. NoBroker, ConnectionLost: too many consecutive failures.
+            CorruptBatch, RecordTooLarge: the response is invalid.
         """
         await self._begin_fetches()
-        if not self._under_way:
+        if not self._in_flight:
             return []
-        done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(self._in_flight.values(), return_when=asyncio.FIRST_COMPLETED)
         found: list[Fetched] = []
-        for leader, task in list(self._under_way.items()):
+        for leader, task in list(self._in_flight.items()):
             if task in done:
-                del self._under_way[leader]
+                del self._in_flight[leader]
                 found += await self._take(task.result())
         return found
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
     async def _begin_fetches(self) -> None:
         wanted: dict[NodeId, dict[TopicPartition, Offset]] = {}
@@ -120,12 +120,12 @@ class Reader:
         tasks = self._tasks
         assert tasks is not None
         for leader_id, asked in wanted.items():
-            if leader_id not in self._under_way:
+            if leader_id not in self._in_flight:
                 task = tasks.create_task(self._fetch(leader_id, asked))
-                self._under_way[leader_id] = task
+                self._in_flight[leader_id] = task
 
     async def _fetch(self, leader: NodeId, asked: Mapping[TopicPartition, Offset]) -> _Answered:
-        """Ask once; a failure is an answer too, so that it ends nobody else's fetch."""
+        """Fetch once; an error is returned, so that it does not cancel the other fetches."""
         try:
             request = await self._request(asked)
             timeout_ms = self._options.wait_ms_max + _SLACK_MS
@@ -161,7 +161,7 @@ class Reader:
             topics=list(topics.values()),
         )
 
-    # -- what came -------------------------------------------------------------
+    # -- responses -------------------------------------------------------------
 
     async def _take(self, answered: _Answered) -> list[Fetched]:
         if answered.reply is None:
@@ -180,7 +180,7 @@ class Reader:
             self._failures = 0
             fetched = self._read(partition, answered.asked[partition], data)
             if self._positions[partition] != answered.asked[partition]:
-                continue  # moved meanwhile: these are not the records that come next
+                continue  # the position was changed by `seek` in the meantime
             self._positions[partition] = fetched.next_offset
             self._ends[partition] = fetched.end_offset
             if fetched.batches:
@@ -216,7 +216,7 @@ class Reader:
         partitions: Mapping[TopicPartition, Offset] | Sequence[TopicPartition],
         error: Exception,
     ) -> None:
-        """Raise what will not get better; else look for the leaders again, after a pause."""
+        """Raise a permanent error; otherwise refresh the leaders after a pause."""
         self._failures += 1
         if isinstance(error, Refused) and not is_retriable(error.code):
             raise error
@@ -227,23 +227,23 @@ class Reader:
         await self._cluster.pause(min(self._failures, 10))
 
     def seek(self, partition: TopicPartition, offset: Offset) -> None:
-        """Read on from another offset; a fetch under way counts for nothing."""
+        """Continue at another offset; the result of a fetch in flight is discarded."""
         assert partition in self._positions
         self._positions[partition] = offset
         self._ends.pop(partition, None)
 
     def drop(self, partition: TopicPartition) -> None:
-        """Do not read a partition any further."""
+        """Stop reading a partition."""
         self._positions.pop(partition, None)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Reader"]:
-        """Have a place for fetches under way; they end with the block."""
+        """Run fetches within a block; they are cancelled at its end."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 yield self
-                for task in self._under_way.values():
+                for task in self._in_flight.values():
                     task.cancel()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -257,7 +257,7 @@ async def open_reader(
     positions: Mapping[TopicPartition, Offset],
     options: ReaderOptions | None = None,
 ) -> AsyncIterator[Reader]:
-    """Give a reader for the length of a block; what the block raises comes out as it is."""
+    """Open a reader for a block; exceptions of the block are raised unchanged."""
     reader = Reader(cluster, positions, options or ReaderOptions())
     async with reader.running():
         yield reader

@@ -1,7 +1,7 @@
-"""Asking whoever coordinates a group or a transaction.
+"""Requests to the coordinator of a group or a transactional id.
 
-A coordinator may move or still be reading its log; then it is looked for again, a bounded number
-of times. What it answers to the request itself is the caller's business.
+A coordinator may move or still be loading its log; then it is looked up again, a bounded number of
+times. The caller handles its other errors.
 """
 
 import enum
@@ -22,35 +22,36 @@ from ottla.protocol.types import NodeId
 T = TypeVar("T")
 Reply = TypeVar("Reply", bound=Message)
 
-PASSING: Final = frozenset(
+COORDINATOR_MOVED_OR_LOADING: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a coordinator says that will be elsewhere, or ready, in a moment."""
+"""Errors of a coordinator that is moving or loading: look it up and retry."""
 
 
-class Coordinated(enum.IntEnum):
-    """What there are coordinators of, by FindCoordinator's numbers."""
+class CoordinatorType(enum.IntEnum):
+    """The types of coordinators in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
-async def find_coordinator(cluster: Cluster, kind: Coordinated, key: str) -> NodeId:
-    """Return who coordinates a group or a transactional id.
+async def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str) -> NodeId:
+    """Return the coordinator of a group or a transactional id.
 
     Raises:
-        Refused: nobody does, again and again, or one may not know. NoBroker: nobody answers.
+        Refused: there is none after all retries, or access is denied. NoBroker: no broker
+            responds.
     """
     request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
     for attempt in range(ATTEMPTS_MAX):
         response = await cluster.send_any(request, FindCoordinatorResponse)
-        # Up to version 3 there is one answer, which stands in the reply itself.
+        # Up to version 3 the reply itself is the only answer.
         found = response.coordinators[0] if response.coordinators else response
-        if found.error_code not in PASSING:
+        if found.error_code not in COORDINATOR_MOVED_OR_LOADING:
             _check(found.error_code, key, found.error_message)
             if found.node_id not in cluster.nodes:
                 await cluster.metadata([])
@@ -62,14 +63,14 @@ async def find_coordinator(cluster: Cluster, kind: Coordinated, key: str) -> Nod
 
 async def ask_coordinator(
     cluster: Cluster,
-    kind: Coordinated,
+    kind: CoordinatorType,
     key: str,
     ask: Callable[[NodeId], Awaitable[T]],
 ) -> T:
-    """Have ``ask`` ask the coordinator, and its successor where it has moved.
+    """Call ``ask`` with the coordinator, and again with its successor if it has moved.
 
-    ``ask`` raises `Refused`; with one of `PASSING` it is called again, with any other code that
-    is raised. So is what it raises when nobody answers, after some attempts.
+    ``ask`` is called again if it raises `Refused` with one of `COORDINATOR_MOVED_OR_LOADING`, or if
+    the coordinator does not respond, up to `ATTEMPTS_MAX` times. Other errors are raised.
     """
     for attempt in range(ATTEMPTS_MAX):
         is_last = attempt + 1 == ATTEMPTS_MAX
@@ -77,7 +78,7 @@ async def ask_coordinator(
         try:
             return await ask(node_id)
         except Refused as refused:
-            if is_last or refused.code not in PASSING:
+            if is_last or refused.code not in COORDINATOR_MOVED_OR_LOADING:
                 raise
         except (NoBroker, ConnectionLost, RequestTimedOut):
             if is_last:

@@ -1,9 +1,9 @@
-"""What a fetch brought, batch by batch: which batches a reader is shown.
+"""The batches of a fetch response, filtered for a consumer.
 
-A fetch answers with whole batches from the one that holds the offset asked for, so the first may
-begin before it, and the last may be cut off. Markers are never shown. A reader of committed records
-is told with the batches which transactions were aborted, each by its producer and first offset; it
-skips that producer's batches from there until the abort marker.
+A response contains whole batches from the one with the fetch offset, so the first may start before
+that offset, and the last may be truncated. Markers are filtered out. With read_committed the
+response lists the aborted transactions by producer id and first offset; that producer's batches are
+skipped from there until the abort marker.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,22 +19,22 @@ from ottla.protocol.types import Buffer, Offset, TopicPartition
 
 
 class Aborted(NamedTuple):
-    """A transaction that a reader of committed records must not see."""
+    """An aborted transaction, which read_committed must not return."""
 
     producer_id: int
     first_offset: int
 
 
 class FetchedBatch(NamedTuple):
-    """A batch of data in the bytes of a fetch."""
+    """A batch of data and its position in the fetched bytes."""
 
     position: int
     header: BatchHeader
 
 
 class Fetched(msgspec.Struct):
-    """What one partition answered. ``next_offset`` is where to fetch on: markers and aborted
-    records move it too. ``end_offset`` is where reading ends for now.
+    """The response for one partition. ``next_offset`` is where to fetch next: markers and aborted
+    records advance it, too. ``end_offset`` is the end of the readable records.
     """
 
     partition: TopicPartition
@@ -45,10 +45,10 @@ class Fetched(msgspec.Struct):
     batches: list[FetchedBatch] = msgspec.field(default_factory=list)
 
     def records(self) -> Iterator[Record]:
-        """Yield the records from the offset that was asked for.
+        """Yield the records from the fetch offset on.
 
         Raises:
-            InvalidRecord: a batch does not unpack.
+            InvalidRecord: a batch cannot be decompressed or decoded.
         """
         for position, _ in self.batches:
             for record in read_records(self.data, position):
@@ -64,10 +64,10 @@ def read_fetched(
     end_offset: Offset,
     aborted: Iterable[Aborted] | None = None,
 ) -> Fetched:
-    """Sort out what a fetch from ``offset`` brought. ``aborted`` None: show what is not committed.
+    """Filter the result of a fetch from ``offset``. ``aborted`` None means read_uncommitted.
 
     Raises:
-        CorruptBatch: a batch whose CRC is wrong. RecordTooLarge: not even one batch is whole.
+        CorruptBatch: the CRC of a batch is wrong. RecordTooLarge: not even one batch is complete.
     """
     found = Fetched(partition, data, offset, offset, end_offset)
     filtering = None if aborted is None else AbortedFilter(aborted)
@@ -83,19 +83,19 @@ def read_fetched(
             found.batches.append(FetchedBatch(position, header))
         found.next_offset = header.next_offset
     if len(data) and not is_any:
-        raise RecordTooLarge(f"{partition}: the batch at {offset} is larger than a fetch may be")
+        raise RecordTooLarge(f"{partition}: the batch at offset {offset} exceeds the fetch size")
     return found
 
 
 class AbortedFilter:
-    """Follows which producers are inside an aborted transaction, in the order of the log."""
+    """Tracks the producers inside an aborted transaction, in the order of the log."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._inside: set[int] = set()
 
     def shows(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Say whether the next batch is data that a reader of committed records may see."""
+        """Say whether the next batch is data that read_committed returns."""
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
             self._inside.add(self._coming.pop().producer_id)
         if header.is_control:

@@ -1,4 +1,4 @@
-"""Members of groups as the four kinds describe them, in one form. Pure."""
+"""Members of the four types of groups, in one form. Pure."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol, TypeVar
@@ -24,9 +24,9 @@ _EMBEDDED_VERSION_MAX: Final = 3
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """A member. ``assigned`` and ``target`` are partitions by topic, of a streams group tasks by
-    subtopology; ``target`` is None where the group has no targets. ``epoch`` is None of a member
-    of a classic group.
+    """A member. ``assigned`` and ``target`` are partitions by topic; in a streams group, tasks by
+    subtopology. ``target`` is None if the group has no target assignment. ``epoch`` is None in a
+    classic group.
     """
 
     member_id: str
@@ -40,12 +40,12 @@ class GroupMember(msgspec.Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has what it shall have."""
+        """Whether the current assignment is the target assignment."""
         return self.target is None or self.assigned == self.target
 
 
 def classic_members(group: classic.DescribedGroup) -> tuple[GroupMember, ...]:
-    """Return the members of a classic group; only consumers say what they read."""
+    """Return the members of a classic group; only consumers have a readable assignment."""
     is_consumer = group.protocol_type == CONSUMER_PROTOCOL
     return tuple(_classic_member(each, is_consumer) for each in _by_id(group.members))
 
@@ -74,7 +74,7 @@ def _classic_member(member: classic.DescribedGroupMember, is_consumer: bool) -> 
 
 
 def _embedded(kind: type[Embedded], data: bytes) -> Embedded | None:
-    """Read what a consumer told the others; None where it is nothing, or nothing of ours."""
+    """Decode an embedded consumer protocol message; None if it is empty or unknown."""
     if len(data) < 2:
         return None
     version = min(int.from_bytes(data[:2], "big", signed=True), _EMBEDDED_VERSION_MAX)
@@ -137,7 +137,7 @@ def streams_members(group: streams.DescribedGroup) -> tuple[GroupMember, ...]:
 
 
 def _subscription(names: Iterable[str], regex: str | None) -> tuple[str, ...]:
-    """Return topics by name; a regular expression stands between slashes."""
+    """Return topics by name; a regular expression is written between slashes."""
     return (*sorted(names), *([f"/{regex}/"] if regex else ()))
 
 

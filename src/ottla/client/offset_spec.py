@@ -1,10 +1,10 @@
-"""Where to begin reading a partition, as people write it.
+"""Start positions in a partition, as users write them.
 
-beginning, earliest    the first record that is there
-end, latest            behind the last
-N                      the offset
+beginning, earliest    the first record
+end, latest            after the last record
+N                      the offset N
 -N                     N records before the end
-@N                     the first record of this time or later, in milliseconds since 1970
+@N                     the first record at or after this time, in milliseconds since 1970
 """
 
 import re
@@ -14,30 +14,30 @@ import msgspec
 
 OFFSET_MAX: Final = 2**63 - 1
 
-# What ListOffsets takes in place of a time.
+# Special timestamps of ListOffsets.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 
 
 class BadOffset(ValueError):
-    """A text that is no offset; the message says which forms there are."""
+    """A text that is not an offset; the message lists the valid forms."""
 
 
 class AtOffset(msgspec.Struct, frozen=True):
-    """Exactly this offset; nobody has to be asked."""
+    """Exactly this offset; needs no request."""
 
     offset: int
 
 
 class AtTime(msgspec.Struct, frozen=True):
-    """What ListOffsets answers for this time, or for one of its special numbers."""
+    """The result of ListOffsets for this timestamp or special value."""
 
     timestamp: int
 
 
 class BeforeEnd(msgspec.Struct, frozen=True):
-    """So many offsets before the end, but never before the beginning."""
+    """``count`` offsets before the end, but not before the beginning."""
 
     count: int
 
@@ -52,7 +52,7 @@ _FORM: Final = re.compile(r"([-@]?)([0-9]{1,19})\Z")
 
 
 def parse_offset(text: str) -> OffsetSpec:
-    """Read one of the forms above. Raises `BadOffset`."""
+    """Parse one of the forms above. Raises `BadOffset`."""
     if (named := _NAMED.get(text)) is not None:
         return named
     found = _FORM.match(text)
@@ -69,5 +69,5 @@ def parse_offset(text: str) -> OffsetSpec:
 
 
 def before_end(count: int, beginning: int, end: int) -> int:
-    """Return the offset ``count`` before the end, within what is there."""
+    """Return the offset ``count`` before the end, but not before the beginning."""
     return max(beginning, end - count)

@@ -1,4 +1,4 @@
-"""Looking offsets up: by time, or one of the special ones, in many partitions at once."""
+"""Look up offsets by timestamp or special value, in many partitions at once."""
 
 import asyncio
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ _CONSUMER: Final = -1
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, is_committed_only: bool = False
 ) -> dict[TopicPartition, Offset | None]:
-    """Return the offset for each time, or special number; None where no record is so late.
+    """Return the offset for each timestamp; None if no record is that late.
 
     Raises:
-        Refused: a partition cannot be asked. NoBroker, ConnectionLost, RequestTimedOut: its
-            leader does not answer, again and again.
+        Refused: the lookup failed for a partition. NoBroker, ConnectionLost, RequestTimedOut: its
+            leader does not respond after all retries.
     """
     found: dict[TopicPartition, Offset | None] = {}
     for attempt in range(_ATTEMPTS_MAX):
@@ -58,7 +58,7 @@ async def list_offsets(
 async def resolve(
     cluster: Cluster, wanted: Mapping[TopicPartition, OffsetSpec], *, is_committed_only: bool = True
 ) -> dict[TopicPartition, Offset]:
-    """Return where each partition is to be read from; a time nobody has reached yet is the end.
+    """Return the start offset of each partition; a time after the last record means the end.
 
     Raises: as `list_offsets`.
     """
@@ -101,7 +101,7 @@ async def _ask_leaders(
     is_committed_only: bool,
     found: dict[TopicPartition, Offset | None],
 ) -> Exception | None:
-    """Ask every leader at once, put what they say into ``found``, return what went wrong first."""
+    """Send ListOffsets to all leaders, add the results to ``found``, return the first error."""
     by_leader: dict[NodeId, dict[TopicPartition, int]] = {}
     for partition, time in wanted.items():
         leader = await cluster.leader_of(partition)

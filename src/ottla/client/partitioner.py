@@ -1,8 +1,8 @@
-"""Which partition a record goes to, as Kafka's Java client decides it.
+"""The partition of a record, as Kafka's Java client chooses it.
 
-A key's partition is ``murmur2(key)``, its sign bit dropped, modulo the number of partitions, so
-that records of one key written by any client meet in one partition. Records without a key stay
-with one partition until a batch of it is full, then move on: fewer, larger batches (KIP-480).
+The partition of a key is ``murmur2(key)`` without its sign bit, modulo the number of partitions, so
+that all clients write records with the same key to the same partition. Records without a key go to
+one partition until a batch is full, then to another: fewer, larger batches (KIP-480).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def murmur2(data: Buffer) -> int:
-    """Return the 32-bit hash, as a number that is not negative."""
+    """Return the 32-bit hash as an unsigned number."""
     length = len(data)
     mixed = _SEED ^ length
     whole = length & ~3
@@ -39,22 +39,22 @@ def partition_of_key(key: Buffer, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-class Sticky:
-    """Where records without a key go at the moment, topic by topic."""
+class StickyPartitioner:
+    """The current partition of records without a key, for each topic."""
 
     def __init__(self, below: Callable[[int], int]) -> None:
         self._below = below
         self._current: dict[str, int] = {}
 
     def choose(self, topic: str, partitions: int) -> int:
-        """Return the partition of the moment, a fresh one where there is none or it is gone."""
+        """Return the current partition; choose one if there is none or it no longer exists."""
         current = self._current.get(topic)
         if current is None or current >= partitions:
             current = self._current[topic] = self._below(partitions)
         return current
 
     def move_on(self, topic: str, partitions: int) -> None:
-        """Go to another partition, where there is another; a batch of this one is full."""
+        """Switch to another partition, if there is one: a batch of the current one is full."""
         current = self._current.get(topic)
         if current is not None and partitions > 1:
             step = 1 + self._below(partitions - 1)

@@ -1,12 +1,12 @@
-"""Sends records: batched, in order, each once as far as brokers can tell (idempotent).
+"""A producer: batches records and sends them in order, by default idempotently.
 
     async with open_producer(cluster) as producer:
         report = await producer.send("greetings", b"good morning", key=b"lars")
-        delivered = await report            # where it is, or why it is not
+        metadata = await report             # its offset; raises if it was not acknowledged
 
-Leaving the block sends what is left. One loop takes due batches from the accumulator and sends
-those of one leader together; each partition has one batch under way. A batch is tried again until
-``delivery_timeout_ms``; then it has failed, and whether it is in the log is not known.
+Leaving the block sends the remaining records. One loop takes due batches from the accumulator and
+sends those of one leader together; each partition has one batch in flight. A batch is retried until
+``delivery_timeout_ms``; then it has failed, and it is unknown whether it was written.
 """
 
 import asyncio
@@ -16,10 +16,17 @@ from typing import Final
 
 import msgspec
 
-from ottla.client.accumulator import Accumulator, Batch, Delivered, Limits, Outcome, ProducerRecord
+from ottla.client.accumulator import (
+    Accumulator,
+    AccumulatorLimits,
+    Batch,
+    Outcome,
+    ProducerRecord,
+    RecordMetadata,
+)
 from ottla.client.cluster import Cluster, KnownTopic, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
-from ottla.client.partitioner import Sticky, partition_of_key
+from ottla.client.partitioner import StickyPartitioner, partition_of_key
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -38,8 +45,8 @@ from ottla.protocol.types import Millis, NodeId, TopicPartition
 
 ACKS_ALL: Final = -1
 _PRODUCER_ID_ATTEMPTS_MAX: Final = 20
-# A broker that says this has lost, or fenced, what it knew of this producer's sequences.
-_BEGIN_ANEW: Final = frozenset(
+# With these errors the broker has lost or fenced the sequence numbers of this producer.
+_NEEDS_NEW_PRODUCER_ID: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -48,22 +55,22 @@ _BEGIN_ANEW: Final = frozenset(
 )
 _LOST: Final = (ConnectionLost, RequestTimedOut)
 
-Report = asyncio.Future[Delivered]
+Report = asyncio.Future[RecordMetadata]
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How records are sent. An idempotent producer waits for all in-sync replicas."""
+    """Options of a producer. An idempotent producer needs acks=all."""
 
     acks: int = ACKS_ALL
     is_idempotent: bool = True
     compression: Compression = Compression.NONE
     request_timeout_ms: int = 30_000
     may_create_topics: bool = True
-    limits: Limits = msgspec.field(default_factory=Limits)
+    limits: AccumulatorLimits = msgspec.field(default_factory=AccumulatorLimits)
 
 
 class Producer:
-    """Made by `open_producer`."""
+    """Sends records. Created by `open_producer`."""
 
     def __init__(self, cluster: Cluster, options: ProducerOptions) -> None:
         assert options.acks == ACKS_ALL or not options.is_idempotent, "idempotence needs acks=all"
@@ -71,7 +78,7 @@ class Producer:
         self._options = options
         self._clock = cluster.ports.clock
         self._accumulator = Accumulator(options.limits)
-        self._sticky = Sticky(cluster.ports.random.below)
+        self._sticky = StickyPartitioner(cluster.ports.random.below)
         self._needs_id = options.is_idempotent
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -88,12 +95,12 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Report:
-        """Take a record; return what will tell how it went. Waits while the buffer is full.
+        """Buffer a record; return a future of its outcome. Waits while the buffer is full.
 
-        ``partition`` None: by the key, or wherever a batch is growing. ``timestamp`` None: now.
+        ``partition`` None: chosen by the key, else by `StickyPartitioner`. ``timestamp`` None: now.
 
         Raises:
-            Refused: no such topic or partition. NoBroker: nobody answers.
+            Refused: no such topic or partition. NoBroker: no broker responds.
         """
         known = await self._cluster.topic(topic, may_create=self._options.may_create_topics)
         at = TopicPartition(topic, self._choose(known, key, partition))
@@ -120,7 +127,7 @@ class Producer:
         return self._sticky.choose(known.name, len(known.partitions))
 
     async def flush(self) -> None:
-        """Send everything that was taken, and return when each record's fate is known."""
+        """Send all buffered records; return when all of them are acknowledged or have failed."""
         self._is_flushing = True
         self._changed.set()
         try:
@@ -133,16 +140,16 @@ class Producer:
     # -- the loop --------------------------------------------------------------
 
     def stop(self) -> None:
-        """End the loop."""
+        """Stop the send loop."""
         self._is_closing = True
         self._changed.set()
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
-        """Send what is due, until `stop`. Every request is a task of ``tasks``."""
+        """Send due batches until `stop`. Every request is a task of ``tasks``."""
         while not self._is_closing:
             self._changed.clear()
             if self._needs_id and not self._accumulator.is_empty:
-                await self._take_new_id()
+                await self._init_producer_id()
             now = self._clock.monotonic()
             due = self._accumulator.drain(now, is_flushing=self._is_flushing)
             for leader, batches in (await self._by_leader(due)).items():
@@ -160,19 +167,19 @@ class Producer:
             pass
 
     async def _by_leader(self, batches: Sequence[Batch]) -> dict[NodeId, list[Batch]]:
-        """Group batches by who leads their partitions; without a leader, put them back."""
+        """Group batches by leader; retry those without one later."""
         found: dict[NodeId, list[Batch]] = {}
         for batch in batches:
             try:
                 leader = await self._cluster.leader_of(batch.partition, attempts_max=1)
             except (Refused, NoBroker, UnsupportedVersion) as error:
-                self._try_again(batch, error)
+                self._retry(batch, error)
             else:
                 found.setdefault(leader.node_id, []).append(batch)
         return found
 
-    async def _take_new_id(self) -> None:
-        """Become a new producer; without one nothing can be sent."""
+    async def _init_producer_id(self) -> None:
+        """Get a producer id, without which nothing can be sent."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
         for attempt in range(_PRODUCER_ID_ATTEMPTS_MAX):
             try:
@@ -200,7 +207,7 @@ class Producer:
                 await (await self._cluster.connection(leader)).post(request)
                 for batch in batches:
                     self._finish(batch)
-                    batch.tell(-1)
+                    batch.complete(-1)
                 return
             timeout_ms = self._options.request_timeout_ms
             reply = await self._cluster.send_to(
@@ -209,7 +216,7 @@ class Producer:
         except (Refused, NoBroker, UnsupportedVersion, *_LOST) as error:
             for batch in batches:
                 self._cluster.forget(batch.partition.topic)
-                self._try_again(batch, error)
+                self._retry(batch, error)
         else:
             self._take_reply(batches, reply)
         finally:
@@ -248,7 +255,7 @@ class Producer:
             name, index = batch.partition
             answer = told.get((name, index)) or told.get((ids[name], index))
             if answer is None:
-                self._try_again(batch, Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(batch.partition)))
+                self._retry(batch, Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(batch.partition)))
             else:
                 self._take_answer(batch, answer)
 
@@ -256,26 +263,26 @@ class Producer:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._finish(batch)
-            batch.tell(answer.base_offset if not code else -1, answer.log_append_time_ms)
+            batch.complete(answer.base_offset if not code else -1, answer.log_append_time_ms)
             return
         error = Refused(code, str(batch.partition), answer.error_message)
         if is_retriable(code):
             self._cluster.forget(batch.partition.topic)
-            self._try_again(batch, error)
+            self._retry(batch, error)
             return
-        if code in _BEGIN_ANEW:
+        if code in _NEEDS_NEW_PRODUCER_ID:
             self._needs_id = self._options.is_idempotent
         else:
             self._accumulator.rewind(batch)
         self._finish(batch)
         batch.fail(error)
 
-    def _try_again(self, batch: Batch, error: Exception) -> None:
-        """Put a batch back, or give it up when its time is over."""
+    def _retry(self, batch: Batch, error: Exception) -> None:
+        """Retry a batch later, or fail it if it has expired or the error is permanent."""
         now = self._clock.monotonic()
         is_final = isinstance(error, Refused) and not is_retriable(error.code)
         if is_final or self._accumulator.is_expired(batch, now):
-            # It may be in the log or not: the sequence behind it cannot be known any more.
+            # It may or may not be in the log, so the next sequence number is unknown.
             self._needs_id = self._options.is_idempotent
             self._finish(batch)
             batch.fail(error)
@@ -292,7 +299,7 @@ class Producer:
 def _settle(report: Report, outcome: Outcome) -> None:
     if report.done():
         return
-    if isinstance(outcome, Delivered):
+    if isinstance(outcome, RecordMetadata):
         report.set_result(outcome)
     else:
         report.set_exception(outcome)
@@ -302,11 +309,11 @@ def _settle(report: Report, outcome: Outcome) -> None:
 async def open_producer(
     cluster: Cluster, options: ProducerOptions | None = None
 ) -> AsyncIterator[Producer]:
-    """Give a producer for the length of a block, then send what is left.
+    """Open a producer for a block, then send the remaining records.
 
     Raises:
-        Refused, NoBroker: no producer id is to be had. What the block raises comes out as it is;
-        then what is left is not sent.
+        Refused, NoBroker: no producer id was available. Exceptions of the block are raised
+        unchanged; the remaining records are not sent then.
     """
     producer = Producer(cluster, options or ProducerOptions())
     try:

@@ -32,7 +32,7 @@ from ottla.metadata.configs import quota_entity
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
 from ottla.runtime.network import TcpSettings
-from ottla.server.admission import Admission, Limits, plain_ip
+from ottla.server.admission import Admission, AdmissionLimits, plain_ip
 from ottla.server.deadlines import Deadlines
 from ottla.server.listener import ServerSettings
 from ottla.server.listener_context import ConnectionLimits as PerConnection
@@ -80,7 +80,7 @@ def request_memory_max(loaded: Loaded) -> int | None:
     return bytes_max if bytes_max > 0 else None
 
 
-def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
+def limits_of(loaded: Loaded, image: Image = EMPTY) -> AdmissionLimits:
     """Return the limits on connections, as configured and as changed in the image.
 
     Raises:
@@ -99,7 +99,7 @@ def limits_of(loaded: Loaded, image: Image = EMPTY) -> Limits:
         rate = quotas.of(quota_entity([("ip", ip)])).get(IP_RATE, default)
         return None if rate is None else int(rate)
 
-    return Limits(
+    return AdmissionLimits(
         connections_max=_bound(effective_broker_value(layers, CONNECTIONS)),
         per_ip_max=_bound(effective_broker_value(layers, "max.connections.per.ip")),
         per_ip_overrides=ip_overrides(overrides),

@@ -1,4 +1,4 @@
-"""Limits on the number and the rate of connections (KIP-612).
+"""AdmissionLimits on the number and the rate of connections (KIP-612).
 
 Pure: `Admission.admit` decides for one connection and counts it; `Admission.release` uncounts it.
 All listeners of a node share the counts. A connection is counted in the order node, listener,
@@ -33,11 +33,11 @@ class Refusal(enum.Enum):
 
 
 def unlimited(name: str) -> int | None:
-    """Limit no address or listener: the default of `Limits`."""
+    """Limit no address or listener: the default of `AdmissionLimits`."""
     return None
 
 
-class Limits(msgspec.Struct, frozen=True):
+class AdmissionLimits(msgspec.Struct, frozen=True):
     """The configured limits. None means no limit.
 
     ``per_ip_overrides`` holds limits of single addresses, in the form that `plain_ip` returns.
@@ -105,7 +105,7 @@ def plain_ip(host: str) -> str:
 class Admission(msgspec.Struct):
     """Counts the connections of a node. Addresses without connections have no entry."""
 
-    limits: Limits
+    limits: AdmissionLimits
     _total: int = 0
     _by_listener: dict[str, int] = msgspec.field(default_factory=dict)
     _by_ip: dict[str, int] = msgspec.field(default_factory=dict)

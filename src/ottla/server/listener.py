@@ -20,7 +20,7 @@ from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address, Clock, Listener, Network
 from ottla.runtime.supervisor import is_failing
 from ottla.server.accepted_socket import AcceptContext, AcceptedSocket
-from ottla.server.admission import Admission, Limits
+from ottla.server.admission import Admission, AdmissionLimits
 from ottla.server.api_versions import ApiVersions, Features, no_features
 from ottla.server.authenticator import Authenticator
 from ottla.server.connection_close_hooks import ConnectionCloseHooks
@@ -71,7 +71,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
-    """Limits of a server. A drain lasts at most ``drain_ms``; deadlines are checked every
+    """AdmissionLimits of a server. A drain lasts at most ``drain_ms``; deadlines are checked every
     ``sweep_ms``.
     """
 
@@ -87,7 +87,7 @@ class Shared(msgspec.Struct, frozen=True):
     ``release_memory`` returns free memory to the operating system, off the event loop.
     """
 
-    admission: Admission = msgspec.field(default_factory=lambda: Admission(Limits()))
+    admission: Admission = msgspec.field(default_factory=lambda: Admission(AdmissionLimits()))
     memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
     events: ServerEvents = msgspec.field(default_factory=NoEvents)
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)

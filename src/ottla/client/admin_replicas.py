@@ -1,6 +1,6 @@
-"""Where replicas are: moving them between brokers and directories, and who leads.
+"""Admin requests for replicas: reassignment, log directories, elections, unregistering brokers.
 
-Like `admin.py`: each function is one request, and those that change something are sent once.
+As in `admin.py`, each function is one request, and requests that change something are sent once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ TIMEOUT_MS: Final = 60_000
 async def alter_reassignments(
     cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> Refusals:
-    """Give partitions other replicas, None to call a reassignment off. Raises `Refused`."""
+    """Reassign partitions to other replicas; None cancels a reassignment. Raises `Refused`."""
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=TIMEOUT_MS,
         topics=[
@@ -84,7 +84,7 @@ def _listed(replicas: Sequence[int] | None) -> list[int] | None:
 async def list_reassignments(
     cluster: Cluster,
 ) -> dict[TopicPartition, OngoingPartitionReassignment]:
-    """Return the partitions whose replicas are being moved. Raises `Refused`."""
+    """Return the ongoing reassignments. Raises `Refused`."""
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
     response = await cluster.send_any(request, ListPartitionReassignmentsResponse)
     _check(response.error_code, "reassignments", response.error_message)
@@ -98,9 +98,9 @@ async def list_reassignments(
 async def elect_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, is_unclean: bool = False
 ) -> Refusals:
-    """Let the preferred replica lead, or any that is alive; None is all partitions.
+    """Elect the preferred replica, or any live one if unclean; None means all partitions.
 
-    Of all partitions, those that need no election are not among the answers. Raises `Refused`.
+    For all partitions, those that need no election are not in the result. Raises `Refused`.
     """
     named = None
     if partitions is not None:
@@ -121,14 +121,14 @@ async def elect_leaders(
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
-    """Have the cluster forget a broker. Raises `Refused`."""
+    """Unregister a broker from the cluster. Raises `Refused`."""
     request = UnregisterBrokerRequest(broker_id)
     response = await cluster.send_any(request, UnregisterBrokerResponse, may_repeat=False)
     _check(response.error_code, f"broker {broker_id}", response.error_message)
 
 
 async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLogDirsResult]:
-    """Return a broker's log directories with all that is in them. Raises `Refused`."""
+    """Return a broker's log directories with their replicas. Raises `Refused`."""
     request = DescribeLogDirsRequest(topics=None)
     response = await cluster.send_to(NodeId(broker_id), request, DescribeLogDirsResponse)
     _check(response.error_code, f"broker {broker_id}")
@@ -138,7 +138,7 @@ async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLo
 async def alter_log_dirs(
     cluster: Cluster, broker_id: int, path: str, partitions: Iterable[TopicPartition]
 ) -> Refusals:
-    """Have a broker move replicas of its own to a directory; returns once that has begun."""
+    """Move replicas of a broker to a log directory; returns once the move has started."""
     topics = [
         AlterReplicaLogDirTopic(topic, [each.partition for each in sorted(found)])
         for topic, found in _by_topic(partitions)
