@@ -1,4 +1,4 @@
-"""Small images for tests of decisions, made by replaying records."""
+"""Small images for tests of decisions, created by replaying records."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ def image_of(*records: Message, version: int = NEWEST) -> Image:
 
 
 def after(image: Image, decision: Decision[Message | None]) -> Image:
-    """Return the image once a decision is committed, as a log would bring it back."""
+    """Return the image once a decision is committed, as replayed from a log."""
     read = [
         decode_framed(METADATA_RECORDS, encode_framed(record)).message
         for record in decision.records
@@ -63,7 +63,7 @@ def config(kind: int, resource: str, name: str, value: str | None) -> ConfigReco
 
 
 class CountingRandom:
-    """A Random that counts."""
+    """A Random that counts calls."""
 
     def __init__(self) -> None:
         self.drawn = 0

@@ -1,6 +1,6 @@
 """A naive model of the image: plain dictionaries, changed in place, one rule per record.
 
-Drawn records are valid on the model; `flatten` brings an image into the model's form.
+Drawn records are valid on the model; `flatten` converts an image to the model's form.
 """
 
 from typing import Any
@@ -64,7 +64,7 @@ def flatten(image: Image) -> Model:
 
 
 def patched(old: Model, delta: Delta) -> Model:
-    """Carry a delta out on a flattened image."""
+    """Apply a delta to a flattened image."""
     new = {part: dict(old[part]) if part != "next_producer_id" else old[part] for part in PARTS}
     for part, changes in (
         ("features", delta.features),
@@ -189,7 +189,7 @@ def _unregister(draw: Any, model: Model) -> Message:
 def _topic(draw: Any, model: Model) -> Message:
     used = {name for _, name in model["topics"]}
     name = draw(st.sampled_from([n for n in NAMES if n not in used]))
-    # An id belongs to one name for ever; a name may come back under another id.
+    # An id always belongs to one name; a name may be reused with another id.
     return mt.TopicRecord(name, name.encode() * 8 + draw(st.sampled_from([b"1", b"2"])) * 8)
 
 

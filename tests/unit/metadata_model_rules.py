@@ -1,4 +1,4 @@
-"""What each record does to the naive model of `metadata_model`, written a second time."""
+"""The effect of each record on the naive model of `metadata_model`, implemented a second time."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Model = dict[str, Any]
 
 
 def play(model: Model, record: Message) -> None:
-    """Change the model as the record says."""
+    """Apply a record to the model."""
     RULES[type(record).__name__](model, record)
 
 

@@ -23,7 +23,7 @@ def snapshot_batches(
 
 
 def snapshot_image(batches: Iterable[Iterable[Message]], provenance: Provenance) -> Image:
-    """Return the image that a snapshot's records amount to. Raises `ReplayFault`."""
+    """Return the image that a snapshot's records result in. Raises `ReplayFault`."""
     image = Image(provenance=provenance)
     for batch in batches:
         image = replay_all(image, batch)

@@ -1,4 +1,4 @@
-"""A driver on a simulated disk and clock, with peers that say what a test wants."""
+"""A driver on a simulated disk and clock, with peers whose replies the test defines."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -64,7 +64,7 @@ class Listener:
 
 
 class Peers:
-    """Answers with ``reply(endpoint, request)``; by default nobody does."""
+    """Answers with ``reply(endpoint, request)``; by default no peer answers."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Endpoint, Request]] = []
@@ -124,8 +124,8 @@ class Bench:
         )
         return self.driver
 
-    def play(self, story: Callable[[RaftDriver], Awaitable[None]]) -> None:
-        """Run the driver while ``story`` is told, then stop it."""
+    def play(self, scenario: Callable[[RaftDriver], Awaitable[None]]) -> None:
+        """Run the driver during ``scenario``, then stop it."""
 
         async def main() -> None:
             driver = self.make()
@@ -135,7 +135,7 @@ class Bench:
                 [running, asyncio.ensure_future(ready.wait())],
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            told = asyncio.ensure_future(story(driver))
+            told = asyncio.ensure_future(scenario(driver))
             try:
                 await asyncio.wait([running, told], return_when=asyncio.FIRST_COMPLETED)
                 if running.done():
@@ -149,7 +149,7 @@ class Bench:
         self.loop.run_until_complete(main())
 
     def kill(self) -> None:
-        """The process ends; the disk stays."""
+        """End the process; the disk stays."""
         self.disk.kill()
         self.disk.restart()
         self.committer = SimCommitter("/meta")

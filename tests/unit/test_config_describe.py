@@ -1,4 +1,4 @@
-"""DescribeConfigs and layers, against what Apache Kafka 4.2.1 answers to the same settings."""
+"""DescribeConfigs and layers, compared with Apache Kafka 4.2.1 for the same settings."""
 
 from pathlib import Path
 
@@ -62,8 +62,8 @@ LAYERS = Layers(
 TOPIC = {"max.message.bytes": "8000", "cleanup.policy": "delete"}
 GROUP = {"consumer.session.timeout.ms": "50000"}
 
-# Kafka shows the default as the value of these two although it lists what was set, because a
-# finer key overrides them. We show what was set.
+# Kafka shows the default as the value of these two although it lists what was set, because a more
+# precise key overrides them. Ottla shows what was set.
 SHOWN_OTHERWISE = {"log.retention.hours", "log.roll.hours"}
 
 

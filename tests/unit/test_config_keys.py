@@ -1,4 +1,4 @@
-"""The table of keys is Kafka's, and what is generated from it is current."""
+"""The table of keys equals Kafka's, and the generated files are current."""
 
 import re
 from pathlib import Path

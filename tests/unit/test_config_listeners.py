@@ -1,4 +1,4 @@
-"""Addresses and listeners: forms, names, protocols, who uses which."""
+"""Addresses and listeners: syntax, names, protocols and their use."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Values: text to type and back, as Java's parser and printer do."""
+"""Values: conversion between text and types, as Java parses and prints them."""
 
 import pickle
 

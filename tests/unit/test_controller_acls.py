@@ -217,7 +217,7 @@ FILTERS = st.builds(
 
 
 def is_meant(wanted: AclFilter, acl: Acl) -> bool:
-    """Match by listing every entry that the filter could mean."""
+    """Match by listing every entry that the filter could select."""
     if wanted.resource_name is None:
         patterns = set(itertools.product([LITERAL, PREFIXED], RESOURCE_NAMES))
     else:

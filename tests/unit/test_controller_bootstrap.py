@@ -1,4 +1,4 @@
-"""What a new cluster begins with, and the text of SCRAM users."""
+"""The first records of a new cluster, and the text format of SCRAM users."""
 
 import base64
 

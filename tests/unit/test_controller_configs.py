@@ -442,7 +442,7 @@ def test_alter_configs_rejects_null_values() -> None:
     assert new == IMAGE
 
 
-# -- the whole against a dictionary --------------------------------------------------------------
+# -- all operations against a dictionary ---------------------------------------------------------
 
 ITEMS = ("compact", "delete")
 NUMBERS = st.sampled_from(["1", "22", "333"])

@@ -1,7 +1,7 @@
 """Elections: on failure, preferred, unclean, and the rebalance of leadership."""
 
 import pytest
-from controller_world import World
+from controller_cluster import ControllerCluster
 
 from ottla.controller.leader_elections import decide_elect_leaders, unclean_partitions
 from ottla.controller.rebalance import decide_rebalance
@@ -13,211 +13,217 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPart
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(world: World, kind: int, *names: str, partitions: tuple[int, ...] = (0,)) -> list:
-    """Elect as asked; every replica that is alive says that its log ends at its own id."""
+def elect(
+    cluster: ControllerCluster, kind: int, *names: str, partitions: tuple[int, ...] = (0,)
+) -> list:
+    """Elect as requested; every live replica reports its own id as the end of its log."""
     asked = [TopicPartitions(name, list(partitions)) for name in names]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked)
-    unclean = unclean_partitions(world.image, request)
-    leaderless = leaderless_among(world.image, unclean, world.settings)
+    unclean = unclean_partitions(cluster.image, request)
+    leaderless = leaderless_among(cluster.image, unclean, cluster.settings)
     answers = {b: {each.at: LogState(0, b) for each in leaderless} for b in range(10)}
     found = recoveries(leaderless, answers)
-    reply = world.take(decide_elect_leaders(world.image, request, world.settings, found))
+    reply = cluster.take(decide_elect_leaders(cluster.image, request, cluster.settings, found))
     assert reply.error_code == 0
     return [p.error_code for t in reply.replica_election_results for p in t.partition_result]
 
 
-def two(unclean: bool = False) -> World:
-    world = World(2)
-    world.create("t", [0, 1])
+def two(unclean: bool = False) -> ControllerCluster:
+    cluster = ControllerCluster(2)
+    cluster.create("t", [0, 1])
     if unclean:
-        world.configure(2, "t", "unclean.leader.election.enable", "true")
-    return world
+        cluster.configure(2, "t", "unclean.leader.election.enable", "true")
+    return cluster
 
 
 # -- on failure -----------------------------------------------------------------------------
 
 
 def test_first_live_in_sync_replica_becomes_leader() -> None:
-    world = World(4)
-    world.create("t", [0, 1, 2, 3])
-    world.isr(0, 2, 3)
-    world.kill(0)
-    partition = world.partition()
+    cluster = ControllerCluster(4)
+    cluster.create("t", [0, 1, 2, 3])
+    cluster.isr(0, 2, 3)
+    cluster.kill(0)
+    partition = cluster.partition()
     assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2, 3), 1)
 
 
 def test_fenced_follower_keeps_leader_and_leader_epoch() -> None:
-    world = two()
-    world.kill(1)
-    partition = world.partition()
+    cluster = two()
+    cluster.kill(1)
+    partition = cluster.partition()
     assert (partition.leader, partition.isr) == (0, (0,))
     assert (partition.leader_epoch, partition.partition_epoch) == (0, 1)
 
 
 def test_incomplete_replica_is_not_elected() -> None:
-    world = two()
-    world.isr(0)
-    world.kill(0)
-    assert world.partition().leader == -1
-    assert world.partition().leader_epoch == 1
+    cluster = two()
+    cluster.isr(0)
+    cluster.kill(0)
+    assert cluster.partition().leader == -1
+    assert cluster.partition().leader_epoch == 1
 
 
 def test_topic_may_allow_unclean_election() -> None:
-    world = two(unclean=True)
-    world.isr(0)
-    world.kill(0)
-    assert world.partition().leader == -1, "nobody is elected before the replicas were asked"
-    world.recover(b1=(0, 10))
-    partition = world.partition()
+    cluster = two(unclean=True)
+    cluster.isr(0)
+    cluster.kill(0)
+    assert cluster.partition().leader == -1, "nobody is elected before the replicas were asked"
+    cluster.recover(b1=(0, 10))
+    partition = cluster.partition()
     assert (partition.leader, partition.isr) == (1, (1,))
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
 
 def test_cluster_may_allow_unclean_election() -> None:
-    world = two()
-    world.configure(4, "", "unclean.leader.election.enable", "true")
-    world.isr(0)
-    world.kill(0)
-    world.recover(b1=(0, 10))
-    assert world.partition().leader == 1
+    cluster = two()
+    cluster.configure(4, "", "unclean.leader.election.enable", "true")
+    cluster.isr(0)
+    cluster.kill(0)
+    cluster.recover(b1=(0, 10))
+    assert cluster.partition().leader == 1
 
 
 def test_clean_leader_is_preferred_to_an_unclean_one() -> None:
-    world = World(3)
-    world.create("t", [0, 1, 2], configs={"unclean.leader.election.enable": "true"})
-    world.isr(0, 2)
-    world.kill(0)
-    partition = world.partition()
+    cluster = ControllerCluster(3)
+    cluster.create("t", [0, 1, 2], configs={"unclean.leader.election.enable": "true"})
+    cluster.isr(0, 2)
+    cluster.kill(0)
+    partition = cluster.partition()
     assert partition.leader == 2
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERED
 
 
 def test_node_zero_can_lead() -> None:
-    world = World(2)
-    world.create("t", [1, 0])
-    world.kill(1)
-    assert world.partition().leader == 0
+    cluster = ControllerCluster(2)
+    cluster.create("t", [1, 0])
+    cluster.kill(1)
+    assert cluster.partition().leader == 0
 
 
-# -- asked for ------------------------------------------------------------------------------
+# -- requested ------------------------------------------------------------------------------
 
 
 def test_preferred_election_elects_the_first_replica() -> None:
-    world = two()
-    world.kill(0)
-    world.heartbeat(0)
-    assert elect(world, PREFERRED, "t") == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
-    world.isr(1, 0)
-    assert elect(world, PREFERRED, "t") == [0]
-    assert world.partition().leader == 0 and world.partition().leader_epoch == 2
-    assert elect(world, PREFERRED, "t") == [ErrorCode.ELECTION_NOT_NEEDED]
+    cluster = two()
+    cluster.kill(0)
+    cluster.heartbeat(0)
+    assert elect(cluster, PREFERRED, "t") == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    cluster.isr(1, 0)
+    assert elect(cluster, PREFERRED, "t") == [0]
+    assert cluster.partition().leader == 0 and cluster.partition().leader_epoch == 2
+    assert elect(cluster, PREFERRED, "t") == [ErrorCode.ELECTION_NOT_NEEDED]
 
 
 def test_preferred_election_skips_a_fenced_first_replica() -> None:
-    world = two()
-    world.kill(0)
-    before = world.image
-    assert elect(world, PREFERRED, "t") == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
-    assert world.image == before
+    cluster = two()
+    cluster.kill(0)
+    before = cluster.image
+    assert elect(cluster, PREFERRED, "t") == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    assert cluster.image == before
 
 
 def test_unclean_election_elects_a_live_replica() -> None:
-    world = two()
-    world.isr(0)
-    world.kill(0)
-    assert elect(world, UNCLEAN, "t") == [0]
-    partition = world.partition()
+    cluster = two()
+    cluster.isr(0)
+    cluster.kill(0)
+    assert elect(cluster, UNCLEAN, "t") == [0]
+    partition = cluster.partition()
     assert (partition.leader, partition.isr) == (1, (1,))
     assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
-    assert elect(world, UNCLEAN, "t") == [ErrorCode.ELECTION_NOT_NEEDED]
+    assert elect(cluster, UNCLEAN, "t") == [ErrorCode.ELECTION_NOT_NEEDED]
 
 
 def test_unclean_election_fails_without_a_live_replica() -> None:
-    world = two()
-    world.kill(0)
-    world.kill(1)
-    assert elect(world, UNCLEAN, "t") == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
+    cluster = two()
+    cluster.kill(0)
+    cluster.kill(1)
+    assert elect(cluster, UNCLEAN, "t") == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
 
 
 def test_election_for_an_unknown_partition_is_rejected() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    world = two()
-    assert elect(world, PREFERRED, "none") == [unknown]
-    assert elect(world, PREFERRED, "t", partitions=(5,)) == [unknown]
+    cluster = two()
+    assert elect(cluster, PREFERRED, "none") == [unknown]
+    assert elect(cluster, PREFERRED, "t", partitions=(5,)) == [unknown]
 
 
 def test_repeated_partition_is_elected_once() -> None:
-    world = two()
-    world.isr(0)
-    world.kill(0)
-    assert elect(world, UNCLEAN, "t", partitions=(0, 0)) == [0, ErrorCode.ELECTION_NOT_NEEDED]
+    cluster = two()
+    cluster.isr(0)
+    cluster.kill(0)
+    assert elect(cluster, UNCLEAN, "t", partitions=(0, 0)) == [0, ErrorCode.ELECTION_NOT_NEEDED]
 
 
 def test_unknown_election_type_is_rejected() -> None:
-    world = two()
+    cluster = two()
     request = ElectLeadersRequest(election_type=2, topic_partitions=None)
-    decision = decide_elect_leaders(world.image, request, world.settings)
+    decision = decide_elect_leaders(cluster.image, request, cluster.settings)
     assert decision.reply.error_code == ErrorCode.INVALID_REQUEST and not decision.records
 
 
 def test_election_of_all_partitions_returns_only_those_that_needed_it() -> None:
-    world = two()
-    world.create("u", [1, 0])
-    world.kill(0)
-    world.heartbeat(0)
-    world.isr(1, 0)
+    cluster = two()
+    cluster.create("u", [1, 0])
+    cluster.kill(0)
+    cluster.heartbeat(0)
+    cluster.isr(1, 0)
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
-    reply = world.take(decide_elect_leaders(world.image, request, world.settings))
+    reply = cluster.take(decide_elect_leaders(cluster.image, request, cluster.settings))
     told = {t.topic: len(t.partition_result) for t in reply.replica_election_results}
     assert told == {"t": 1, "u": 0}
-    assert world.partition("t").leader == 0
+    assert cluster.partition("t").leader == 0
 
 
-# -- the controller's own rounds ------------------------------------------------------------
+# -- periodic -------------------------------------------------------------------------------
 
 
 def test_partition_gets_a_leader_once_its_topic_allows_unclean_election() -> None:
-    world = two()
-    world.isr(0)
-    world.kill(0)
-    world.recover(b1=(0, 10))
-    assert world.partition().leader == -1
-    world.configure(2, "t", "unclean.leader.election.enable", "true")
-    world.recover(b1=(0, 10))
-    assert world.partition().leader == 1
+    cluster = two()
+    cluster.isr(0)
+    cluster.kill(0)
+    cluster.recover(b1=(0, 10))
+    assert cluster.partition().leader == -1
+    cluster.configure(2, "t", "unclean.leader.election.enable", "true")
+    cluster.recover(b1=(0, 10))
+    assert cluster.partition().leader == 1
 
 
 @pytest.fixture
-def lopsided() -> World:
-    """Of ten partitions that list 0 first, 1 leads one; of ten that list 1 first, itself all."""
-    world = World(2)
+def imbalanced_cluster() -> ControllerCluster:
+    """Return ten partitions that prefer 0, one led by 1, and ten that prefer 1, led by 1."""
+    cluster = ControllerCluster(2)
     for i in range(10):
-        world.create(f"a{i}", [0, 1])
-        world.create(f"b{i}", [1, 0])
-    world.kill(0)
-    world.heartbeat(0)
+        cluster.create(f"a{i}", [0, 1])
+        cluster.create(f"b{i}", [1, 0])
+    cluster.kill(0)
+    cluster.heartbeat(0)
     for i in range(10):
-        world.isr(1, 0, name=f"a{i}")
-        world.isr(1, 0, name=f"b{i}")
+        cluster.isr(1, 0, name=f"a{i}")
+        cluster.isr(1, 0, name=f"b{i}")
     for i in range(9):
-        assert elect(world, PREFERRED, f"a{i}") == [0]
-    return world
+        assert elect(cluster, PREFERRED, f"a{i}") == [0]
+    return cluster
 
 
-def test_rebalance_moves_leadership_back_above_the_limit(lopsided: World) -> None:
-    assert decide_rebalance(lopsided.state, 10, lopsided.settings).records == []
-    lopsided.take(decide_rebalance(lopsided.state, 9, lopsided.settings))
-    assert lopsided.partition("a9").leader == 0
-    assert not lopsided.state.index.imbalanced
+def test_rebalance_moves_leadership_back_above_the_limit(
+    imbalanced_cluster: ControllerCluster,
+) -> None:
+    assert decide_rebalance(imbalanced_cluster.state, 10, imbalanced_cluster.settings).records == []
+    imbalanced_cluster.take(
+        decide_rebalance(imbalanced_cluster.state, 9, imbalanced_cluster.settings)
+    )
+    assert imbalanced_cluster.partition("a9").leader == 0
+    assert not imbalanced_cluster.state.index.imbalanced
 
 
 def test_rebalance_does_nothing_in_a_balanced_cluster() -> None:
-    world = two()
-    assert decide_rebalance(world.state, 0, world.settings).records == []
+    cluster = two()
+    assert decide_rebalance(cluster.state, 0, cluster.settings).records == []
 
 
 def test_rebalance_skips_replicas_that_are_not_in_sync() -> None:
-    world = two()
-    world.kill(0)
-    world.heartbeat(0)
-    assert decide_rebalance(world.state, 0, world.settings).records == []
+    cluster = two()
+    cluster.kill(0)
+    cluster.heartbeat(0)
+    assert decide_rebalance(cluster.state, 0, cluster.settings).records == []

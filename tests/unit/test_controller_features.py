@@ -117,7 +117,7 @@ def test_version_0_allows_downgrades_by_a_flag() -> None:
     assert [result.feature for result in decision.reply.results] == [GROUP_VERSION]
 
 
-# -- who supports it -----------------------------------------------------------------------------
+# -- support by nodes ----------------------------------------------------------------------------
 
 
 def test_unsupported_level_is_rejected() -> None:
@@ -145,7 +145,7 @@ def test_unregistered_controller_blocks_an_upgrade() -> None:
     assert "controller 3001 has not registered" in found
 
 
-# -- needs and wholes ----------------------------------------------------------------------------
+# -- dependencies --------------------------------------------------------------------------------
 
 
 def test_unmet_feature_dependency_is_rejected() -> None:
@@ -170,7 +170,7 @@ def test_validate_only_writes_nothing() -> None:
     within = context(kraft_version=0)
     decision = update(image_of(), (KRAFT_VERSION, 1, UP), within=within, validate_only=True)
     assert decision.records == []
-    # The voters are asked all the same, whether they would.
+    # The voters are asked all the same whether they would accept it.
     assert decision.kraft_version == 1
 
 

@@ -1,6 +1,6 @@
-"""A small cluster through any history: what holds for every partition after every decision."""
+"""Invariants of every partition after every decision of random histories of a small cluster."""
 
-from controller_world import World, directory
+from controller_cluster import ControllerCluster, directory
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -37,8 +37,8 @@ replicas = st.lists(brokers, min_size=1, max_size=3, unique=True)
 places = st.sampled_from([("t", 0), ("t", 1), ("u", 0)])
 
 
-class Watched(World):
-    """A world that looks at what every decision did."""
+class Watched(ControllerCluster):
+    """A cluster that checks the result of every decision."""
 
     def take(self, decision: Decision):
         before = self.image
@@ -98,19 +98,19 @@ def may_lead(image: Image, partition: PartitionRegistration, replica: int) -> bo
 
 
 class Cluster(RuleBasedStateMachine):
-    """Brokers come and go, leaders report, operators meddle."""
+    """Brokers start and stop, leaders report, operators make changes."""
 
     elr = False
 
     @initialize(one=replicas, other=replicas, min_isr=st.sampled_from(["1", "2"]))
     def begin(self, one: list[int], other: list[int], min_isr: str) -> None:
-        self.world = Watched(elr=self.elr)
+        self.cluster = Watched(elr=self.elr)
         self.lives = dict.fromkeys(range(BROKERS), 0)
         for broker_id in range(BROKERS):
-            self.world.start(broker_id, directories=2)
+            self.cluster.start(broker_id, directories=2)
         configs = {"min.insync.replicas": min_isr}
-        self.world.create("t", one, one[::-1], configs=configs)
-        self.world.create("u", other, configs=configs)
+        self.cluster.create("t", one, one[::-1], configs=configs)
+        self.cluster.create("u", other, configs=configs)
         self.goals = {
             ("t", 0): tuple(one),
             ("t", 1): tuple(one[::-1]),
@@ -119,23 +119,23 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for (name, partition_id), goal in getattr(self, "goals", {}).items():
-            partition = self.world.partition(name, partition_id)
+            partition = self.cluster.partition(name, partition_id)
             removing = partition.removing_replicas
             assert tuple(r for r in partition.replicas if r not in removing) == goal
             if not partition.is_reassigning():
                 assert partition.replicas == goal
 
     def is_registered(self, broker_id: int) -> bool:
-        return broker_id in self.world.image.cluster.brokers
+        return broker_id in self.cluster.image.cluster.brokers
 
     # -- brokers -----------------------------------------------------------------------------
 
     @rule(broker_id=brokers, is_clean=st.booleans())
     def restart(self, broker_id: int, is_clean: bool) -> None:
         self.lives[broker_id] += 1
-        epoch = self.world.image.cluster.broker_epoch(broker_id) if is_clean else -1
+        epoch = self.cluster.image.cluster.broker_epoch(broker_id) if is_clean else -1
         number = self.lives[broker_id]
-        self.world.register(broker_id, number, directories=2, previous_broker_epoch=epoch)
+        self.cluster.register(broker_id, number, directories=2, previous_broker_epoch=epoch)
 
     @rule(
         broker_id=brokers,
@@ -154,11 +154,11 @@ class Cluster(RuleBasedStateMachine):
     ) -> None:
         if not self.is_registered(broker_id):
             return
-        leaving = self.world.image.cluster.brokers[broker_id].in_controlled_shutdown
+        leaving = self.cluster.image.cluster.brokers[broker_id].in_controlled_shutdown
         context = (
             HeartbeatContext(Offset(0), Offset(0)) if leaving and is_known else HeartbeatContext()
         )
-        self.world.heartbeat(
+        self.cluster.heartbeat(
             broker_id,
             context,
             want_fence=want_fence,
@@ -169,42 +169,42 @@ class Cluster(RuleBasedStateMachine):
     @rule(broker_id=brokers)
     def unfence(self, broker_id: int) -> None:
         if self.is_registered(broker_id):
-            self.world.heartbeat(broker_id)
+            self.cluster.heartbeat(broker_id)
 
     @rule(broker_id=brokers)
     def die(self, broker_id: int) -> None:
         if self.is_registered(broker_id):
-            self.world.kill(broker_id)
+            self.cluster.kill(broker_id)
 
     @rule(broker_id=brokers)
     def unregister(self, broker_id: int) -> None:
-        world = self.world
+        cluster = self.cluster
         request = UnregisterBrokerRequest(broker_id)
-        world.take(decide_unregister_broker(world.image, request, world.settings))
+        cluster.take(decide_unregister_broker(cluster.image, request, cluster.settings))
 
     @rule(broker_id=brokers, at=places, number=st.integers(0, 1))
     def assign(self, broker_id: int, at: tuple[str, int], number: int) -> None:
-        world = self.world
-        topics = [RequestTopicData(world.topic(at[0]).id, [RequestPartitionData(at[1])])]
+        cluster = self.cluster
+        topics = [RequestTopicData(cluster.topic(at[0]).id, [RequestPartitionData(at[1])])]
         request = AssignReplicasToDirsRequest(
             broker_id=broker_id,
-            broker_epoch=world.image.cluster.broker_epoch(broker_id),
+            broker_epoch=cluster.image.cluster.broker_epoch(broker_id),
             directories=[RequestDirectoryData(directory(broker_id, number), topics)],
         )
-        world.take(decide_assign_replicas(world.image, request, world.settings))
+        cluster.take(decide_assign_replicas(cluster.image, request, cluster.settings))
 
     # -- partitions --------------------------------------------------------------------------
 
     @rule(at=places, data=st.data())
     def report_isr(self, at: tuple[str, int], data: st.DataObject) -> None:
-        partition = self.world.partition(*at)
+        partition = self.cluster.partition(*at)
         if partition.leader == -1:
             return
-        active = self.world.image.cluster.is_active
+        active = self.cluster.image.cluster.is_active
         others = [r for r in partition.replicas if r != partition.leader and active(r)]
         chosen = data.draw(st.lists(st.sampled_from(others), unique=True)) if others else []
-        told = self.world.isr(partition.leader, *chosen, name=at[0], partition_id=at[1])
-        new = self.world.partition(*at)
+        told = self.cluster.isr(partition.leader, *chosen, name=at[0], partition_id=at[1])
+        new = self.cluster.partition(*at)
         if told.error_code == 0:
             assert (tuple(told.isr), told.partition_epoch) == (new.isr, new.partition_epoch)
         else:
@@ -212,48 +212,48 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(at=places, wanted=st.none() | replicas)
     def reassign(self, at: tuple[str, int], wanted: list[int] | None) -> None:
-        world = self.world
+        cluster = self.cluster
         topics = [ReassignableTopic(at[0], [ReassignablePartition(at[1], wanted)])]
         request = AlterPartitionReassignmentsRequest(topics=topics)
-        before = world.partition(*at)
-        reply = world.take(decide_alter_reassignments(world.image, request, world.settings))
+        before = cluster.partition(*at)
+        reply = cluster.take(decide_alter_reassignments(cluster.image, request, cluster.settings))
         if reply.responses[0].partitions[0].error_code:
-            assert world.partition(*at) == before
+            assert cluster.partition(*at) == before
             return
         if wanted is None:
             added = before.adding_replicas
             self.goals[at] = tuple(r for r in before.replicas if r not in added)
-            assert not world.partition(*at).is_reassigning()
+            assert not cluster.partition(*at).is_reassigning()
         else:
             self.goals[at] = tuple(wanted)
         self.teardown()
 
     @rule(kind=st.integers(0, 1))
     def elect(self, kind: int) -> None:
-        world = self.world
+        cluster = self.cluster
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
-        world.take(decide_elect_leaders(world.image, request, world.settings))
+        cluster.take(decide_elect_leaders(cluster.image, request, cluster.settings))
 
     @rule(value=st.sampled_from(["true", None]))
     def allow_unclean(self, value: str | None) -> None:
-        self.world.configure(2, "t", "unclean.leader.election.enable", value)
+        self.cluster.configure(2, "t", "unclean.leader.election.enable", value)
 
     @rule(ends=st.dictionaries(st.sampled_from(["b0", "b1", "b2", "b3"]), log_states))
     def recover(self, ends: dict[str, tuple[int, int]]) -> None:
-        self.world.recover(**ends)
+        self.cluster.recover(**ends)
 
     @rule()
     def rebalance(self) -> None:
-        self.world.take(decide_rebalance(self.world.state, 0, self.world.settings))
+        self.cluster.take(decide_rebalance(self.cluster.state, 0, self.cluster.settings))
 
     @precondition(lambda self: self.elr)
     @rule(value=st.sampled_from(["1", "2", "3"]))
     def change_minimum(self, value: str) -> None:
-        self.world.configure(2, "u", "min.insync.replicas", value)
+        self.cluster.configure(2, "u", "min.insync.replicas", value)
 
 
 class ClusterWithElr(Cluster):
-    """The same with eligible leader replicas kept up."""
+    """The same with eligible leader replicas enabled."""
 
     elr = True
 

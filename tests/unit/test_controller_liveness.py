@@ -1,6 +1,6 @@
-"""Who is alive, by when it was last heard."""
+"""Broker sessions by the time of the last heartbeat."""
 
-from controller_world import World
+from controller_cluster import ControllerCluster
 
 from ottla.controller.broker_liveness import (
     OFFSET_MAX,
@@ -14,57 +14,59 @@ from ottla.protocol.types import Millis, Offset
 TIMEOUT = 9000
 
 
-def seeded(world: World, now: int = 0) -> Liveness:
+def seeded(cluster: ControllerCluster, now: int = 0) -> Liveness:
     liveness = Liveness(TIMEOUT)
-    liveness.seed(world.image, Millis(now))
+    liveness.seed(cluster.image, Millis(now))
     return liveness
 
 
-def touch(liveness: Liveness, world: World, broker_id: int, now: int, offset: int = 0) -> None:
-    epoch = world.image.cluster.broker_epoch(broker_id)
+def touch(
+    liveness: Liveness, cluster: ControllerCluster, broker_id: int, now: int, offset: int = 0
+) -> None:
+    epoch = cluster.image.cluster.broker_epoch(broker_id)
     liveness.touch(broker_id, epoch, Offset(offset), Millis(now))
 
 
 def test_broker_has_a_session_while_heartbeats_arrive_in_time() -> None:
-    world = World(1)
-    liveness = seeded(world)
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
     assert liveness.tick(Millis(TIMEOUT)) == []
-    touch(liveness, world, 0, TIMEOUT)
+    touch(liveness, cluster, 0, TIMEOUT)
     assert liveness.tick(Millis(2 * TIMEOUT)) == []
-    epoch = world.image.cluster.broker_epoch(0)
+    epoch = cluster.image.cluster.broker_epoch(0)
     assert liveness.has_session(0, epoch, Millis(2 * TIMEOUT))
     assert not liveness.has_session(0, epoch, Millis(2 * TIMEOUT + 1))
 
 
 def test_expiry_and_renewal_are_reported_once_each() -> None:
-    world = World(2)
-    liveness = seeded(world)
-    touch(liveness, world, 1, 5000)
-    epoch = world.image.cluster.broker_epoch(0)
+    cluster = ControllerCluster(2)
+    liveness = seeded(cluster)
+    touch(liveness, cluster, 1, 5000)
+    epoch = cluster.image.cluster.broker_epoch(0)
     assert liveness.tick(Millis(TIMEOUT + 1)) == [SessionChange(0, epoch, Transition.ALIVE_TO_DEAD)]
     assert liveness.tick(Millis(TIMEOUT + 2)) == []
-    touch(liveness, world, 0, TIMEOUT + 3)
+    touch(liveness, cluster, 0, TIMEOUT + 3)
     assert liveness.tick(Millis(TIMEOUT + 4)) == [SessionChange(0, epoch, Transition.DEAD_TO_ALIVE)]
     assert liveness.tick(Millis(TIMEOUT + 5)) == []
     assert (liveness.expirations, liveness.renewals) == (1, 1)
 
 
 def test_new_controller_starts_all_sessions_at_its_start() -> None:
-    """A broker that only ever spoke to the old leader must be able to time out."""
-    world = World(2)
-    liveness = seeded(world, now=50_000)
+    """A broker that only ever contacted the old leader must be able to time out."""
+    cluster = ControllerCluster(2)
+    liveness = seeded(cluster, now=50_000)
     assert liveness.tick(Millis(50_000 + TIMEOUT)) == []
     dead = [turn.broker_id for turn in liveness.tick(Millis(50_001 + TIMEOUT))]
     assert dead == [0, 1]
 
 
 def test_no_session_expires_while_the_controller_is_stalled() -> None:
-    world = World(1)
-    liveness = seeded(world)
-    epoch = world.image.cluster.broker_epoch(0)
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    epoch = cluster.image.cluster.broker_epoch(0)
     for now in range(1000, 5000, 1000):
         liveness.look(Millis(now), 1000)
-    # Four seconds of silence count, and one of the ten that follow.
+    # Four seconds without heartbeats count, and one of the ten that follow.
     liveness.look(Millis(14_000), 1000)
     assert liveness.has_session(0, epoch, Millis(14_000))
     assert liveness.has_session(0, epoch, Millis(18_000))
@@ -72,35 +74,35 @@ def test_no_session_expires_while_the_controller_is_stalled() -> None:
 
 
 def test_slightly_late_check_extends_no_session() -> None:
-    world = World(1)
-    liveness = seeded(world)
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
     for now in range(2000, TIMEOUT + 2001, 2000):
         liveness.look(Millis(now), 1000)
-    epoch = world.image.cluster.broker_epoch(0)
+    epoch = cluster.image.cluster.broker_epoch(0)
     assert not liveness.has_session(0, epoch, Millis(TIMEOUT + 1))
 
 
 def test_contact_time_is_never_in_the_future() -> None:
-    world = World(1)
-    liveness = seeded(world)
-    touch(liveness, world, 0, 9_900)
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    touch(liveness, cluster, 0, 9_900)
     liveness.look(Millis(10_000), 1000)
-    epoch = world.image.cluster.broker_epoch(0)
+    epoch = cluster.image.cluster.broker_epoch(0)
     assert not liveness.has_session(0, epoch, Millis(10_001 + TIMEOUT))
 
 
 def test_fenced_broker_has_no_session() -> None:
-    world = World(1)
-    world.kill(0)
-    liveness = seeded(world)
-    assert not liveness.has_session(0, world.image.cluster.broker_epoch(0), Millis(0))
+    cluster = ControllerCluster(1)
+    cluster.kill(0)
+    liveness = seeded(cluster)
+    assert not liveness.has_session(0, cluster.image.cluster.broker_epoch(0), Millis(0))
     assert liveness.tick(Millis(10**6)) == []
 
 
 def test_heartbeat_of_an_older_incarnation_is_ignored() -> None:
-    world = World(1)
-    liveness = seeded(world)
-    liveness.touch(0, world.image.cluster.broker_epoch(0) - 1, Offset(0), Millis(TIMEOUT))
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    liveness.touch(0, cluster.image.cluster.broker_epoch(0) - 1, Offset(0), Millis(TIMEOUT))
     assert len(liveness.tick(Millis(TIMEOUT + 1))) == 1
     assert liveness.heartbeats == 0
 
@@ -125,34 +127,34 @@ def test_changed_registration_keeps_its_session() -> None:
 
 
 def test_fenced_and_unregistered_brokers_have_no_session() -> None:
-    world = World(2)
-    liveness = seeded(world)
-    epochs = [world.image.cluster.broker_epoch(i) for i in range(2)]
+    cluster = ControllerCluster(2)
+    liveness = seeded(cluster)
+    epochs = [cluster.image.cluster.broker_epoch(i) for i in range(2)]
     liveness.fence(0)
     liveness.forget(1)
     assert not liveness.has_session(0, epochs[0], Millis(0))
     assert not liveness.has_session(1, epochs[1], Millis(0))
-    # It was fenced by a record: the registry has nothing to tell about it.
+    # It was fenced by a record: the registry has no change to report.
     assert liveness.tick(Millis(10**6)) == []
 
 
 def test_shutdown_waits_for_the_slowest_remaining_broker() -> None:
-    world = World(3)
-    liveness = seeded(world)
+    cluster = ControllerCluster(3)
+    liveness = seeded(cluster)
     for broker_id, offset in ((0, 1), (1, 50), (2, 70)):
-        touch(liveness, world, broker_id, 1, offset)
-    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(-1), Offset(1))
+        touch(liveness, cluster, broker_id, 1, offset)
+    assert liveness.heartbeat_context(0, cluster.image) == HeartbeatContext(Offset(-1), Offset(1))
     liveness.enter_shutdown(0, Offset(60))
     liveness.enter_shutdown(0, Offset(99))
-    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(60), Offset(50))
-    world.kill(1)
-    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(60), Offset(70))
+    assert liveness.heartbeat_context(0, cluster.image) == HeartbeatContext(Offset(60), Offset(50))
+    cluster.kill(1)
+    assert liveness.heartbeat_context(0, cluster.image) == HeartbeatContext(Offset(60), Offset(70))
 
 
 def test_shutdown_of_the_last_broker_waits_for_no_broker() -> None:
-    world = World(1)
-    liveness = seeded(world)
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
     liveness.enter_shutdown(0, Offset(5))
-    assert liveness.heartbeat_context(0, world.image) == HeartbeatContext(Offset(5), OFFSET_MAX)
+    assert liveness.heartbeat_context(0, cluster.image) == HeartbeatContext(Offset(5), OFFSET_MAX)
     liveness.fence(0)
-    assert liveness.heartbeat_context(0, world.image).shutdown_offset == -1
+    assert liveness.heartbeat_context(0, cluster.image).shutdown_offset == -1

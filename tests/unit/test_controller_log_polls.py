@@ -1,4 +1,4 @@
-"""Asking replicas how far their logs go: what counts as an answer, and what does not."""
+"""Polling replicas for the ends of their logs: which responses count."""
 
 import asyncio
 

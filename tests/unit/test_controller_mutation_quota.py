@@ -1,4 +1,4 @@
-"""The token bucket behind the quota of mutations (KIP-599)."""
+"""The token bucket of the controller mutation quota (KIP-599)."""
 
 import pytest
 from hypothesis import given

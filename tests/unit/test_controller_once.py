@@ -1,9 +1,9 @@
-"""A forwarded request that is sent again is not decided again: it gets the reply of the first."""
+"""A repeated forwarded request is not decided again: it gets the first reply."""
 
 from typing import Any
 
 import pytest
-from controller_world import CLUSTER, World
+from controller_cluster import CLUSTER, ControllerCluster
 from metadata_snapshots import snapshot_batches, snapshot_image
 
 from ottla.api import controller_decisions
@@ -65,14 +65,14 @@ class Controlling:
     """The controller's handlers over a small cluster with the topic ``t``."""
 
     def __init__(self) -> None:
-        self.world = World(brokers=3)
-        self.world.create("t")
+        self.cluster = ControllerCluster(brokers=3)
+        self.cluster.create("t")
         context = ControllerContext(
             cluster_id=CLUSTER,
-            settings=self.world.settings,
+            settings=self.cluster.settings,
             voter_ids=lambda: (100,),
             liveness=Liveness(10_000),
-            random=self.world.random,
+            random=self.cluster.random,
             tokens=TokenSettings(Password("secret")),
             has_authorizer=True,
         )
@@ -92,11 +92,11 @@ class Controlling:
             request=identity,
         )
         moment = Moment(
-            state=self.world.state,
+            state=self.cluster.state,
             now=Millis(5),
             wall=Millis(6),
             expiry=Millis(6),
-            next_offset=Offset(self.world.offset),
+            next_offset=Offset(self.cluster.offset),
             epoch=LeaderEpoch(1),
         )
         call = DecisionCall(self.context, caller, request, 1, moment)
@@ -104,7 +104,7 @@ class Controlling:
         return self.handlers.decide_once(key, call, decide_on)
 
     def send(self, key: ApiKey, request: Message, identity: RequestIdentity | None) -> Any:
-        return self.world.take(self.decide(key, request, identity))
+        return self.cluster.take(self.decide(key, request, identity))
 
 
 def create(*names: str) -> CreateTopicsRequest:
@@ -148,8 +148,8 @@ MUTATIONS: dict[ApiKey, Message] = {
 def test_repeated_request_changes_nothing_and_gets_the_same_reply(key: ApiKey) -> None:
     controlling = Controlling()
     first = controlling.decide(key, MUTATIONS[key], FIRST)
-    assert len(first.records) > 1  # the change and the note of the request
-    told = controlling.world.take(first)
+    assert len(first.records) > 1  # the change and the stored reply
+    told = controlling.cluster.take(first)
     again = controlling.decide(key, MUTATIONS[key], AGAIN)
     assert again.records == []
     assert again.reply == told
@@ -159,9 +159,9 @@ def test_repeated_create_topics_does_not_return_topic_exists() -> None:
     controlling = Controlling()
     controlling.send(ApiKey.CREATE_TOPICS, create("new"), FIRST)
     (again,) = controlling.send(ApiKey.CREATE_TOPICS, create("new"), AGAIN).topics
-    assert (again.error_code, again.topic_id) == (0, controlling.world.image.topics.ids["new"])
+    assert (again.error_code, again.topic_id) == (0, controlling.cluster.image.topics.ids["new"])
     assert {each.name: each.value for each in again.configs}["retention.ms"] == "5"
-    # Another request is another request.
+    # Another request id is another request.
     for identity in (OTHER, None):
         (other,) = controlling.send(ApiKey.CREATE_TOPICS, create("new"), identity).topics
         assert other.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -171,7 +171,7 @@ def test_append_to_a_config_list_happens_once() -> None:
     controlling = Controlling()
     for identity in (FIRST, AGAIN, AGAIN):
         controlling.send(ApiKey.INCREMENTAL_ALTER_CONFIGS, append("compact"), identity)
-    image = controlling.world.image
+    image = controlling.cluster.image
     (values,) = (v for k, v in image.configs.by_resource.items() if k.name == "t")
     assert values["cleanup.policy"].split(",").count("compact") == 1
 
@@ -199,14 +199,14 @@ def test_password_of_a_delegation_token_is_not_in_the_log() -> None:
 def test_snapshot_keeps_answered_requests() -> None:
     controlling = Controlling()
     told = controlling.send(ApiKey.CREATE_TOPICS, create("new"), FIRST)
-    image = controlling.world.image
+    image = controlling.cluster.image
     batches = [
         [decode_framed(METADATA_RECORDS, encode_framed(each)).message for each in batch]
         for batch in snapshot_batches(image)
     ]
     loaded = snapshot_image(batches, Provenance())
     assert loaded.answered == image.answered
-    controlling.world.state = type(controlling.world.state).of(loaded)
+    controlling.cluster.state = type(controlling.cluster.state).of(loaded)
     assert controlling.send(ApiKey.CREATE_TOPICS, create("new"), AGAIN) == told
 
 

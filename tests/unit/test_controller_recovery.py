@@ -1,10 +1,10 @@
-"""Unclean recovery: replicas are asked, and the most complete log leads (KIP-966)."""
+"""Unclean recovery: replicas are polled, and the most complete log leads (KIP-966)."""
 
 import asyncio
 from collections.abc import Sequence
 
 import pytest
-from controller_world import World
+from controller_cluster import ControllerCluster
 
 from ottla.controller.active_controller import Moment
 from ottla.controller.brokers import decide_fence
@@ -25,17 +25,17 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
-def bereft(elr: bool = False, **configs: str) -> World:
-    """Of three replicas only the leader was in sync, and it died."""
-    world = World(4, elr=elr)
-    world.create("t", [0, 1, 2], configs={**UNCLEAN, **configs})
-    world.isr(0)
-    world.kill(0)
-    assert world.partition().leader == -1
-    return world
+def leaderless_cluster(elr: bool = False, **configs: str) -> ControllerCluster:
+    """Return a cluster where only the leader of three replicas was in sync, and failed."""
+    cluster = ControllerCluster(4, elr=elr)
+    cluster.create("t", [0, 1, 2], configs={**UNCLEAN, **configs})
+    cluster.isr(0)
+    cluster.kill(0)
+    assert cluster.partition().leader == -1
+    return cluster
 
 
-# -- who has the most ------------------------------------------------------------------------
+# -- the most complete log -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -66,125 +66,127 @@ def test_most_complete_log_is_chosen(states: dict[int, tuple[int, int]], expecte
     assert most_complete((1, 2), told) == expected
 
 
-# -- what is asked, and what becomes of it ---------------------------------------------------
+# -- polls and elections ---------------------------------------------------------------------
 
 
 def test_only_live_replicas_are_polled() -> None:
-    world = bereft()
-    (leaderless,) = partitions_to_recover(world.state, world.settings)
+    cluster = leaderless_cluster()
+    (leaderless,) = partitions_to_recover(cluster.state, cluster.settings)
     assert list(leaderless.candidates) == [1, 2]
     assert leaderless.topic == "t"
-    world.kill(2)
-    assert list(polls_by_broker(partitions_to_recover(world.state, world.settings))) == [1]
+    cluster.kill(2)
+    assert list(polls_by_broker(partitions_to_recover(cluster.state, cluster.settings))) == [1]
 
 
 def test_most_complete_replica_is_elected_not_the_first() -> None:
-    world = bereft()
-    world.recover(b1=(0, 10), b2=(0, 11))
-    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+    cluster = leaderless_cluster()
+    cluster.recover(b1=(0, 10), b2=(0, 11))
+    assert (cluster.partition().leader, cluster.partition().isr) == (2, (2,))
 
 
 def test_unanswering_replica_is_not_elected() -> None:
-    world = bereft()
-    world.recover(b1=(0, 10))
-    assert world.partition().leader == 1
+    cluster = leaderless_cluster()
+    cluster.recover(b1=(0, 10))
+    assert cluster.partition().leader == 1
 
 
 def test_no_leader_is_elected_without_an_answer() -> None:
-    world = bereft()
-    world.recover()
-    assert world.partition().leader == -1
+    cluster = leaderless_cluster()
+    cluster.recover()
+    assert cluster.partition().leader == -1
 
 
 def test_topics_without_unclean_election_are_not_recovered() -> None:
-    world = World(2)
-    world.create("t", [0, 1])
-    world.isr(0)
-    world.kill(0)
-    assert partitions_to_recover(world.state, world.settings) == []
+    cluster = ControllerCluster(2)
+    cluster.create("t", [0, 1])
+    cluster.isr(0)
+    cluster.kill(0)
+    assert partitions_to_recover(cluster.state, cluster.settings) == []
 
 
 def test_partitions_without_live_replicas_are_not_polled() -> None:
-    world = bereft()
-    world.kill(1)
-    world.kill(2)
-    assert partitions_to_recover(world.state, world.settings) == []
+    cluster = leaderless_cluster()
+    cluster.kill(1)
+    cluster.kill(2)
+    assert partitions_to_recover(cluster.state, cluster.settings) == []
 
 
-def found_in(world: World) -> dict:
-    leaderless = partitions_to_recover(world.state, world.settings)
+def found_in(cluster: ControllerCluster) -> dict:
+    leaderless = partitions_to_recover(cluster.state, cluster.settings)
     answers = {1: {each.at: LogState(0, 9) for each in leaderless}}
     return recoveries(leaderless, answers)
 
 
 def test_complete_replica_that_returned_meanwhile_leads() -> None:
-    world = bereft()
-    found = found_in(world)
-    world.heartbeat(0)
-    assert world.partition().leader == 0
-    assert decide_recoveries(world.image, found, world.settings).records == []
+    cluster = leaderless_cluster()
+    found = found_in(cluster)
+    cluster.heartbeat(0)
+    assert cluster.partition().leader == 0
+    assert decide_recoveries(cluster.image, found, cluster.settings).records == []
 
 
 def test_broker_restarted_since_its_answer_is_not_elected() -> None:
-    world = bereft()
-    found = found_in(world)
-    world.kill(1)
-    world.start(1, 1)
-    assert decide_recoveries(world.image, found, world.settings).records == []
+    cluster = leaderless_cluster()
+    found = found_in(cluster)
+    cluster.kill(1)
+    cluster.start(1, 1)
+    assert decide_recoveries(cluster.image, found, cluster.settings).records == []
 
 
 def test_broker_fenced_since_its_answer_is_not_elected() -> None:
-    world = bereft()
-    found = found_in(world)
-    world.kill(1)
-    assert decide_recoveries(world.image, found, world.settings).records == []
+    cluster = leaderless_cluster()
+    found = found_in(cluster)
+    cluster.kill(1)
+    assert decide_recoveries(cluster.image, found, cluster.settings).records == []
 
 
 def test_partition_changed_since_the_poll_is_not_recovered() -> None:
-    world = bereft(elr=True)
+    cluster = leaderless_cluster(elr=True)
     found = {
         at: recovery._replace(partition_epoch=recovery.partition_epoch - 1)
-        for at, recovery in found_in(world).items()
+        for at, recovery in found_in(cluster).items()
     }
     assert found
-    assert decide_recoveries(world.image, found, world.settings).records == []
+    assert decide_recoveries(cluster.image, found, cluster.settings).records == []
 
 
 def test_most_complete_log_is_preferred_to_the_last_known_leader() -> None:
-    world = World(3, elr=True)
-    world.create("t", [0, 1], configs={**UNCLEAN, "min.insync.replicas": "1"})
-    world.isr(0)
-    world.kill(0)
-    assert world.partition().last_known_elr == (0,)
-    world.recover(b1=(0, 3))
-    assert world.partition().leader == 1
-    assert world.partition().elr == ()
+    cluster = ControllerCluster(3, elr=True)
+    cluster.create("t", [0, 1], configs={**UNCLEAN, "min.insync.replicas": "1"})
+    cluster.isr(0)
+    cluster.kill(0)
+    assert cluster.partition().last_known_elr == (0,)
+    cluster.recover(b1=(0, 3))
+    assert cluster.partition().leader == 1
+    assert cluster.partition().elr == ()
 
 
 # -- the loop --------------------------------------------------------------------------------
 
 
 class FakeController:
-    """A controller over a small world; it may lose its leadership."""
+    """A controller of a small cluster; it may lose its leadership."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, cluster: ControllerCluster) -> None:
+        self.cluster = cluster
         self.is_active = True
 
     @property
     def newest(self):
-        return self.world.state if self.is_active else None
+        return self.cluster.state if self.is_active else None
 
     async def submit(self, decide):
         if not self.is_active:
             raise NotController("gone")
         moment = Moment(
-            self.world.state, Millis(0), Millis(0), Millis(0), Offset(0), LeaderEpoch(0)
+            self.cluster.state, Millis(0), Millis(0), Millis(0), Offset(0), LeaderEpoch(0)
         )
-        return self.world.take(decide(moment))
+        return self.cluster.take(decide(moment))
 
 
-def looping(world: World, ends: dict[int, tuple[int, int]]) -> tuple[UncleanRecovery, list[int]]:
+def looping(
+    cluster: ControllerCluster, ends: dict[int, tuple[int, int]]
+) -> tuple[UncleanRecovery, list[int]]:
     asked: list[int] = []
 
     async def ask(
@@ -195,7 +197,7 @@ def looping(world: World, ends: dict[int, tuple[int, int]]) -> tuple[UncleanReco
             return None
         return {each.at: LogState(*ends[broker_id]) for each in leaderless}
 
-    return UncleanRecovery(FakeController(world), ask, world.settings, 3_600_000), asked
+    return UncleanRecovery(FakeController(cluster), ask, cluster.settings, 3_600_000), asked
 
 
 async def until(condition) -> None:
@@ -206,18 +208,18 @@ async def until(condition) -> None:
 
 def test_recovery_loop_runs_on_new_images() -> None:
     async def scenario() -> None:
-        world = bereft()
-        recovery, asked = looping(world, {1: (0, 4), 2: (0, 5), 3: (0, 1)})
+        cluster = leaderless_cluster()
+        recovery, asked = looping(cluster, {1: (0, 4), 2: (0, 5), 3: (0, 1)})
         running = asyncio.create_task(recovery.run(lambda: None))
-        await until(lambda: world.partition().leader == 2)
+        await until(lambda: cluster.partition().leader == 2)
         assert sorted(asked) == [1, 2]
         assert recovery.elected == 1
-        world.create("u", [1, 3], configs=UNCLEAN)
-        world.isr(1, name="u")
-        world.kill(1)
-        assert world.partition("u").leader == -1
-        recovery.on_image(world.delta, world.image)
-        await until(lambda: world.partition("u").leader == 3)
+        cluster.create("u", [1, 3], configs=UNCLEAN)
+        cluster.isr(1, name="u")
+        cluster.kill(1)
+        assert cluster.partition("u").leader == -1
+        recovery.on_image(cluster.delta, cluster.image)
+        await until(lambda: cluster.partition("u").leader == 3)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -227,8 +229,8 @@ def test_recovery_loop_runs_on_new_images() -> None:
 
 def test_inactive_controller_elects_no_leader() -> None:
     async def scenario() -> None:
-        world = bereft()
-        recovery, asked = looping(world, {1: (0, 4)})
+        cluster = leaderless_cluster()
+        recovery, asked = looping(cluster, {1: (0, 4)})
         recovery.controller.is_active = False
         assert not await recovery._round()
         assert await recovery.find([]) == {}
@@ -239,25 +241,25 @@ def test_inactive_controller_elects_no_leader() -> None:
 
 def test_many_partitions_are_polled_in_portions() -> None:
     async def scenario() -> None:
-        world = World(2)
+        cluster = ControllerCluster(2)
         count = 2 * ASKED_MAX + 1
-        world.create("t", *[[0, 1]] * count, configs=UNCLEAN)
+        cluster.create("t", *[[0, 1]] * count, configs=UNCLEAN)
         for index in range(count):
-            world.isr(0, partition_id=index)
-        world.kill(0)
+            cluster.isr(0, partition_id=index)
+        cluster.kill(0)
         sizes: list[int] = []
 
         async def ask(
             broker_id: int, leaderless: Sequence[LeaderlessPartition]
         ) -> dict[TopicIdPartition, LogState] | None:
             sizes.append(len(leaderless))
-            # Nobody answers about the first ones: the others do not wait for that.
+            # No replica answers for the first ones: the others do not wait for that.
             return {each.at: LogState(0, 1) for each in leaderless} if len(sizes) > 1 else None
 
-        recovery = UncleanRecovery(FakeController(world), ask, world.settings, 1)
+        recovery = UncleanRecovery(FakeController(cluster), ask, cluster.settings, 1)
         assert await recovery._round(), "some are left"
         assert sizes == [ASKED_MAX, ASKED_MAX, 1]
-        led = [each for each in range(count) if world.partition("t", each).leader == 1]
+        led = [each for each in range(count) if cluster.partition("t", each).leader == 1]
         assert led == list(range(ASKED_MAX, count))
 
     asyncio.run(scenario())
@@ -265,23 +267,25 @@ def test_many_partitions_are_polled_in_portions() -> None:
 
 def test_requested_election_ignores_the_topic_setting() -> None:
     async def scenario() -> None:
-        world = World(2)
-        world.create("t", [0, 1])
-        world.isr(0)
-        world.kill(0)
-        recovery, _ = looping(world, {1: (2, 7)})
-        at = TopicIdPartition(world.topic("t").id, 0)
+        cluster = ControllerCluster(2)
+        cluster.create("t", [0, 1])
+        cluster.isr(0)
+        cluster.kill(0)
+        recovery, _ = looping(cluster, {1: (2, 7)})
+        at = TopicIdPartition(cluster.topic("t").id, 0)
         found = await recovery.find([at])
         assert found[at].leader == 1
-        decision = decide_recoveries(world.image, found, world.settings)
-        recovery.note(world.image, decision.records)
+        decision = decide_recoveries(cluster.image, found, cluster.settings)
+        recovery.note(cluster.image, decision.records)
         assert recovery.elected == 1
-        world.take(decision)
-        assert world.partition().leader == 1
+        cluster.take(decision)
+        assert cluster.partition().leader == 1
         assert await recovery.find([at]) == {}, "there is a leader now"
-        world.heartbeat(0)
-        clean = decide_fence(world.image, 1, world.image.cluster.broker_epoch(1), world.settings)
-        recovery.note(world.image, clean.records)
+        cluster.heartbeat(0)
+        clean = decide_fence(
+            cluster.image, 1, cluster.image.cluster.broker_epoch(1), cluster.settings
+        )
+        recovery.note(cluster.image, clean.records)
         assert recovery.elected == 1, "nobody was elected"
 
     asyncio.run(scenario())

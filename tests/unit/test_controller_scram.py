@@ -58,7 +58,7 @@ def test_scram_keys_match_rfc_7677() -> None:
     salted = salted_password(ScramMechanism.SCRAM_SHA_256, "pencil", salt, 4096)
     decision = alter(IMAGE, ScramCredentialUpsertion("user", 1, 4096, salt, salted))
     credential = after(IMAGE, decision).scram[ScramUser(1, "user")]
-    # Made with the password and salt of the RFC's example; its server signature follows.
+    # Computed from password and salt of the RFC's example; its server signature follows.
     assert credential.stored_key == base64.b64decode("WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=")
     assert credential.server_key == base64.b64decode("wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=")
     assert (credential.salt, credential.iterations) == (salt, 4096)
@@ -93,7 +93,7 @@ def test_credential_is_set_replaced_and_removed() -> None:
         (delete(), ErrorCode.RESOURCE_NOT_FOUND),
     ],
 )
-def test_invalid_alterations_are_rejected(change: Change, expected: ErrorCode) -> None:
+def test_alterations_are_validated(change: Change, expected: ErrorCode) -> None:
     decision = alter(IMAGE, change)
     assert codes(decision) == {change.name: expected}
     assert bool(decision.records) == (expected is ErrorCode.NONE)

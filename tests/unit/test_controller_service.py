@@ -1,4 +1,4 @@
-"""The active controller: replies after commit and apply, nothing survives lost leadership."""
+"""The active controller: replies after commit and apply, state dropped with lost leadership."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -37,7 +37,7 @@ BOOTSTRAP = [Versioned(FeatureLevelRecord(METADATA_VERSION, int(LATEST_PRODUCTIO
 
 @dataclass
 class FakeQuorum:
-    """A log of batches; the test says when which are committed."""
+    """A log of batches; the test controls which are committed."""
 
     log: list[tuple[int, tuple[Versioned, ...]]] = field(default_factory=list)
     error: BaseException | None = None
@@ -60,7 +60,7 @@ class FakeQuorum:
         self.resigned.append(epoch)
 
 
-class World:
+class ControllerCluster:
     def __init__(self, **settings: Any) -> None:
         periodic_tasks = settings.pop("periodic_tasks", ())
         bootstrap = settings.pop("bootstrap", BOOTSTRAP)
@@ -88,7 +88,7 @@ class World:
         self.loader.on_role(RoleChanged(Role.FOLLOWER, LeaderEpoch(epoch), NodeId(2)))
 
     async def commit(self, upto: int | None = None) -> None:
-        """Apply whole batches that lie below ``upto``, all of them by default."""
+        """Apply whole batches below ``upto``, all of them by default."""
         base = 0
         for epoch, records in self.quorum.log:
             end = base + len(records)
@@ -144,65 +144,65 @@ def simulated(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
 
 @simulated
 async def test_reply_waits_for_commit_and_apply() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
-    asked = asyncio.create_task(world.controller.submit(set_config("a", "xyz")))
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
+    asked = asyncio.create_task(cluster.controller.submit(set_config("a", "xyz")))
     await settle()
-    assert not asked.done() and world.controller.pending == 1
-    await world.commit()
+    assert not asked.done() and cluster.controller.pending == 1
+    await cluster.commit()
     assert (await asked).throttle_time_ms == 3
-    assert configs(world.loader.image) == {"a": "xyz"}
+    assert configs(cluster.loader.image) == {"a": "xyz"}
 
 
 @simulated
 async def test_decision_sees_earlier_uncommitted_decisions() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
     seen: list[dict[str, str]] = []
 
     def look(moment: Moment) -> Decision[Any]:
         seen.append(configs(moment.image))
         return Decision([], CreateTopicsResponse())
 
-    first = asyncio.create_task(world.controller.submit(set_config("a")))
-    second = asyncio.create_task(world.controller.submit(look))
+    first = asyncio.create_task(cluster.controller.submit(set_config("a")))
+    second = asyncio.create_task(cluster.controller.submit(look))
     await settle()
-    assert seen == [{"a": "1"}] and configs(world.loader.image) == {}
+    assert seen == [{"a": "1"}] and configs(cluster.loader.image) == {}
     assert not second.done(), "what it saw may still be lost"
-    await world.commit()
+    await cluster.commit()
     await asyncio.gather(first, second)
 
 
 @simulated
 async def test_records_of_one_decision_are_one_batch() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
 
     def decide(moment: Moment) -> Decision[Any]:
         records = [Versioned(ConfigRecord(2, "t", name, "1"), 0) for name in ("a", "b", "c")]
         return Decision(records, CreateTopicsResponse())
 
-    asked = asyncio.create_task(world.controller.submit(decide))
+    asked = asyncio.create_task(cluster.controller.submit(decide))
     await settle()
     assert not asked.done()
-    assert [len(records) for _, records in world.quorum.log] == [1, 3]
+    assert [len(records) for _, records in cluster.quorum.log] == [1, 3]
 
 
 @simulated
 async def test_lost_leadership_fails_waiting_requests_and_drops_uncommitted_state() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
-    asked = asyncio.create_task(world.controller.submit(set_config("a")))
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
+    asked = asyncio.create_task(cluster.controller.submit(set_config("a")))
     await settle()
-    world.follow()
+    cluster.follow()
     with pytest.raises(NotController):
         await asked
-    assert not world.controller.is_active
+    assert not cluster.controller.is_active
     with pytest.raises(NotController):
-        await world.controller.submit(set_config("b"))
-    # The others never had the record: it is cut, and the next leadership does not know it.
-    world.quorum.log.pop()
-    world.lead(epoch=3)
+        await cluster.controller.submit(set_config("b"))
+    # The others never had the record: it is truncated, and the next leader does not know it.
+    cluster.quorum.log.pop()
+    cluster.lead(epoch=3)
     await settle()
     seen: list[dict[str, str]] = []
 
@@ -210,142 +210,147 @@ async def test_lost_leadership_fails_waiting_requests_and_drops_uncommitted_stat
         seen.append(configs(moment.image))
         return Decision([], CreateTopicsResponse())
 
-    await world.controller.submit(look)
+    await cluster.controller.submit(look)
     assert seen == [{}]
 
 
 @simulated
 async def test_new_leader_decides_only_once_all_earlier_records_are_applied() -> None:
-    world = World()
-    world.quorum.log = [(0, tuple(BOOTSTRAP)), (0, (Versioned(ConfigRecord(2, "t", "a", "1"), 0),))]
-    world.lead()
+    cluster = ControllerCluster()
+    cluster.quorum.log = [
+        (0, tuple(BOOTSTRAP)),
+        (0, (Versioned(ConfigRecord(2, "t", "a", "1"), 0),)),
+    ]
+    cluster.lead()
     await settle()
-    assert not world.controller.is_active
-    await world.commit(upto=1)
+    assert not cluster.controller.is_active
+    await cluster.commit(upto=1)
     await settle()
-    assert not world.controller.is_active
-    await world.commit()
+    assert not cluster.controller.is_active
+    await cluster.commit()
     await settle()
-    assert world.controller.is_active
+    assert cluster.controller.is_active
 
 
 @simulated
 async def test_bootstrap_records_are_written_once_to_an_empty_log() -> None:
-    world = World()
-    world.lead()
+    cluster = ControllerCluster()
+    cluster.lead()
     with pytest.raises(NotController):
-        await world.controller.submit(set_config("a"))
+        await cluster.controller.submit(set_config("a"))
     await settle()
-    assert world.quorum.log == [(1, tuple(BOOTSTRAP))]
-    await world.commit()
-    world.follow()
-    world.lead(epoch=3)
+    assert cluster.quorum.log == [(1, tuple(BOOTSTRAP))]
+    await cluster.commit()
+    cluster.follow()
+    cluster.lead(epoch=3)
     await settle()
-    assert world.controller.is_active
-    assert len(world.quorum.log) == 1
+    assert cluster.controller.is_active
+    assert len(cluster.quorum.log) == 1
 
 
 @simulated
 async def test_open_transaction_of_an_older_leader_is_aborted_first() -> None:
-    world = World()
-    world.quorum.log = [
+    cluster = ControllerCluster()
+    cluster.quorum.log = [
         (0, tuple(BOOTSTRAP)),
         (0, (Versioned(BeginTransactionRecord("x"), 0), Versioned(ConfigRecord(2, "t", "a"), 0))),
     ]
-    await world.commit()
-    world.lead()
+    await cluster.commit()
+    cluster.lead()
     await settle()
-    assert [type(r.message).__name__ for r in world.quorum.log[-1][1]] == ["AbortTransactionRecord"]
+    assert [type(r.message).__name__ for r in cluster.quorum.log[-1][1]] == [
+        "AbortTransactionRecord"
+    ]
     seen = []
 
     def look(moment: Moment) -> Decision[Any]:
         seen.append(configs(moment.image))
         return Decision([], CreateTopicsResponse())
 
-    asked = asyncio.create_task(world.controller.submit(look))
+    asked = asyncio.create_task(cluster.controller.submit(look))
     await settle()
-    await world.commit()
+    await cluster.commit()
     await asked
-    assert seen == [{}] and not world.loader.is_in_transaction()
+    assert seen == [{}] and not cluster.loader.is_in_transaction()
 
 
 @simulated
 async def test_rejected_append_does_not_change_the_newest_state() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
-    world.quorum.error = RecordTooLarge("too large")
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
+    cluster.quorum.error = RecordTooLarge("too large")
     with pytest.raises(RecordTooLarge):
-        await world.controller.submit(set_config("a"))
-    world.quorum.error = None
+        await cluster.controller.submit(set_config("a"))
+    cluster.quorum.error = None
     seen = []
 
     def look(moment: Moment) -> Decision[Any]:
         seen.append(configs(moment.image))
         return Decision([], CreateTopicsResponse())
 
-    await world.controller.submit(look)
-    assert seen == [{}] and world.quorum.resigned == []
+    await cluster.controller.submit(look)
+    assert seen == [{}] and cluster.quorum.resigned == []
 
 
 @simulated
 async def test_append_of_unknown_outcome_resigns_leadership() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
-    world.quorum.error = OSError("disk")
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
+    cluster.quorum.error = OSError("disk")
     with pytest.raises(OSError, match="disk"):
-        await world.controller.submit(set_config("a"))
-    assert world.quorum.resigned == [1] and not world.controller.is_active
+        await cluster.controller.submit(set_config("a"))
+    assert cluster.quorum.resigned == [1] and not cluster.controller.is_active
 
 
 @simulated
 async def test_pending_requests_are_bounded() -> None:
-    world = World(pending_max=2)
-    await world.lead_a_fresh_log()
-    asked = [asyncio.create_task(world.controller.submit(set_config(name))) for name in "ab"]
+    cluster = ControllerCluster(pending_max=2)
+    await cluster.lead_a_fresh_log()
+    asked = [asyncio.create_task(cluster.controller.submit(set_config(name))) for name in "ab"]
     await settle()
     with pytest.raises(RequestTimedOut) as refused:
-        await world.controller.submit(set_config("c"))
+        await cluster.controller.submit(set_config("c"))
     assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
-    await world.commit()
+    await cluster.commit()
     await asyncio.gather(*asked)
-    assert set(configs(world.loader.image)) == {"a", "b"}
+    assert set(configs(cluster.loader.image)) == {"a", "b"}
 
 
 @simulated
 async def test_decisions_stay_in_order_during_a_slow_append() -> None:
-    world = World()
-    await world.lead_a_fresh_log()
-    world.quorum.gate = asyncio.Event()
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
+    cluster.quorum.gate = asyncio.Event()
     seen = []
 
     def look(moment: Moment) -> Decision[Any]:
         seen.append(configs(moment.image))
         return Decision([], CreateTopicsResponse())
 
-    first = asyncio.create_task(world.controller.submit(set_config("a")))
-    second = asyncio.create_task(world.controller.submit(look))
+    first = asyncio.create_task(cluster.controller.submit(set_config("a")))
+    second = asyncio.create_task(cluster.controller.submit(look))
     await settle()
     assert seen == []
-    world.quorum.gate.set()
+    cluster.quorum.gate.set()
     await settle()
     assert seen == [{"a": "1"}]
-    await world.commit()
+    await cluster.commit()
     await asyncio.gather(first, second)
 
 
 @simulated
 async def test_idle_leader_writes_no_op_records() -> None:
-    world = World(idle_ms=500)
-    await world.lead_a_fresh_log()
+    cluster = ControllerCluster(idle_ms=500)
+    await cluster.lead_a_fresh_log()
     await asyncio.sleep(1.6)
-    kinds = [type(record.message) for _, records in world.quorum.log for record in records]
+    kinds = [type(record.message) for _, records in cluster.quorum.log for record in records]
     assert kinds == [FeatureLevelRecord, NoOpRecord, NoOpRecord, NoOpRecord]
 
 
 @simulated
 async def test_leader_with_a_stopped_replica_pauses_between_attempts() -> None:
-    world = World(idle_ms=500)
-    await world.lead_a_fresh_log()
+    cluster = ControllerCluster(idle_ms=500)
+    await cluster.lead_a_fresh_log()
     attempts = 0
 
     async def refuse(records: Sequence[Versioned], epoch: LeaderEpoch) -> Offset:
@@ -354,7 +359,7 @@ async def test_leader_with_a_stopped_replica_pauses_between_attempts() -> None:
         assert attempts < 100, "it never rests"
         raise NotController("this node takes no part in the quorum")
 
-    world.quorum.propose = refuse  # type: ignore[method-assign]
+    cluster.quorum.propose = refuse  # type: ignore[method-assign]
     await asyncio.sleep(2)
     assert 2 <= attempts <= 20
 
@@ -377,15 +382,15 @@ class Counted:
 @simulated
 async def test_periodic_tasks_run_at_their_interval_and_only_while_active() -> None:
     task = Counted()
-    world = World(periodic_tasks=[task])
+    cluster = ControllerCluster(periodic_tasks=[task])
     await asyncio.sleep(3)
     assert task.rounds == []
-    await world.lead_a_fresh_log()
+    await cluster.lead_a_fresh_log()
     await asyncio.sleep(3.5)
     assert task.begun == 1 and len(task.rounds) == 3
-    world.follow()
+    cluster.follow()
     await asyncio.sleep(5)
     assert len(task.rounds) == 3
-    world.lead(epoch=3)
+    cluster.lead(epoch=3)
     await asyncio.sleep(1.5)
     assert task.begun == 2 and len(task.rounds) == 4

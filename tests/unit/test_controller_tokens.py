@@ -196,7 +196,7 @@ def test_token_is_not_renewed_beyond_its_maximum() -> None:
         (PASSWORD, ALICE, 100, ErrorCode.NONE),
     ],
 )
-def test_invalid_renewals_are_rejected(
+def test_renewals_are_validated(
     password: bytes, who: Principal, now: int, expected: ErrorCode
 ) -> None:
     decision = renew(WITH, password, context(now, who))

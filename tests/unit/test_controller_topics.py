@@ -1,7 +1,7 @@
-"""Creation and deletion of topics, and more partitions for them."""
+"""CreateTopics, CreatePartitions and DeleteTopics."""
 
 import pytest
-from controller_world import World, directory
+from controller_cluster import ControllerCluster, directory
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -34,16 +34,18 @@ def asked(name: str = "t", partitions: int = 1, factor: int = 1, **more: object)
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **more)
 
 
-def create(world: World, *topics: CreatableTopic, context=None, **more: object) -> list:
+def create(
+    cluster: ControllerCluster, *topics: CreatableTopic, context=None, **more: object
+) -> list:
     request = CreateTopicsRequest(topics=list(topics), **more)
-    decision = decide_create_topics(world.state, request, context or world.topics)
-    return world.take(decision).topics
+    decision = decide_create_topics(cluster.state, request, context or cluster.topics)
+    return cluster.take(decision).topics
 
 
-def refused(world: World, topic: CreatableTopic, context=None) -> ErrorCode:
-    before = world.image
-    (result,) = create(world, topic, context=context)
-    assert world.image is before or world.image == before
+def refused(cluster: ControllerCluster, topic: CreatableTopic, context=None) -> ErrorCode:
+    before = cluster.image
+    (result,) = create(cluster, topic, context=context)
+    assert cluster.image is before or cluster.image == before
     assert result.error_code and result.error_message
     return ErrorCode(result.error_code)
 
@@ -52,9 +54,9 @@ def refused(world: World, topic: CreatableTopic, context=None) -> ErrorCode:
 
 
 def test_new_topic_has_all_live_replicas_in_sync() -> None:
-    world = World(3)
-    (result,) = create(world, asked("t", 4, 2))
-    topic = world.topic("t")
+    cluster = ControllerCluster(3)
+    (result,) = create(cluster, asked("t", 4, 2))
+    topic = cluster.topic("t")
     assert (result.error_code, result.error_message) == (0, None)
     assert (result.num_partitions, result.replication_factor) == (4, 2)
     assert result.topic_id == topic.id != ZERO_UUID
@@ -67,81 +69,81 @@ def test_new_topic_has_all_live_replicas_in_sync() -> None:
 
 
 def test_minus_one_means_the_defaults() -> None:
-    world = World(3)
-    world.settings = replace(world.settings, partitions_default=5, replication_factor_default=3)
-    (result,) = create(world, asked("t", -1, -1))
+    cluster = ControllerCluster(3)
+    cluster.settings = replace(cluster.settings, partitions_default=5, replication_factor_default=3)
+    (result,) = create(cluster, asked("t", -1, -1))
     assert (result.num_partitions, result.replication_factor) == (5, 3)
 
 
 def test_replica_on_a_broker_with_several_directories_is_unassigned() -> None:
-    world = World()
-    world.start(0, directories=2)
-    create(world, asked())
-    assert world.partition().directories == (DIRECTORY_UNASSIGNED,)
+    cluster = ControllerCluster()
+    cluster.start(0, directories=2)
+    create(cluster, asked())
+    assert cluster.partition().directories == (DIRECTORY_UNASSIGNED,)
 
 
 def test_partitions_have_no_directories_at_old_levels() -> None:
-    world = World(level=MetadataVersion.IBP_3_6_IV2)
-    world.start(0)
-    create(world, asked())
-    assert world.partition().directories == (ZERO_UUID,)
+    cluster = ControllerCluster(level=MetadataVersion.IBP_3_6_IV2)
+    cluster.start(0)
+    create(cluster, asked())
+    assert cluster.partition().directories == (ZERO_UUID,)
 
 
 def test_validate_only_replies_the_same_and_writes_nothing() -> None:
-    world = World(3)
-    before = world.image
-    good, bad = create(world, asked("t", 2, 3), asked("u", 1, 9), validate_only=True)
+    cluster = ControllerCluster(3)
+    before = cluster.image
+    good, bad = create(cluster, asked("t", 2, 3), asked("u", 1, 9), validate_only=True)
     assert good.error_code == 0 and good.num_partitions == 2
     assert bad.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert world.image == before
+    assert cluster.image == before
 
 
 def test_invalid_topic_does_not_fail_the_others() -> None:
-    world = World(1)
-    results = create(world, asked("bad", 0), asked("good"))
+    cluster = ControllerCluster(1)
+    results = create(cluster, asked("bad", 0), asked("good"))
     assert [r.name for r in results] == ["bad", "good"]
     assert [bool(r.error_code) for r in results] == [True, False]
-    assert world.image.topics.names() == ["good"]
+    assert cluster.image.topics.names() == ["good"]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a b", "a/b", "ä", "a\n", "a:b"])
 def test_invalid_names_are_rejected(name: str) -> None:
-    assert refused(World(1), asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert refused(ControllerCluster(1), asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_longest_name_is_accepted() -> None:
-    world = World(1)
-    assert create(world, asked("a" * 249))[0].error_code == 0
+    cluster = ControllerCluster(1)
+    assert create(cluster, asked("a" * 249))[0].error_code == 0
 
 
 def test_name_that_collides_in_metrics_is_rejected() -> None:
-    world = World(1)
-    create(world, asked("a.b_c"), asked("plain"))
+    cluster = ControllerCluster(1)
+    create(cluster, asked("a.b_c"), asked("plain"))
     for name in ("a_b.c", "a_b_c", "a.b.c"):
-        assert refused(world, asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert refused(world, asked("a.b_c")) is ErrorCode.TOPIC_ALREADY_EXISTS
-    delete(world, names=["a.b_c"])
-    assert create(world, asked("a_b.c"))[0].error_code == 0
+        assert refused(cluster, asked(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert refused(cluster, asked("a.b_c")) is ErrorCode.TOPIC_ALREADY_EXISTS
+    delete(cluster, names=["a.b_c"])
+    assert create(cluster, asked("a_b.c"))[0].error_code == 0
 
 
 def test_existing_topic_is_rejected() -> None:
-    world = World(1)
-    create(world, asked("t"))
-    assert refused(world, asked("t")) is ErrorCode.TOPIC_ALREADY_EXISTS
+    cluster = ControllerCluster(1)
+    create(cluster, asked("t"))
+    assert refused(cluster, asked("t")) is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 def test_repeated_topic_is_not_created() -> None:
-    world = World(1)
-    results = create(world, asked("t"), asked("u"), asked("t", 2))
+    cluster = ControllerCluster(1)
+    results = create(cluster, asked("t"), asked("u"), asked("t", 2))
     assert [(r.name, r.error_code) for r in results] == [
         ("t", ErrorCode.INVALID_REQUEST),
         ("u", 0),
     ]
-    assert world.image.topics.names() == ["u"]
+    assert cluster.image.topics.names() == ["u"]
 
 
 def test_cluster_metadata_cannot_be_created() -> None:
-    assert refused(World(1), asked("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
+    assert refused(ControllerCluster(1), asked("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -157,34 +159,34 @@ def test_cluster_metadata_cannot_be_created() -> None:
 def test_invalid_partition_and_replica_counts_are_rejected(
     partitions: int, factor: int, code: ErrorCode
 ) -> None:
-    assert refused(World(2), asked("t", partitions, factor)) is code
+    assert refused(ControllerCluster(2), asked("t", partitions, factor)) is code
 
 
 def test_creation_fails_without_a_live_broker() -> None:
-    world = World(1)
-    world.kill(0)
-    assert refused(world, asked()) is ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster = ControllerCluster(1)
+    cluster.kill(0)
+    assert refused(cluster, asked()) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_request_for_too_many_partitions_is_rejected() -> None:
-    world = World(1)
-    for result in create(world, asked("t", 9_999), asked("u", 2)):
+    cluster = ControllerCluster(1)
+    for result in create(cluster, asked("t", 9_999), asked("u", 2)):
         assert result.error_code == ErrorCode.POLICY_VIOLATION
-    assert world.image.topics.names() == []
+    assert cluster.image.topics.names() == []
 
 
 def test_ten_thousand_partitions_are_created_in_one_batch() -> None:
-    world = World(3)
-    (result,) = create(world, asked("t", 10_000, 1))
+    cluster = ControllerCluster(3)
+    (result,) = create(cluster, asked("t", 10_000, 1))
     assert result.error_code == 0
-    assert world.image.topics.partition_count == 10_000
+    assert cluster.image.topics.partition_count == 10_000
 
 
 def test_configurations_are_written_and_returned() -> None:
-    world = World(1)
+    cluster = ControllerCluster(1)
     configs = [CreatableTopicConfig("retention.ms", "5000")]
-    (result,) = create(world, asked("t", configs=configs))
-    assert world.image.configs.of(ConfigResource(2, "t"))["retention.ms"] == "5000"
+    (result,) = create(cluster, asked("t", configs=configs))
+    assert cluster.image.configs.of(ConfigResource(2, "t"))["retention.ms"] == "5000"
     told = {entry.name: entry for entry in result.configs}
     assert told["retention.ms"].value == "5000" and told["retention.ms"].config_source == 1
     assert told["cleanup.policy"].config_source == 5
@@ -197,7 +199,7 @@ def test_configurations_are_written_and_returned() -> None:
 )
 def test_invalid_configurations_are_rejected(key: str, value: str | None) -> None:
     topic = asked("t", configs=[CreatableTopicConfig(key, value)])
-    assert refused(World(1), topic) is ErrorCode.INVALID_CONFIG
+    assert refused(ControllerCluster(1), topic) is ErrorCode.INVALID_CONFIG
 
 
 def test_conflicting_configurations_are_rejected() -> None:
@@ -205,32 +207,32 @@ def test_conflicting_configurations_are_rejected() -> None:
         CreatableTopicConfig("min.compaction.lag.ms", "9"),
         CreatableTopicConfig("max.compaction.lag.ms", "8"),
     ]
-    assert refused(World(1), asked("t", configs=configs)) is ErrorCode.INVALID_CONFIG
+    assert refused(ControllerCluster(1), asked("t", configs=configs)) is ErrorCode.INVALID_CONFIG
 
 
 def test_configurations_are_hidden_without_permission() -> None:
-    world = World(1)
-    (result,) = create(world, asked(), context=replace(world.topics, describable=()))
+    cluster = ControllerCluster(1)
+    (result,) = create(cluster, asked(), context=replace(cluster.topics, describable=()))
     assert result.error_code == 0
     assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (result.num_partitions, result.configs) == (-1, [])
 
 
 def test_creation_is_charged_per_partition() -> None:
-    world = World(1)
+    cluster = ControllerCluster(1)
     charged: list[int] = []
 
     def quota(changes: int) -> Refusal | None:
         charged.append(changes)
         return QUOTA if changes > 3 else None
 
-    context = replace(world.topics, quota=quota)
-    assert refused(world, asked("t", 4), context) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert create(world, asked("t", 3), context=context)[0].error_code == 0
+    context = replace(cluster.topics, quota=quota)
+    assert refused(cluster, asked("t", 4), context) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert create(cluster, asked("t", 3), context=context)[0].error_code == 0
     assert charged == [4, 3]
 
 
-# -- replicas by name -----------------------------------------------------------------------
+# -- assigned replicas ----------------------------------------------------------------------
 
 
 def by_name(*replicas: list[int], **more: object) -> CreatableTopic:
@@ -247,12 +249,12 @@ def by_name(*replicas: list[int], **more: object) -> CreatableTopic:
 
 
 def test_assigned_replicas_are_used_and_live_ones_are_in_sync() -> None:
-    world = World(3)
-    world.kill(2)
-    create(world, by_name([2, 0], [1, 2]))
-    assert [p.replicas for p in map(world.topic("t").partitions.get, (0, 1))] == [(2, 0), (1, 2)]
-    assert [p.isr for p in map(world.topic("t").partitions.get, (0, 1))] == [(0,), (1,)]
-    assert world.partition("t", 0).leader == 0
+    cluster = ControllerCluster(3)
+    cluster.kill(2)
+    create(cluster, by_name([2, 0], [1, 2]))
+    assert [p.replicas for p in map(cluster.topic("t").partitions.get, (0, 1))] == [(2, 0), (1, 2)]
+    assert [p.isr for p in map(cluster.topic("t").partitions.get, (0, 1))] == [(0,), (1,)]
+    assert cluster.partition("t", 0).leader == 0
 
 
 @pytest.mark.parametrize(
@@ -276,37 +278,37 @@ def test_assigned_replicas_are_used_and_live_ones_are_in_sync() -> None:
     ],
 )
 def test_invalid_assignments_are_rejected(topic: CreatableTopic, code: ErrorCode) -> None:
-    world = World(3)
-    world.kill(2)
-    assert refused(world, topic) is code
+    cluster = ControllerCluster(3)
+    cluster.kill(2)
+    assert refused(cluster, topic) is code
 
 
-# -- more partitions ------------------------------------------------------------------------
+# -- CreatePartitions -----------------------------------------------------------------------
 
 
-def grow(world: World, name: str, count: int, named=None, **more: object) -> int:
+def grow(cluster: ControllerCluster, name: str, count: int, named=None, **more: object) -> int:
     assignments = None if named is None else [CreatePartitionsAssignment(r) for r in named]
     topics = [CreatePartitionsTopic(name, count, assignments)]
     request = CreatePartitionsRequest(topics=topics, **more)
-    decision = decide_create_partitions(world.image, request, world.topics)
-    (result,) = world.take(decision).results
-    # Kafka says nothing about a topic that is not there.
+    decision = decide_create_partitions(cluster.image, request, cluster.topics)
+    (result,) = cluster.take(decision).results
+    # Kafka returns no message for an unknown topic.
     is_explained = result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert is_explained == bool(result.error_message)
     return result.error_code
 
 
 def test_new_partitions_have_the_topics_replication_factor() -> None:
-    world = World(3)
-    create(world, asked("t", 2, 2))
-    old = dict(world.topic("t").partitions)
-    assert grow(world, "t", 5) == 0
-    partitions = world.topic("t").partitions
+    cluster = ControllerCluster(3)
+    create(cluster, asked("t", 2, 2))
+    old = dict(cluster.topic("t").partitions)
+    assert grow(cluster, "t", 5) == 0
+    partitions = cluster.topic("t").partitions
     assert sorted(partitions) == [0, 1, 2, 3, 4]
     assert all(len(p.replicas) == 2 for p in partitions.values())
     assert all(partitions[i] == old[i] for i in old)
-    assert grow(world, "t", 6, [[2, 0]]) == 0
-    assert world.partition("t", 5).replicas == (2, 0)
+    assert grow(cluster, "t", 6, [[2, 0]]) == 0
+    assert cluster.partition("t", 5).replicas == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -328,46 +330,46 @@ def test_new_partitions_have_the_topics_replication_factor() -> None:
 def test_invalid_create_partitions_is_rejected(
     name: str, count: int, named: list | None, code: ErrorCode
 ) -> None:
-    world = World(4)
-    create(world, by_name([0, 1], [1, 0]))
-    world.kill(2)
-    world.kill(3)
-    before = world.image
-    assert grow(world, name, count, named) == code
-    assert world.image == before
+    cluster = ControllerCluster(4)
+    create(cluster, by_name([0, 1], [1, 0]))
+    cluster.kill(2)
+    cluster.kill(3)
+    before = cluster.image
+    assert grow(cluster, name, count, named) == code
+    assert cluster.image == before
 
 
 def test_create_partitions_can_be_validated_only() -> None:
-    world = World(1)
-    create(world, asked("t"))
-    assert grow(world, "t", 3, validate_only=True) == 0
-    assert world.topic("t").partition_ids() == [0]
+    cluster = ControllerCluster(1)
+    create(cluster, asked("t"))
+    assert grow(cluster, "t", 3, validate_only=True) == 0
+    assert cluster.topic("t").partition_ids() == [0]
 
 
 def test_repeated_topic_gets_no_partitions() -> None:
-    world = World(1)
-    create(world, asked("t"))
+    cluster = ControllerCluster(1)
+    create(cluster, asked("t"))
     topics = [CreatePartitionsTopic("t", n, None) for n in (2, 3)]
     decision = decide_create_partitions(
-        world.image, CreatePartitionsRequest(topics=topics), world.topics
+        cluster.image, CreatePartitionsRequest(topics=topics), cluster.topics
     )
     assert decision.records == []
     assert [r.error_code for r in decision.reply.results] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_create_partitions_and_deletion_are_charged() -> None:
-    world = World(1)
-    create(world, asked("t", 3))
+    cluster = ControllerCluster(1)
+    create(cluster, asked("t", 3))
     charged: list[int] = []
 
     def quota(changes: int) -> Refusal | None:
         charged.append(changes)
         return QUOTA
 
-    context = replace(world.topics, quota=quota)
+    context = replace(cluster.topics, quota=quota)
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 5, None)])
-    grown = decide_create_partitions(world.image, request, context)
-    gone = decide_delete_topics(world.state, DeleteTopicsRequest(topic_names=["t"]), context, 5)
+    grown = decide_create_partitions(cluster.image, request, context)
+    gone = decide_delete_topics(cluster.state, DeleteTopicsRequest(topic_names=["t"]), context, 5)
     assert grown.records == gone.records == []
     assert charged == [2, 3]
     assert gone.reply.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -376,68 +378,68 @@ def test_create_partitions_and_deletion_are_charged() -> None:
 # -- deletion -------------------------------------------------------------------------------
 
 
-def delete(world: World, names=(), items=(), version: int = 6) -> list[ErrorCode]:
+def delete(cluster: ControllerCluster, names=(), items=(), version: int = 6) -> list[ErrorCode]:
     request = DeleteTopicsRequest(topic_names=list(names), topics=list(items))
-    decision = decide_delete_topics(world.state, request, world.topics, version)
-    return [ErrorCode(r.error_code) for r in world.take(decision).responses]
+    decision = decide_delete_topics(cluster.state, request, cluster.topics, version)
+    return [ErrorCode(r.error_code) for r in cluster.take(decision).responses]
 
 
 def test_topics_are_deleted_by_name_and_by_id_with_their_configurations() -> None:
-    world = World(1)
-    create(world, asked("a", configs=[CreatableTopicConfig("retention.ms", "1")]), asked("b"))
-    by_id = DeleteTopicState(topic_id=world.topic("a").id)
-    assert delete(world, items=[by_id, DeleteTopicState("b")]) == [ErrorCode.NONE] * 2
-    assert world.image.topics.names() == []
-    assert not world.image.configs.by_resource
+    cluster = ControllerCluster(1)
+    create(cluster, asked("a", configs=[CreatableTopicConfig("retention.ms", "1")]), asked("b"))
+    by_id = DeleteTopicState(topic_id=cluster.topic("a").id)
+    assert delete(cluster, items=[by_id, DeleteTopicState("b")]) == [ErrorCode.NONE] * 2
+    assert cluster.image.topics.names() == []
+    assert not cluster.image.configs.by_resource
 
 
 def test_deletion_reply_contains_name_and_id() -> None:
-    world = World(1)
-    topic_id = create(world, asked("a"))[0].topic_id
+    cluster = ControllerCluster(1)
+    topic_id = create(cluster, asked("a"))[0].topic_id
     request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
-    (result,) = decide_delete_topics(world.state, request, world.topics, 6).reply.responses
+    (result,) = decide_delete_topics(cluster.state, request, cluster.topics, 6).reply.responses
     assert (result.name, result.topic_id) == ("a", topic_id)
 
 
 def test_deletion_of_an_unknown_topic_is_rejected() -> None:
-    world = World(1)
+    cluster = ControllerCluster(1)
     unknown = DeleteTopicState(topic_id=Uuid(b"x" * 16))
-    assert delete(world, items=[DeleteTopicState("a"), unknown]) == [
+    assert delete(cluster, items=[DeleteTopicState("a"), unknown]) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
     ]
 
 
 def test_topic_given_by_name_and_id_is_not_deleted() -> None:
-    world = World(1)
-    create(world, asked("a"), asked("b"), asked("c"))
-    twice = [DeleteTopicState("a"), DeleteTopicState(topic_id=world.topic("a").id)]
-    both = DeleteTopicState("b", world.topic("b").id)
-    # The topic that is named twice has one result.
+    cluster = ControllerCluster(1)
+    create(cluster, asked("a"), asked("b"), asked("c"))
+    twice = [DeleteTopicState("a"), DeleteTopicState(topic_id=cluster.topic("a").id)]
+    both = DeleteTopicState("b", cluster.topic("b").id)
+    # The repeated topic has one result.
     assert (
-        delete(world, items=[*twice, both, DeleteTopicState()]) == [ErrorCode.INVALID_REQUEST] * 3
+        delete(cluster, items=[*twice, both, DeleteTopicState()]) == [ErrorCode.INVALID_REQUEST] * 3
     )
-    assert delete(world, names=["c", "c"], version=5) == [ErrorCode.INVALID_REQUEST]
-    assert world.image.topics.names() == ["a", "b", "c"]
+    assert delete(cluster, names=["c", "c"], version=5) == [ErrorCode.INVALID_REQUEST]
+    assert cluster.image.topics.names() == ["a", "b", "c"]
 
 
 def test_deletion_can_be_disabled() -> None:
-    world = World(1)
-    create(world, asked("a"))
-    world.settings = replace(world.settings, is_topic_deletion_enabled=False)
-    assert delete(world, names=["a"], version=5) == [ErrorCode.TOPIC_DELETION_DISABLED]
-    assert delete(world, names=["a"], version=2) == [ErrorCode.INVALID_REQUEST]
-    assert world.image.topics.names() == ["a"]
+    cluster = ControllerCluster(1)
+    create(cluster, asked("a"))
+    cluster.settings = replace(cluster.settings, is_topic_deletion_enabled=False)
+    assert delete(cluster, names=["a"], version=5) == [ErrorCode.TOPIC_DELETION_DISABLED]
+    assert delete(cluster, names=["a"], version=2) == [ErrorCode.INVALID_REQUEST]
+    assert cluster.image.topics.names() == ["a"]
 
 
 @given(st.lists(st.sampled_from(["a.b", "a_b", "ab", "c.", "c_", "_c"]), max_size=12))
 def test_index_of_colliding_names_follows_any_history(names: list[str]) -> None:
-    world = World(1)
+    cluster = ControllerCluster(1)
     for name in names:
-        # Every write compares the index with one made from scratch.
-        if name in world.image.topics.ids:
-            delete(world, names=[name])
+        # Every write compares the index with one computed from the image.
+        if name in cluster.image.topics.ids:
+            delete(cluster, names=[name])
         else:
-            create(world, asked(name))
-    alike = [name.replace(".", "_") for name in world.image.topics.names()]
+            create(cluster, asked(name))
+    alike = [name.replace(".", "_") for name in cluster.image.topics.names()]
     assert len(alike) == len(set(alike))

@@ -1,4 +1,4 @@
-"""Levels of metadata.version and of the other features, as Kafka 4.2 has them."""
+"""Levels of metadata.version and of the other features, as in Kafka 4.2."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from ottla.metadata.metadata_versions import (
 )
 from ottla.metadata.registrations import VersionRange
 
-# Asked of Kafka 4.2.1: level, name, versions of PartitionRecord, PartitionChangeRecord,
+# Taken from Kafka 4.2.1: level, name, versions of PartitionRecord, PartitionChangeRecord,
 # RegisterBrokerRecord, and letters for what the log may contain:
 # (S)cram, (T)ransactions, delegation tokens (D), (C)ontroller registrations, directories (A),
 # (E)lr, (M)igrating brokers.

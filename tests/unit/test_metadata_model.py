@@ -33,7 +33,7 @@ def draw_log(data: st.DataObject, records_max: int = 20) -> list[Message]:
 
 
 def check_derived(image: Image) -> None:
-    """What the image keeps for speed must say what a search would find."""
+    """Check that the image's derived maps equal the result of a search."""
     topics = image.topics
     assert {t.name: t.id for t in topics.by_id.values()} == dict(topics.ids)
     assert topics.partition_count == sum(len(t.partitions) for t in topics.by_id.values())
@@ -88,7 +88,7 @@ def test_image_equality_does_not_depend_on_history(data: st.DataObject) -> None:
     image = replay_all(EMPTY, draw_log(data))
     [records] = list(snapshot_batches(image))
     messages = [record.message for record in records]
-    # A topic must be there before its partitions; all else may come in any order.
+    # A topic must exist before its partitions; everything else may be in any order.
     mixed = data.draw(st.permutations(messages))
     mixed.sort(key=lambda record: type(record).__name__ != "TopicRecord")
     assert replay_all(EMPTY, mixed) == image

@@ -36,7 +36,7 @@ def test_publishers_are_called_in_the_declared_order() -> None:
     assert [name for name, _, _ in heard] == list(ORDER)
 
 
-def test_acls_are_published_before_replicas() -> None:
+def test_publishers_come_after_those_they_depend_on() -> None:
     for earlier, later in [
         ("features", "replicas"),
         ("configs", "replicas"),

@@ -1,4 +1,4 @@
-"""What each record means, where a rule is easy to get wrong, and what does not fit an image."""
+"""The effect of each record where a rule is easy to get wrong, and records that do not apply."""
 
 import pytest
 
@@ -308,7 +308,7 @@ def test_token_may_be_removed_twice() -> None:
     assert replay(EMPTY, RemoveDelegationTokenRecord("t")) is EMPTY
 
 
-# -- what does not fit -------------------------------------------------------------------------
+# -- records that do not apply -----------------------------------------------------------------
 
 ACL = AccessControlEntryRecord(b"1" * 16, 2, "t", 3, "User:u", "*", 3, 3)
 

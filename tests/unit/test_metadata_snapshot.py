@@ -1,4 +1,4 @@
-"""An image as records: order, size of batches, versions by level, and what a level cannot say."""
+"""An image as records: order, batch size, versions by level, and what a level cannot express."""
 
 import gc
 
@@ -102,7 +102,7 @@ def test_writing_a_snapshot_does_not_trigger_the_garbage_collector() -> None:
     before = gc.get_stats()[0]["collections"]
     for values in snapshot_values(image):
         data_batch(position, Millis(0), values)
-    # A few objects may be there by somebody else's doing: one, not one for every 700 of ours.
+    # Other code may create a few objects: one collection, not one per 700 of ours.
     assert gc.get_stats()[0]["collections"] - before <= 1
 
 
@@ -138,7 +138,7 @@ def test_metadata_that_a_level_cannot_express_is_rejected_or_reported() -> None:
         list(snapshot_batches(image, MetadataVersion.IBP_3_6_IV2))
 
 
-# -- when to write one -------------------------------------------------------------------------
+# -- when a snapshot is due --------------------------------------------------------------------
 
 LIMITS = SnapshotLimits(bytes_max=100, interval_ms=1000, records_max=10)
 

@@ -1,4 +1,4 @@
-"""Transactions of metadata records: all or nothing, across batches, out of sight until the end."""
+"""Metadata transactions: all or nothing, across batches, not published until the end."""
 
 import pytest
 
@@ -30,7 +30,7 @@ class Log:
         self.end = 0
 
     def batch(self, *records: Message) -> list[str] | None:
-        """Load a batch; return the topics that came into sight, None if nothing was shown."""
+        """Load a batch; return the topics that were published, None if nothing was."""
         self.end += len(records)
         delta = self.loader.load(records, Provenance(self.end - 1, 3, 1000 + self.end))
         if delta is None:

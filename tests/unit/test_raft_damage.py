@@ -1,4 +1,4 @@
-"""Damage in a metadata log is told from a torn write, refused, and repaired on request."""
+"""Damage in a metadata log is distinguished from a torn write, and repaired on request."""
 
 import pytest
 from test_raft_log import DIRECTORY, VOTERS, Bench, at, filled, put_file
@@ -24,7 +24,7 @@ def segment(base: int = 0) -> str:
 
 
 def written(*, is_flushed: bool = True) -> Bench:
-    """A log of ten records, one in each batch."""
+    """Return a log of ten records, one per batch."""
     bench = Bench()
     for number in range(10):
         bench.put(1, f"record-{number}")
@@ -34,7 +34,7 @@ def written(*, is_flushed: bool = True) -> Bench:
 
 
 def position_of(bench: Bench, offset: int) -> int:
-    """Where the batch of an offset begins."""
+    """Return the position of the batch with an offset."""
     return sum(len(bench.log.read(Offset(each), 1)) for each in range(offset))
 
 
@@ -46,7 +46,7 @@ def flip(bench: Bench, offset: int) -> None:
 
 
 def forget_recovery_point(bench: Bench) -> None:
-    """As Kafka, or an earlier version, leaves a log."""
+    """Remove the file, as in a log of Kafka or of an earlier version."""
     bench.log.close()
     bench.disk.remove(f"{DIRECTORY}/{FILE_NAME}")
 

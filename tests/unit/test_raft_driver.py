@@ -54,20 +54,20 @@ def vote_request(epoch: int, *, candidate: int = 2, own: int = 1) -> VoteRequest
     )
 
 
-# -- alone -------------------------------------------------------------------
+# -- a single voter ----------------------------------------------------------
 
 
 def test_single_voter_elects_itself_and_commits() -> None:
     bench = Bench()
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         base = await driver.propose([record("a"), record("b")], LeaderEpoch(1))
         again = await driver.propose([record("c")], LeaderEpoch(1))
         assert again == base + 2
         await wait_applied(driver, again + 1)
 
-    bench.play(story)
+    bench.play(scenario)
     assert bench.listener.values == ["a", "b", "c"]
     leading = [change for change in bench.listener.roles if change.role is Role.LEADER]
     assert [(change.epoch, change.leader_id, change.epoch_start_offset) for change in leading] == [
@@ -96,7 +96,7 @@ def test_committed_records_are_applied_again_after_a_restart() -> None:
 
 
 def test_proposal_for_another_epoch_is_rejected() -> None:
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         before = driver.describe().log_end_offset
         for epoch in (0, 2):
@@ -104,22 +104,22 @@ def test_proposal_for_another_epoch_is_rejected() -> None:
                 await driver.propose([record("a")], LeaderEpoch(epoch))
         assert driver.describe().log_end_offset == before
 
-    Bench().play(story)
+    Bench().play(scenario)
 
 
 def test_proposal_larger_than_a_batch_is_rejected() -> None:
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         before = driver.describe().log_end_offset
         with pytest.raises(RecordTooLarge):
             await driver.propose([record("x" * 30_000)] * 300, LeaderEpoch(1))
         assert driver.describe().log_end_offset == before
 
-    Bench().play(story)
+    Bench().play(scenario)
 
 
 def test_resigned_leader_is_a_candidate_in_a_later_epoch() -> None:
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         driver.resign(LeaderEpoch(7))
         assert driver.describe().role is Role.LEADER
@@ -128,7 +128,7 @@ def test_resigned_leader_is_a_candidate_in_a_later_epoch() -> None:
         await wait_role(driver, Role.LEADER)
         assert driver.describe().epoch > 2
 
-    Bench().play(story)
+    Bench().play(scenario)
 
 
 # -- stopping and failing ----------------------------------------------------
@@ -137,10 +137,10 @@ def test_resigned_leader_is_a_candidate_in_a_later_epoch() -> None:
 def test_stopped_driver_neither_votes_nor_answers() -> None:
     bench = Bench(OTHERS)
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await driver.request(vote_request(3))
 
-    bench.play(story)
+    bench.play(scenario)
     state = bench.disk.read(f"{DIRECTORY}/quorum-state")
 
     async def late() -> None:
@@ -159,7 +159,7 @@ def test_waiting_requests_fail_when_the_driver_stops() -> None:
     bench = Bench()
     waiting: list[asyncio.Future[Reply]] = []
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         await wait_applied(driver, driver.describe().log_end_offset)
         end = driver.describe().log_end_offset
@@ -176,7 +176,7 @@ def test_waiting_requests_fail_when_the_driver_stops() -> None:
         await asyncio.sleep(1)
         assert not waiting[0].done()
 
-    bench.play(story)
+    bench.play(scenario)
     error = waiting[0].exception() if not waiting[0].cancelled() else None
     assert waiting[0].done()
     assert error is None or isinstance(error, Stopped)
@@ -185,14 +185,14 @@ def test_waiting_requests_fail_when_the_driver_stops() -> None:
 def test_disk_failure_ends_the_service() -> None:
     bench = Bench()
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         bench.disk.fail("sync")
         await driver.propose([record("a")], LeaderEpoch(1))
         await asyncio.sleep(60)
 
     with pytest.raises((StorageFailed, OSError)):
-        bench.play(story)
+        bench.play(scenario)
     assert bench.listener.values == [], "what is not durable is not committed"
 
 
@@ -200,12 +200,12 @@ def test_failed_quorum_state_write_ends_the_service_before_the_vote() -> None:
     bench = Bench(OTHERS)
     replies: list[Reply] = []
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         bench.disk.fail("sync", path_contains="quorum-state")
         replies.append(await driver.request(vote_request(3)))
 
     with pytest.raises(OSError, match="error"):
-        bench.play(story)
+        bench.play(scenario)
     assert replies == []
 
 
@@ -236,7 +236,7 @@ def test_voter_with_a_new_directory_has_no_vote_of_the_old_one() -> None:
     bench = Bench(OTHERS, is_observer=True)
     bench.directory_id = directory(77)
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         reply = await driver.request(vote_request(3, own=1))
         assert reply.error is ErrorCode.INVALID_VOTER_KEY
         await asyncio.sleep(30)
@@ -244,10 +244,10 @@ def test_voter_with_a_new_directory_has_no_vote_of_the_old_one() -> None:
         assert not driver.describe().is_voter
         assert not [r for _, r in bench.peers.asked if isinstance(r, VoteRequest)]
 
-    bench.play(story)
+    bench.play(scenario)
 
 
-# -- snapshots of one's own --------------------------------------------------
+# -- own snapshots -----------------------------------------------------------
 
 
 def test_next_start_loads_the_written_snapshot() -> None:
@@ -283,7 +283,7 @@ def test_failed_snapshot_leaves_no_file() -> None:
         yield [encode_framed(record("a"))]
         raise ValueError("half")
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         await driver.propose([record("a")], LeaderEpoch(1))
         await wait_until(lambda: bench.listener.values == ["a"])
@@ -294,7 +294,7 @@ def test_failed_snapshot_leaves_no_file() -> None:
             "leader-epoch-checkpoint",
         ]
 
-    bench.play(story)
+    bench.play(scenario)
 
 
 # -- snapshots of a leader ---------------------------------------------------
@@ -303,7 +303,7 @@ SNAPSHOT = LogPosition(LeaderEpoch(4), Offset(50))
 
 
 def snapshot_bytes() -> bytes:
-    """Return a good snapshot at (4, 50) with the value "s"."""
+    """Return a valid snapshot at (4, 50) with the value "s"."""
     disk = SimDisk(0)
     disk.make_dirs("/x")
     writer = SnapshotWriter(SnapshotFiles(disk, "/x"), SNAPSHOT, Millis(1))
@@ -315,7 +315,7 @@ def snapshot_bytes() -> bytes:
 
 
 class SnapshotLeader:
-    """Node 2 leads epoch 5 and has only a snapshot; ``piece`` bends what it sends."""
+    """Node 2 leads epoch 5 and has only a snapshot; ``piece`` changes what it sends."""
 
     def __init__(self, data: bytes, claimed: int | None = None, step: int = 100) -> None:
         self.data = data
@@ -351,10 +351,10 @@ def play_download(leader: SnapshotLeader, seconds: float = 5) -> Bench:
     bench = Bench(OTHERS[1:], is_observer=True)
     bench.peers.reply = leader.reply
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await asyncio.sleep(seconds)
 
-    bench.play(story)
+    bench.play(scenario)
     return bench
 
 
@@ -378,9 +378,9 @@ def test_invalid_snapshot_chunks_are_rejected(kind: str) -> None:
     data = snapshot_bytes()
     leader = SnapshotLeader(data)
     match kind:
-        case "truncated":  # says it is whole before its end
+        case "truncated":  # claims to be complete before its end
             leader = SnapshotLeader(data[:-20])
-        case "oversized":  # a piece that is longer than what is left
+        case "oversized":  # a chunk longer than the rest
             leader.extra = b"x" * 500
         case "misplaced":
             leader.shift = 7
@@ -399,7 +399,7 @@ def test_invalid_snapshot_chunks_are_rejected(kind: str) -> None:
     assert bench.driver.describe().log_end_offset == 0
 
 
-# -- readers who are no replicas ---------------------------------------------
+# -- clients that are no replicas --------------------------------------------
 
 
 def test_reading_client_sees_only_committed_records() -> None:
@@ -413,7 +413,7 @@ def test_reading_client_sees_only_committed_records() -> None:
 
     bench.peers.reply = reply
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         epoch = driver.describe().epoch
         ask = FetchRequest(
@@ -440,4 +440,4 @@ def test_reading_client_sees_only_committed_records() -> None:
         assert nothing.records is None
         assert replica.records is not None
 
-    bench.play(story)
+    bench.play(scenario)

@@ -1,4 +1,4 @@
-"""From a node's configuration to its replica's settings and first voters."""
+"""The replica's settings and first voters, derived from a node's configuration."""
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.types import NodeId, Uuid

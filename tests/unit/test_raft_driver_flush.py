@@ -1,4 +1,4 @@
-"""What a sync covers: only what was appended before it began."""
+"""A sync covers only what was appended before it began."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from ottla.runtime.ports import Syncable
 
 
 class Gate:
-    """A committer whose rounds end when the test says so."""
+    """A committer whose rounds end when the test ends them."""
 
     def __init__(self) -> None:
         self.rounds: list[asyncio.Future[None]] = []
@@ -29,7 +29,7 @@ def test_records_appended_during_a_sync_are_not_covered_by_it() -> None:
     bench = Bench()
     gate = bench.committer = Gate()
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         await wait_until(lambda: len(gate.rounds) == 1)
         base = await driver.propose([record("a")], LeaderEpoch(1))
@@ -41,4 +41,4 @@ def test_records_appended_during_a_sync_are_not_covered_by_it() -> None:
         gate.rounds[1].set_result(None)
         await wait_until(lambda: bench.listener.values == ["a"])
 
-    bench.play(story)
+    bench.play(scenario)

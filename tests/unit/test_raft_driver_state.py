@@ -1,4 +1,4 @@
-"""The quorum-state file: what is read back, and what a node refuses to start with."""
+"""The quorum-state file: what is read back, and which content stops the start."""
 
 import json
 

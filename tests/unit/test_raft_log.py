@@ -1,4 +1,4 @@
-"""The metadata log on disk: positions, appends, cuts, power loss, snapshots and retention."""
+"""The metadata log on disk: positions, appends, truncation, power loss, snapshots, retention."""
 
 import asyncio
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ VOTERS = VoterSet((voter(1), voter(2)))
 
 
 class Bench:
-    """A log on a simulated disk, with short words for what tests do to it."""
+    """A log on a simulated disk, with shorthands for what tests do to it."""
 
     def __init__(self, disk: SimDisk | None = None, segment_bytes: int = 1 << 20) -> None:
         self.clock = FixedClock()
@@ -238,7 +238,7 @@ def test_epochs_come_from_the_batches_not_the_checkpoint() -> None:
     assert bench.open().end() == at(4, 2)
 
 
-# -- what is in force --------------------------------------------------------
+# -- membership --------------------------------------------------------------
 
 
 def test_voters_come_from_the_log_or_the_configuration() -> None:
@@ -354,7 +354,7 @@ def test_unfinished_snapshot_is_deleted_at_the_start() -> None:
 def test_damaged_snapshot_stops_the_start() -> None:
     bench = filled()
     bench.snapshot(at(3, 5), "a", "b")
-    bench.log.replace_by(at(3, 5))  # the log has nothing of what the snapshot covers
+    bench.log.replace_by(at(3, 5))  # the log has no record that the snapshot covers
     path = f"{DIRECTORY}/{snapshot_name(at(3, 5))}"
     whole = bench.disk.read(path)
     for damaged in (whole[:-1], whole[:100], whole + whole, _flipped(whole), b""):
@@ -423,7 +423,7 @@ def test_installed_snapshot_replaces_the_log() -> None:
 
 @pytest.mark.parametrize("epoch", [1, 3, 9])
 def test_crash_before_the_log_is_emptied_is_completed_at_the_start(epoch: int) -> None:
-    """Whatever the log has, shorter or longer or newer: the snapshot is what is committed."""
+    """Whatever the log contains, shorter, longer or newer: the snapshot is committed."""
     for count in (1, 7):
         bench = Bench()
         for value in range(count):
@@ -502,7 +502,7 @@ def test_bootstrap_checkpoint_returns_its_records() -> None:
 
 
 class FailsAsReal:
-    """A committer that says what failed, as the real one does."""
+    """A committer that raises what failed, as the real one does."""
 
     async def close(self) -> None:
         pass

@@ -1,10 +1,10 @@
-"""The rules of the quorum one by one: what is refused, what is durable first, what counts."""
+"""The rules of the quorum one by one: what is rejected, what is durable first, what counts."""
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from raft_story import NONE, Story, at, hint, key
-from raft_world import CLUSTER, Entry, Snapshot, directory, endpoint, voter
+from raft_scenario import NONE, Scenario, at, hint, key
+from raft_simulation import CLUSTER, Entry, Snapshot, directory, endpoint, voter
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
@@ -41,85 +41,85 @@ def vote_request(
     )
 
 
-def describe(story: Story):
-    return story.core.describe(Millis(story.now))
+def describe(scenario: Scenario):
+    return scenario.core.describe(Millis(scenario.now))
 
 
-def fresh() -> Story:
-    """Two records of epoch 1, nobody leads."""
-    story = Story(history=(1, 1))
-    story.start()
-    return story
+def fresh() -> Scenario:
+    """Return a replica with two records of epoch 1 and no leader."""
+    scenario = Scenario(history=(1, 1))
+    scenario.start()
+    return scenario
 
 
 # -- votes -------------------------------------------------------------------
 
 
 def test_vote_is_durable_before_the_reply() -> None:
-    story = fresh()
-    story.asked(5, vote_request())
-    kinds = [type(effect) for effect in story.effects]
+    scenario = fresh()
+    scenario.asked(5, vote_request())
+    kinds = [type(effect) for effect in scenario.effects]
     assert kinds.index(out.PersistElection) < kinds.index(out.Answer)
-    assert story.election == out.PersistElection(LeaderEpoch(5), key(2), None)
-    assert story.answer() == said.VoteReply(NONE, hint(5), True)
+    assert scenario.election == out.PersistElection(LeaderEpoch(5), key(2), None)
+    assert scenario.answer() == said.VoteReply(NONE, hint(5), True)
 
 
 def test_replica_votes_once_per_epoch_and_repeats_the_same_vote() -> None:
-    story = fresh()
-    story.asked(5, vote_request(2))
-    story.asked(6, vote_request(3))
-    assert not story.answer().is_granted
-    story.asked(7, vote_request(2))
-    assert story.answer().is_granted
-    story.restart(8)
-    story.asked(9, vote_request(3))
-    assert not story.answer().is_granted
+    scenario = fresh()
+    scenario.asked(5, vote_request(2))
+    scenario.asked(6, vote_request(3))
+    assert not scenario.answer().is_granted
+    scenario.asked(7, vote_request(2))
+    assert scenario.answer().is_granted
+    scenario.restart(8)
+    scenario.asked(9, vote_request(3))
+    assert not scenario.answer().is_granted
 
 
 def test_candidate_with_an_older_log_gets_no_vote_but_its_epoch_is_adopted() -> None:
-    story = fresh()
+    scenario = fresh()
     for now, end in ((5, at(1, 1)), (6, at(0, 9))):
-        story.asked(now, vote_request(end=end))
-        assert story.answer() == said.VoteReply(NONE, hint(5), False)
-    story.asked(7, vote_request(end=at(1, 2)))
-    assert story.answer().is_granted
+        scenario.asked(now, vote_request(end=end))
+        assert scenario.answer() == said.VoteReply(NONE, hint(5), False)
+    scenario.asked(7, vote_request(end=at(1, 2)))
+    assert scenario.answer().is_granted
 
 
 def test_pre_vote_persists_nothing_and_raises_no_epoch() -> None:
-    story = fresh()
-    story.asked(5, vote_request(epoch=1, is_pre_vote=True))
-    assert story.answer() == said.VoteReply(NONE, hint(1), True)
-    assert not story.has(out.PersistElection)
-    story.tick(100)
-    assert describe(story).role is Role.PROSPECTIVE
-    assert describe(story).epoch == 1
-    assert not story.has(out.PersistElection)
+    scenario = fresh()
+    scenario.asked(5, vote_request(epoch=1, is_pre_vote=True))
+    assert scenario.answer() == said.VoteReply(NONE, hint(1), True)
+    assert not scenario.has(out.PersistElection)
+    scenario.tick(100)
+    assert describe(scenario).role is Role.PROSPECTIVE
+    assert describe(scenario).epoch == 1
+    assert not scenario.has(out.PersistElection)
 
 
 def test_replica_with_a_leader_rejects_pre_votes() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=5)
-    story.asked(1, vote_request(3, 5, is_pre_vote=True))
-    assert story.answer().is_granted, "it has not fetched from this leader yet"
-    story.records(2, 2, 5, (), high_watermark=2)
-    story.asked(3, vote_request(3, 5, end=at(5, 9), is_pre_vote=True))
-    assert not story.answer().is_granted
-    leader = Story(history=(1, 1))
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=5)
+    scenario.asked(1, vote_request(3, 5, is_pre_vote=True))
+    assert scenario.answer().is_granted, "it has not fetched from this leader yet"
+    scenario.records(2, 2, 5, (), high_watermark=2)
+    scenario.asked(3, vote_request(3, 5, end=at(5, 9), is_pre_vote=True))
+    assert not scenario.answer().is_granted
+    leader = Scenario(history=(1, 1))
     leader.lead()
     leader.asked(110, vote_request(3, 2, end=at(2, 9), is_pre_vote=True))
     assert not leader.answer().is_granted
 
 
 def test_followers_vote_again_after_their_leader_resigns() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=5)
-    story.records(2, 2, 5, (), high_watermark=2)
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=5)
+    scenario.records(2, 2, 5, (), high_watermark=2)
     end = said.EndEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(5), (), (key(3), key(1)))
-    story.asked(3, end)
-    story.asked(4, vote_request(3, 5, is_pre_vote=True))
-    assert story.answer().is_granted
-    story.tick(60)
-    assert describe(story).role is Role.PROSPECTIVE
+    scenario.asked(3, end)
+    scenario.asked(4, vote_request(3, 5, is_pre_vote=True))
+    assert scenario.answer().is_granted
+    scenario.tick(60)
+    assert describe(scenario).role is Role.PROSPECTIVE
 
 
 def test_best_successor_starts_at_once_and_the_others_later() -> None:
@@ -166,35 +166,35 @@ def test_best_successor_starts_at_once_and_the_others_later() -> None:
     ],
 )
 def test_rejected_request_changes_nothing(request_: said.Request, error: ErrorCode) -> None:
-    story = Story(history=(1, 1), election=out.PersistElection(LeaderEpoch(2), None, None))
-    story.start()
-    before = describe(story)
-    story.asked(5, request_)
-    assert story.answer().error is error
-    assert describe(story) == before
-    assert not story.has(out.PersistElection)
+    scenario = Scenario(history=(1, 1), election=out.PersistElection(LeaderEpoch(2), None, None))
+    scenario.start()
+    before = describe(scenario)
+    scenario.asked(5, request_)
+    assert scenario.answer().error is error
+    assert describe(scenario) == before
+    assert not scenario.has(out.PersistElection)
 
 
 def test_replica_that_missed_many_elections_learns_the_epoch_from_replies() -> None:
     far = 1 + 3 * STEP_MAX
-    story = fresh()
-    story.asked(5, vote_request(epoch=far))
-    assert story.answer().error is ErrorCode.INVALID_REQUEST
-    story.tick(100_000)
-    assert describe(story).role is Role.PROSPECTIVE
-    story.hears(100_001, 2, said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(far), False))
-    assert describe(story).epoch == far
-    story.asked(100_002, vote_request(epoch=far + 1, end=at(1, 9)))
-    assert story.answer() == said.VoteReply(NONE, hint(far + 1), True)
+    scenario = fresh()
+    scenario.asked(5, vote_request(epoch=far))
+    assert scenario.answer().error is ErrorCode.INVALID_REQUEST
+    scenario.tick(100_000)
+    assert describe(scenario).role is Role.PROSPECTIVE
+    scenario.hears(100_001, 2, said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(far), False))
+    assert describe(scenario).epoch == far
+    scenario.asked(100_002, vote_request(epoch=far + 1, end=at(1, 9)))
+    assert scenario.answer() == said.VoteReply(NONE, hint(far + 1), True)
 
 
 def test_implausible_epoch_in_a_reply_changes_nothing() -> None:
-    story = fresh()
-    story.tick(100_000)
-    before = describe(story).epoch
+    scenario = fresh()
+    scenario.tick(100_000)
+    before = describe(scenario).epoch
     reply = said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(EPOCH_LAST), False)
-    story.hears(100_001, 2, reply)
-    assert describe(story).epoch == before
+    scenario.hears(100_001, 2, reply)
+    assert describe(scenario).epoch == before
 
 
 @given(st.integers(0, EPOCH_LAST), st.integers(0, EPOCH_LAST), st.booleans())
@@ -217,227 +217,227 @@ def test_no_epoch_follows_the_largest() -> None:
 
 
 def test_request_for_another_directory_is_rejected() -> None:
-    """A node that lost its disk must not vote in the place of what it was."""
+    """A node that lost its disk must not vote in place of the old replica."""
     lost = ReplicaKey(NodeId(1), directory(99))
-    story = fresh()
-    story.asked(5, vote_request(voter=lost))
-    assert story.answer().error is ErrorCode.INVALID_VOTER_KEY
-    assert not story.answer().is_granted
-    assert story.election.voted is None
-    story.asked(6, said.BeginEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(6), (), lost))
-    assert story.answer().error is ErrorCode.INVALID_VOTER_KEY
+    scenario = fresh()
+    scenario.asked(5, vote_request(voter=lost))
+    assert scenario.answer().error is ErrorCode.INVALID_VOTER_KEY
+    assert not scenario.answer().is_granted
+    assert scenario.election.voted is None
+    scenario.asked(6, said.BeginEpochRequest(CLUSTER, NodeId(2), LeaderEpoch(6), (), lost))
+    assert scenario.answer().error is ErrorCode.INVALID_VOTER_KEY
 
 
 def test_second_leader_of_an_epoch_is_ignored() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=5)
-    story.asked(1, said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(5), (), key(1)))
-    assert story.answer().error is ErrorCode.INVALID_REQUEST
-    assert describe(story).leader_id == 2
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=5)
+    scenario.asked(1, said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(5), (), key(1)))
+    assert scenario.answer().error is ErrorCode.INVALID_REQUEST
+    assert describe(scenario).leader_id == 2
 
 
 def test_only_voters_count_and_each_only_once() -> None:
-    story = Story(voters=(1, 2, 3, 4, 5))
-    story.start()
-    story.tick(100)
-    story.vote(101, 2, 0, True)
-    ticket = story.tickets[2]
-    story.tell("again", into.Replied(Millis(102), ticket, said.VoteReply(NONE, hint(0), True)))
-    assert describe(story).role is Role.PROSPECTIVE
-    story.vote(103, 3, 0, True)
-    assert describe(story).role is Role.CANDIDATE
+    scenario = Scenario(voters=(1, 2, 3, 4, 5))
+    scenario.start()
+    scenario.tick(100)
+    scenario.vote(101, 2, 0, True)
+    ticket = scenario.tickets[2]
+    scenario.tell("again", into.Replied(Millis(102), ticket, said.VoteReply(NONE, hint(0), True)))
+    assert describe(scenario).role is Role.PROSPECTIVE
+    scenario.vote(103, 3, 0, True)
+    assert describe(scenario).role is Role.CANDIDATE
 
 
 def test_reply_of_a_voter_with_a_new_directory_counts_as_rejection() -> None:
-    story = fresh()
-    story.tick(100)
+    scenario = fresh()
+    scenario.tick(100)
     for sender in (2, 3):
-        story.hears(101, sender, said.VoteReply(ErrorCode.INVALID_VOTER_KEY, hint(1), False))
-    assert describe(story).role is Role.UNATTACHED
+        scenario.hears(101, sender, said.VoteReply(ErrorCode.INVALID_VOTER_KEY, hint(1), False))
+    assert describe(scenario).role is Role.UNATTACHED
 
 
 def test_late_reply_is_ignored() -> None:
-    story = fresh()
-    story.tick(100)
-    old = dict(story.tickets)
-    story.asked(101, vote_request(3, epoch=7))
+    scenario = fresh()
+    scenario.tick(100)
+    old = dict(scenario.tickets)
+    scenario.asked(101, vote_request(3, epoch=7))
     for sender in (2, 3):
         reply = said.VoteReply(NONE, hint(7), True)
-        story.tell("late", into.Replied(Millis(102), old[sender], reply))
-    assert describe(story).role is Role.UNATTACHED
-    assert describe(story).epoch == 7
+        scenario.tell("late", into.Replied(Millis(102), old[sender], reply))
+    assert describe(scenario).role is Role.UNATTACHED
+    assert describe(scenario).epoch == 7
 
 
 def test_replica_without_quorum_state_grants_no_vote_in_the_logs_epoch() -> None:
-    story = Story(history=(1, 3), election=out.PersistElection(LeaderEpoch(0), None, None))
-    story.start()
-    assert story.election.epoch == 4
-    story.asked(1, vote_request(2, 3, end=at(1, 9)))
-    assert story.answer().error is ErrorCode.FENCED_LEADER_EPOCH
+    scenario = Scenario(history=(1, 3), election=out.PersistElection(LeaderEpoch(0), None, None))
+    scenario.start()
+    assert scenario.election.epoch == 4
+    scenario.asked(1, vote_request(2, 3, end=at(1, 9)))
+    assert scenario.answer().error is ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_restarted_candidate_requests_votes_again_in_its_epoch() -> None:
-    story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
-    story.start()
-    assert describe(story).role is Role.CANDIDATE
-    assert [r.epoch for r in story.sent()] == [4, 4]
+    scenario = Scenario(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
+    scenario.start()
+    assert describe(scenario).role is Role.CANDIDATE
+    assert [r.epoch for r in scenario.sent()] == [4, 4]
 
 
 def test_rejected_pre_vote_is_requested_again() -> None:
-    story = fresh()
-    story.tick(100)
-    assert len(story.sent()) == 2
-    story.vote(101, 2, 1, granted=False)  # 2 still hears from the leader; 3 is dead
-    assert describe(story).role is Role.PROSPECTIVE
-    story.tick(101 + story.settings.retry_backoff_ms)
-    assert [request.is_pre_vote for request in story.sent()] == [True]
-    story.vote(130, 2, 1, granted=True)
-    assert describe(story).role is Role.CANDIDATE
+    scenario = fresh()
+    scenario.tick(100)
+    assert len(scenario.sent()) == 2
+    scenario.vote(101, 2, 1, granted=False)  # 2 still has a leader; 3 is down
+    assert describe(scenario).role is Role.PROSPECTIVE
+    scenario.tick(101 + scenario.settings.retry_backoff_ms)
+    assert [request.is_pre_vote for request in scenario.sent()] == [True]
+    scenario.vote(130, 2, 1, granted=True)
+    assert describe(scenario).role is Role.CANDIDATE
 
 
 def test_rejected_candidate_retries_before_its_election_timeout() -> None:
-    story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
-    story.start()
-    story.vote(1, 2, 4, granted=False)
-    story.tick(2)  # the Random gives no backoff here; the election timeout is far away
-    assert describe(story).role is Role.PROSPECTIVE
-    assert describe(story).epoch == 4
+    scenario = Scenario(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
+    scenario.start()
+    scenario.vote(1, 2, 4, granted=False)
+    scenario.tick(2)  # no random backoff here; the election timeout is far away
+    assert describe(scenario).role is Role.PROSPECTIVE
+    assert describe(scenario).epoch == 4
 
 
 def test_candidate_without_rejections_waits_for_its_election_timeout() -> None:
-    story = Story(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
-    story.start()
-    story.tick(2)
-    assert describe(story).role is Role.CANDIDATE
-    story.tick(200)
-    assert describe(story).role is Role.PROSPECTIVE
+    scenario = Scenario(history=(1,), election=out.PersistElection(LeaderEpoch(4), key(1), None))
+    scenario.start()
+    scenario.tick(2)
+    assert describe(scenario).role is Role.CANDIDATE
+    scenario.tick(200)
+    assert describe(scenario).role is Role.PROSPECTIVE
 
 
 def test_unanswered_pre_vote_is_retried() -> None:
-    story = fresh()
-    story.tick(100)
-    story.tick(200)
-    assert describe(story).role is Role.UNATTACHED
-    story.tick(300)
-    assert describe(story).role is Role.PROSPECTIVE
-    assert describe(story).epoch == 1
+    scenario = fresh()
+    scenario.tick(100)
+    scenario.tick(200)
+    assert describe(scenario).role is Role.UNATTACHED
+    scenario.tick(300)
+    assert describe(scenario).role is Role.PROSPECTIVE
+    assert describe(scenario).epoch == 1
 
 
 def test_single_voter_elects_itself_at_once() -> None:
-    story = Story(voters=(1,))
-    story.start()
-    assert describe(story).role is Role.LEADER
-    assert describe(story).high_watermark is None
-    story.flushed(1)
-    assert describe(story).high_watermark == 3
-    story.tick(100_000)
-    assert describe(story).role is Role.LEADER
+    scenario = Scenario(voters=(1,))
+    scenario.start()
+    assert describe(scenario).role is Role.LEADER
+    assert describe(scenario).high_watermark is None
+    scenario.flushed(1)
+    assert describe(scenario).high_watermark == 3
+    scenario.tick(100_000)
+    assert describe(scenario).role is Role.LEADER
 
 
 def test_observer_is_never_a_candidate() -> None:
-    story = Story(voters=(2, 3), history=(1,))
-    story.start()
+    scenario = Scenario(voters=(2, 3), history=(1,))
+    scenario.start()
     for now in (100, 200, 400, 10_000):
-        story.tick(now)
-    assert describe(story).role is Role.UNATTACHED
-    assert not any(isinstance(r, said.VoteRequest) for r in story.sent())
+        scenario.tick(now)
+    assert describe(scenario).role is Role.UNATTACHED
+    assert not any(isinstance(r, said.VoteRequest) for r in scenario.sent())
 
 
 # -- the high watermark ------------------------------------------------------
 
 
 def test_older_record_is_committed_only_with_one_of_the_leaders_epoch() -> None:
-    story = Story(history=(1, 1))
-    story.elect()
-    story.flushed(101)
-    story.fetch(102, 2, 2, at(1, 2), wait_ms_max=0)
-    assert describe(story).high_watermark is None
-    assert story.answer().high_watermark is None
-    story.fetch(103, 2, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).high_watermark == 3
+    scenario = Scenario(history=(1, 1))
+    scenario.elect()
+    scenario.flushed(101)
+    scenario.fetch(102, 2, 2, at(1, 2), wait_ms_max=0)
+    assert describe(scenario).high_watermark is None
+    assert scenario.answer().high_watermark is None
+    scenario.fetch(103, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(scenario).high_watermark == 3
 
 
 def test_leader_counts_itself_only_for_flushed_records() -> None:
-    story = Story(history=(1, 1))
-    story.elect()
-    story.fetch(102, 2, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).high_watermark is None
-    story.flushed(103)
-    assert describe(story).high_watermark == 3
+    scenario = Scenario(history=(1, 1))
+    scenario.elect()
+    scenario.fetch(102, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(scenario).high_watermark is None
+    scenario.flushed(103)
+    assert describe(scenario).high_watermark == 3
 
 
 def test_high_watermark_never_decreases() -> None:
-    story = Story(history=(1, 1))
-    story.lead()
-    story.tell("propose", into.Propose(Millis(105), LeaderEpoch(2), 3, "x"))
-    story.flushed(106)
-    story.fetch(107, 2, 2, at(2, 6), wait_ms_max=0)
+    scenario = Scenario(history=(1, 1))
+    scenario.lead()
+    scenario.tell("propose", into.Propose(Millis(105), LeaderEpoch(2), 3, "x"))
+    scenario.flushed(106)
+    scenario.fetch(107, 2, 2, at(2, 6), wait_ms_max=0)
     for now, end in ((110, at(2, 5)), (111, at(1, 1))):
-        story.fetch(now, 2, 2, end, wait_ms_max=0)
-        assert describe(story).high_watermark == 6
-        assert not story.has(out.HighWatermark)
+        scenario.fetch(now, 2, 2, end, wait_ms_max=0)
+        assert describe(scenario).high_watermark == 6
+        assert not scenario.has(out.HighWatermark)
 
 
 def test_flush_covers_records_appended_before_it_began() -> None:
-    story = Story(voters=(1,), history=(1,))
-    story.start()
-    story.flushed(1)
-    story.tell("propose", into.Propose(Millis(2), LeaderEpoch(2), 1, "x"))
-    first = story.flush
+    scenario = Scenario(voters=(1,), history=(1,))
+    scenario.start()
+    scenario.flushed(1)
+    scenario.tell("propose", into.Propose(Millis(2), LeaderEpoch(2), 1, "x"))
+    first = scenario.flush
     assert first is not None
-    story.tell("propose", into.Propose(Millis(3), LeaderEpoch(2), 1, "y"))
-    story.tell("first flush", into.Flushed(Millis(4), first))
-    assert describe(story).high_watermark == 3
-    story.flushed(5)
-    assert describe(story).high_watermark == 4
+    scenario.tell("propose", into.Propose(Millis(3), LeaderEpoch(2), 1, "y"))
+    scenario.tell("first flush", into.Flushed(Millis(4), first))
+    assert describe(scenario).high_watermark == 3
+    scenario.flushed(5)
+    assert describe(scenario).high_watermark == 4
 
 
 def test_follower_raises_its_high_watermark_only_to_durable_records() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=1)
-    story.records(2, 2, 1, (1, 1), high_watermark=9)
-    assert describe(story).high_watermark == 2
-    story.flushed(3)
-    assert describe(story).high_watermark == 4
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=1)
+    scenario.records(2, 2, 1, (1, 1), high_watermark=9)
+    assert describe(scenario).high_watermark == 2
+    scenario.flushed(3)
+    assert describe(scenario).high_watermark == 4
 
 
 def test_follower_fetches_only_after_its_flush() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=1)
-    story.records(2, 2, 1, (1, 1), high_watermark=2)
-    assert story.sent() == []
-    story.tick(20)
-    assert story.sent() == []
-    story.flushed(30)
-    [fetch] = story.sent()
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=1)
+    scenario.records(2, 2, 1, (1, 1), high_watermark=2)
+    assert scenario.sent() == []
+    scenario.tick(20)
+    assert scenario.sent() == []
+    scenario.flushed(30)
+    [fetch] = scenario.sent()
     assert fetch.log_end == at(1, 4)
 
 
 def test_flush_of_a_truncated_tail_is_ignored() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=1)
-    story.records(2, 2, 1, (1, 1), high_watermark=2)
-    stale = story.flush
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=1)
+    scenario.records(2, 2, 1, (1, 1), high_watermark=2)
+    stale = scenario.flush
     assert stale is not None
-    # Before the flush is done another leader comes, which has none of that tail.
+    # Before the flush completes, another leader is elected that has none of that tail.
     begin = said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(4), voter(3).endpoints, key(1))
-    story.asked(3, begin)
-    assert story.sent() == [], "not before the old tail is flushed"
-    story.flushed(4)
+    scenario.asked(3, begin)
+    assert scenario.sent() == [], "not before the old tail is flushed"
+    scenario.flushed(4)
     reply = said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2))
-    story.hears(5, 3, reply)
-    story.records(6, 3, 4, (4, 4), high_watermark=2)
-    story.tell("stale flush", into.Flushed(Millis(7), stale))
-    assert describe(story).durable_offset == 2
-    assert story.sent() == []
+    scenario.hears(5, 3, reply)
+    scenario.records(6, 3, 4, (4, 4), high_watermark=2)
+    scenario.tell("stale flush", into.Flushed(Millis(7), stale))
+    assert describe(scenario).durable_offset == 2
+    assert scenario.sent() == []
 
 
 def test_truncation_below_the_high_watermark_stops_the_node() -> None:
-    story = Story(history=(1, 1, 1))
-    story.follow(leader=2, epoch=1)
-    story.records(2, 2, 1, (), high_watermark=3)
+    scenario = Scenario(history=(1, 1, 1))
+    scenario.follow(leader=2, epoch=1)
+    scenario.records(2, 2, 1, (), high_watermark=3)
     with pytest.raises(CommittedLogCutError):
-        story.hears(3, 2, said.FetchReply(NONE, hint(1, 2), None, Offset(0), diverging=at(1, 1)))
+        scenario.hears(3, 2, said.FetchReply(NONE, hint(1, 2), None, Offset(0), diverging=at(1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -445,22 +445,22 @@ def test_truncation_below_the_high_watermark_stops_the_node() -> None:
     [(1, at(1, 4)), (3, at(1, 4)), (2, at(1, 2)), (2, at(9, 3)), (2, at(0, 3))],
 )
 def test_non_contiguous_batches_are_not_appended(base: int, end) -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=1)
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=1)
     batches = said.Batches(Offset(base), end, (Entry(1, "x"),))
-    story.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(9), Offset(0), records=batches))
-    assert not story.has(out.AppendFetched)
-    assert describe(story).high_watermark is None
+    scenario.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(9), Offset(0), records=batches))
+    assert not scenario.has(out.AppendFetched)
+    assert describe(scenario).high_watermark is None
 
 
 def test_node_does_not_ask_itself_for_the_leader() -> None:
-    """All nodes are given the same servers, so one's own address is among them."""
-    story = Story(voters=(2, 3), bootstrap=tuple(endpoint(i) for i in (1, 2)))
-    story.start()
-    asked = {effect.endpoint for effect in story.effects if isinstance(effect, out.Send)}
+    """All nodes have the same list of servers, so a node's own address is in it."""
+    scenario = Scenario(voters=(2, 3), bootstrap=tuple(endpoint(i) for i in (1, 2)))
+    scenario.start()
+    asked = {effect.endpoint for effect in scenario.effects if isinstance(effect, out.Send)}
     for _ in range(10):
-        story.now += 200
-        for effect in story.tell("time", into.Tick(Millis(story.now))):
+        scenario.now += 200
+        for effect in scenario.tell("time", into.Tick(Millis(scenario.now))):
             asked |= {effect.endpoint} if isinstance(effect, out.Send) else set()
     assert asked
     assert endpoint(1) not in asked
@@ -478,142 +478,142 @@ def test_node_does_not_ask_itself_for_the_leader() -> None:
     ],
 )
 def test_leader_rejects_fetches_of_another_epoch(epoch: int, changed, error) -> None:
-    story = Story(history=(1, 1))
-    story.lead()
-    story.fetch(110, 3, epoch, at(1, 2), **changed)
-    assert story.answer() == said.FetchReply(error, hint(2, 1), log_start=Offset(0))
-    assert describe(story).replicas[2].log_end_offset is None
+    scenario = Scenario(history=(1, 1))
+    scenario.lead()
+    scenario.fetch(110, 3, epoch, at(1, 2), **changed)
+    assert scenario.answer() == said.FetchReply(error, hint(2, 1), log_start=Offset(0))
+    assert describe(scenario).replicas[2].log_end_offset is None
 
 
 def test_leader_rejects_impossible_positions_and_other_clusters() -> None:
-    story = Story(history=(1, 1))
-    story.lead()
+    scenario = Scenario(history=(1, 1))
+    scenario.lead()
     for end in (at(1, -1), at(-1, 1), at(3, 1)):
-        story.fetch(110, 3, 2, end)
-        assert story.answer().error is ErrorCode.INVALID_REQUEST
-    story.fetch(111, 1, 2, at(2, 3))
-    assert story.answer().error is ErrorCode.INVALID_REQUEST
+        scenario.fetch(110, 3, 2, end)
+        assert scenario.answer().error is ErrorCode.INVALID_REQUEST
+    scenario.fetch(111, 1, 2, at(2, 3))
+    assert scenario.answer().error is ErrorCode.INVALID_REQUEST
     request = said.FetchRequest("another", key(3), LeaderEpoch(2), at(2, 3))
-    story.asked(112, request)
-    assert story.answer().error is ErrorCode.INCONSISTENT_CLUSTER_ID
+    scenario.asked(112, request)
+    assert scenario.answer().error is ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 def test_follower_returns_the_leader_to_fetching_replicas() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=5)
-    story.fetch(1, 3, 5, at(1, 2))
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=5)
+    scenario.fetch(1, 3, 5, at(1, 2))
     refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert story.answer() == said.FetchReply(refusal, hint(5, 2), log_start=Offset(0))
+    assert scenario.answer() == said.FetchReply(refusal, hint(5, 2), log_start=Offset(0))
 
 
 def test_fetch_waits_for_records_until_its_max_wait() -> None:
-    story = Story(history=(1, 1))
-    story.lead()
-    story.fetch(110, 2, 2, at(2, 3), high_watermark=3)
-    assert not story.has(out.Answer)
-    story.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 2, "x"))
-    assert story.answer().records == said.ReadLog(Offset(3), 1000)
-    story.fetch(130, 2, 2, at(2, 5), high_watermark=3)
-    story.tick(189)
-    assert not story.has(out.Answer)
-    story.tick(190)
-    assert story.answer().records is None
+    scenario = Scenario(history=(1, 1))
+    scenario.lead()
+    scenario.fetch(110, 2, 2, at(2, 3), high_watermark=3)
+    assert not scenario.has(out.Answer)
+    scenario.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 2, "x"))
+    assert scenario.answer().records == said.ReadLog(Offset(3), 1000)
+    scenario.fetch(130, 2, 2, at(2, 5), high_watermark=3)
+    scenario.tick(189)
+    assert not scenario.has(out.Answer)
+    scenario.tick(190)
+    assert scenario.answer().records is None
 
 
 def test_fetch_with_an_older_high_watermark_is_answered_at_once() -> None:
-    story = Story(history=(1, 1))
-    story.lead()
-    story.fetch(110, 3, 2, at(2, 3), high_watermark=2)
-    assert story.answer().high_watermark == 3
+    scenario = Scenario(history=(1, 1))
+    scenario.lead()
+    scenario.fetch(110, 3, 2, at(2, 3), high_watermark=2)
+    assert scenario.answer().high_watermark == 3
 
 
 def test_waiting_fetches_are_rejected_when_leadership_is_lost() -> None:
-    story = Story(history=(1, 1))
-    story.lead()
-    story.fetch(110, 2, 2, at(2, 3), high_watermark=3)
-    waiting = story.token
-    story.asked(111, vote_request(3, 9, end=at(2, 3)))
-    answers = {e.token: e.reply for e in story.effects if isinstance(e, out.Answer)}
+    scenario = Scenario(history=(1, 1))
+    scenario.lead()
+    scenario.fetch(110, 2, 2, at(2, 3), high_watermark=3)
+    waiting = scenario.token
+    scenario.asked(111, vote_request(3, 9, end=at(2, 3)))
+    answers = {e.token: e.reply for e in scenario.effects if isinstance(e, out.Answer)}
     assert answers[waiting].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    kinds = [type(effect) for effect in story.effects]
+    kinds = [type(effect) for effect in scenario.effects]
     assert kinds.index(out.PersistElection) < kinds.index(out.Answer)
 
 
 def test_diverging_position_is_answered_with_the_last_shared_one() -> None:
-    story = Story(history=(1, 1, 3, 3))
-    story.elect()
+    scenario = Scenario(history=(1, 1, 3, 3))
+    scenario.elect()
     for asked, shared in ((at(2, 9), at(1, 2)), (at(3, 9), at(3, 4)), (at(1, 3), at(1, 2))):
-        story.fetch(110, 3, 4, asked)
-        assert story.answer().diverging == shared
-    assert describe(story).replicas[2].log_end_offset is None, "a diverging fetch counts nothing"
+        scenario.fetch(110, 3, 4, asked)
+        assert scenario.answer().diverging == shared
+    assert describe(scenario).replicas[2].log_end_offset is None, "a diverging fetch counts nothing"
 
 
 def test_position_before_the_log_start_is_answered_with_the_snapshot() -> None:
-    story = Story(history=(1, 1, 2, 2, 2))
+    scenario = Scenario(history=(1, 1, 2, 2, 2))
     snapshot = at(2, 4)
-    story.log.snapshots[snapshot] = Snapshot(snapshot, 1, story.voters, ())
-    story.log.trim(snapshot)
+    scenario.log.snapshots[snapshot] = Snapshot(snapshot, 1, scenario.voters, ())
+    scenario.log.trim(snapshot)
     for asked in (at(1, 2), at(2, 3), at(1, 4), at(0, 0)):
-        assert match_position(story.log, asked) == (Match.SNAPSHOT, snapshot)
-    assert match_position(story.log, at(2, 4)) == (Match.VALID, at(2, 4))
+        assert match_position(scenario.log, asked) == (Match.SNAPSHOT, snapshot)
+    assert match_position(scenario.log, at(2, 4)) == (Match.VALID, at(2, 4))
 
 
 def test_truncation_offset_of_a_follower() -> None:
-    story = Story(history=(1, 1, 3, 3))
-    assert truncation_offset(story.log, at(3, 3)) == 3
-    assert truncation_offset(story.log, at(2, 4)) == 2
-    assert truncation_offset(story.log, at(0, 9)) == 4
-    assert truncation_offset(story.log, at(0, 1)) == 1
+    scenario = Scenario(history=(1, 1, 3, 3))
+    assert truncation_offset(scenario.log, at(3, 3)) == 3
+    assert truncation_offset(scenario.log, at(2, 4)) == 2
+    assert truncation_offset(scenario.log, at(0, 9)) == 4
+    assert truncation_offset(scenario.log, at(0, 1)) == 1
 
 
 def test_proposals_are_for_one_epoch() -> None:
-    story = Story(history=(1,))
-    story.lead()
-    story.tell("propose", into.Propose(Millis(110), LeaderEpoch(1), 1, "old"))
-    assert story.effects[0] == out.RefuseProposal("old", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    story.tell("propose", into.Propose(Millis(110), LeaderEpoch(2), 3, "new"))
-    assert story.effects[0] == out.AppendRecords(Offset(2), LeaderEpoch(2), 3, "new")
-    story.tell("resign", into.Resign(Millis(111), LeaderEpoch(2)))
-    story.tell("propose", into.Propose(Millis(112), LeaderEpoch(2), 3, "late"))
-    assert story.has(out.RefuseProposal)
+    scenario = Scenario(history=(1,))
+    scenario.lead()
+    scenario.tell("propose", into.Propose(Millis(110), LeaderEpoch(1), 1, "old"))
+    assert scenario.effects[0] == out.RefuseProposal("old", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    scenario.tell("propose", into.Propose(Millis(110), LeaderEpoch(2), 3, "new"))
+    assert scenario.effects[0] == out.AppendRecords(Offset(2), LeaderEpoch(2), 3, "new")
+    scenario.tell("resign", into.Resign(Millis(111), LeaderEpoch(2)))
+    scenario.tell("propose", into.Propose(Millis(112), LeaderEpoch(2), 3, "late"))
+    assert scenario.has(out.RefuseProposal)
 
 
 # -- lease -------------------------------------------------------------------
 
 
 def test_leader_keeps_its_lease_while_a_majority_fetches() -> None:
-    story = Story(history=(1,))
-    story.lead()
+    scenario = Scenario(history=(1,))
+    scenario.lead()
     for now in range(200, 2000, 100):
-        story.fetch(now, 3, 2, at(2, 2))
-    assert describe(story).role is Role.LEADER
-    story.tick(1900 + 299)
-    assert describe(story).role is Role.LEADER
-    story.tick(1900 + 300)
-    assert describe(story).role is Role.RESIGNED
+        scenario.fetch(now, 3, 2, at(2, 2))
+    assert describe(scenario).role is Role.LEADER
+    scenario.tick(1900 + 299)
+    assert describe(scenario).role is Role.LEADER
+    scenario.tick(1900 + 300)
+    assert describe(scenario).role is Role.RESIGNED
 
 
 def test_observers_and_unknown_replicas_do_not_renew_the_lease() -> None:
-    story = Story(history=(1,))
-    story.lead()
+    scenario = Scenario(history=(1,))
+    scenario.lead()
     stranger = ReplicaKey(NodeId(2), directory(99))
     for now in range(200, 400, 10):
-        story.fetch(now, 8, 2, at(2, 2))
+        scenario.fetch(now, 8, 2, at(2, 2))
         request = said.FetchRequest(CLUSTER, stranger, LeaderEpoch(2), at(2, 2))
-        story.asked(now, request)
-    story.tick(400)
-    assert describe(story).role is Role.RESIGNED
+        scenario.asked(now, request)
+    scenario.tick(400)
+    assert describe(scenario).role is Role.RESIGNED
 
 
 # -- snapshots ---------------------------------------------------------------
 
 
-def with_snapshot() -> tuple[Story, said.FetchSnapshotRequest]:
-    story = Story(history=(1, 1, 1))
-    story.lead()
+def with_snapshot() -> tuple[Scenario, said.FetchSnapshotRequest]:
+    scenario = Scenario(history=(1, 1, 1))
+    scenario.lead()
     snapshot = at(1, 3)
-    story.log.snapshots[snapshot] = Snapshot(snapshot, 1, story.voters, ())
-    return story, said.FetchSnapshotRequest(CLUSTER, key(3), LeaderEpoch(2), snapshot, 0, 100)
+    scenario.log.snapshots[snapshot] = Snapshot(snapshot, 1, scenario.voters, ())
+    return scenario, said.FetchSnapshotRequest(CLUSTER, key(3), LeaderEpoch(2), snapshot, 0, 100)
 
 
 @pytest.mark.parametrize(
@@ -631,26 +631,26 @@ def with_snapshot() -> tuple[Story, said.FetchSnapshotRequest]:
 def test_invalid_snapshot_request_is_rejected(changed: dict, error: ErrorCode) -> None:
     from msgspec.structs import replace
 
-    story, request = with_snapshot()
-    story.asked(110, replace(request, **changed))
-    assert story.answer() == said.FetchSnapshotReply(error, hint(2, 1))
+    scenario, request = with_snapshot()
+    scenario.asked(110, replace(request, **changed))
+    assert scenario.answer() == said.FetchSnapshotReply(error, hint(2, 1))
 
 
 def test_serving_a_snapshot_renews_the_lease() -> None:
-    story, request = with_snapshot()
-    story.asked(350, request)
-    reply = story.answer()
+    scenario, request = with_snapshot()
+    scenario.asked(350, request)
+    reply = scenario.answer()
     assert (reply.size, reply.chunk) == (5, said.ReadSnapshot(0, 100))
-    story.tick(450)
-    assert describe(story).role is Role.LEADER
+    scenario.tick(450)
+    assert describe(scenario).role is Role.LEADER
 
 
-def downloading() -> Story:
-    story = Story(history=(1,))
-    story.follow(leader=2, epoch=4)
+def downloading() -> Scenario:
+    scenario = Scenario(history=(1,))
+    scenario.follow(leader=2, epoch=4)
     reply = said.FetchReply(NONE, hint(4, 2), Offset(50), Offset(40), snapshot=at(4, 40))
-    story.hears(3, 2, reply)
-    return story
+    scenario.hears(3, 2, reply)
+    return scenario
 
 
 WANTED = at(4, 40)
@@ -665,70 +665,70 @@ def piece(position: int = 0, length: int = 10, size: int = 10, which=WANTED):
     "bad", [piece(position=3), piece(length=11), piece(length=0), piece(which=at(4, 41))]
 )
 def test_invalid_snapshot_chunk_is_rejected(bad: said.FetchSnapshotReply) -> None:
-    story = downloading()
-    story.hears(5, 2, bad)
-    assert not story.has(out.WriteSnapshotChunk)
-    assert not story.has(out.InstallSnapshot)
+    scenario = downloading()
+    scenario.hears(5, 2, bad)
+    assert not scenario.has(out.WriteSnapshotChunk)
+    assert not scenario.has(out.InstallSnapshot)
 
 
 def test_replica_installing_a_snapshot_is_no_candidate() -> None:
-    story = downloading()
-    story.hears(5, 2, piece())
-    assert story.has(out.InstallSnapshot)
+    scenario = downloading()
+    scenario.hears(5, 2, piece())
+    assert scenario.has(out.InstallSnapshot)
     for now in (205, 400, 5000):
-        story.tick(now)
-        assert describe(story).role is Role.FOLLOWER
-        assert story.sent() == []
-    story.tell("rejected", into.SnapshotRejected(Millis(5001), at(4, 40)))
-    assert describe(story).role is Role.PROSPECTIVE
+        scenario.tick(now)
+        assert describe(scenario).role is Role.FOLLOWER
+        assert scenario.sent() == []
+    scenario.tell("rejected", into.SnapshotRejected(Millis(5001), at(4, 40)))
+    assert describe(scenario).role is Role.PROSPECTIVE
 
 
 def test_follower_fetches_again_if_the_leader_lacks_the_snapshot() -> None:
-    story = downloading()
+    scenario = downloading()
     gone = said.FetchSnapshotReply(ErrorCode.SNAPSHOT_NOT_FOUND, hint(4, 2))
-    story.hears(5, 2, gone)
-    assert isinstance(story.sent()[0], said.FetchRequest)
+    scenario.hears(5, 2, gone)
+    assert isinstance(scenario.sent()[0], said.FetchRequest)
 
 
 def test_snapshot_never_discards_committed_records() -> None:
-    story = Story(history=(1, 1, 1))
-    story.follow(leader=2, epoch=1)
-    story.records(2, 2, 1, (), high_watermark=3)
+    scenario = Scenario(history=(1, 1, 1))
+    scenario.follow(leader=2, epoch=1)
+    scenario.records(2, 2, 1, (), high_watermark=3)
     reply = said.FetchReply(NONE, hint(1, 2), Offset(3), Offset(2), snapshot=at(1, 2))
-    story.hears(3, 2, reply)
-    story.tick(30)
-    assert all(isinstance(r, said.FetchRequest) for r in story.sent())
+    scenario.hears(3, 2, reply)
+    scenario.tick(30)
+    assert all(isinstance(r, said.FetchRequest) for r in scenario.sent())
 
 
-# -- what operators see, and stopping ----------------------------------------
+# -- describe and shutdown ---------------------------------------------------
 
 
 def test_leader_describes_all_replicas() -> None:
-    story = Story(history=(1,))
-    story.lead()
-    story.fetch(110, 9, 2, at(2, 2), wait_ms_max=0)
-    view = story.core.describe(Millis(130))
+    scenario = Scenario(history=(1,))
+    scenario.lead()
+    scenario.fetch(110, 9, 2, at(2, 2), wait_ms_max=0)
+    view = scenario.core.describe(Millis(130))
     assert (view.role, view.epoch, view.leader_id) == (Role.LEADER, 2, 1)
     assert (view.high_watermark, view.log_end_offset) == (2, 2)
     seen = [(r.key.node_id, r.log_end_offset, r.last_fetch_age_ms) for r in view.replicas]
     assert seen == [(1, 2, 0), (2, 2, 30), (3, None, None)]
     [observer] = view.observers
     assert (observer.key.node_id, observer.last_caught_up_age_ms) == (9, 20)
-    assert story.core.describe(Millis(110 + 300_000)).observers == ()
+    assert scenario.core.describe(Millis(110 + 300_000)).observers == ()
 
 
 def test_stopped_node_is_no_candidate() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=5)
-    story.tell("shutdown", into.Shutdown(Millis(1)))
-    assert story.has(out.ShutdownReady)
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=5)
+    scenario.tell("shutdown", into.Shutdown(Millis(1)))
+    assert scenario.has(out.ShutdownReady)
     for now in (201, 500, 5000):
-        story.tick(now)
-    assert describe(story).role is Role.FOLLOWER
+        scenario.tick(now)
+    assert describe(scenario).role is Role.FOLLOWER
 
 
 def test_decreasing_time_is_rejected() -> None:
-    story = fresh()
-    story.tick(50)
+    scenario = fresh()
+    scenario.tick(50)
     with pytest.raises(AssertionError):
-        story.tick(49)
+        scenario.tick(49)

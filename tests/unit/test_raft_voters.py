@@ -1,9 +1,9 @@
-"""Changing the voters, one rule at a time: what is refused, what counts, what is taken back."""
+"""Changing the voters, one rule at a time: what is rejected, what counts, what is reverted."""
 
 import pytest
 from msgspec import structs
-from raft_story import NONE, Story, at, hint, key
-from raft_world import CLUSTER, Entry, directory, endpoint, settings, voter
+from raft_scenario import NONE, Scenario, at, hint, key
+from raft_simulation import CLUSTER, Entry, directory, endpoint, settings, voter
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
@@ -22,8 +22,8 @@ from ottla.raft.core.voters import (
 )
 
 
-def describe(story: Story):
-    return story.core.describe(Millis(story.now))
+def describe(scenario: Scenario):
+    return scenario.core.describe(Millis(scenario.now))
 
 
 # -- changing voters ---------------------------------------------------------
@@ -38,19 +38,19 @@ def remove(node_id: int) -> said.RemoveVoterRequest:
     return said.RemoveVoterRequest(CLUSTER, key(node_id))
 
 
-def error_of(story: Story) -> ErrorCode:
-    return story.answer().error
+def error_of(scenario: Scenario) -> ErrorCode:
+    return scenario.answer().error
 
 
-def leading(**changed) -> Story:
-    story = Story(history=(1,), **changed)
-    story.lead()
-    return story
+def leading(**changed) -> Scenario:
+    scenario = Scenario(history=(1,), **changed)
+    scenario.lead()
+    return scenario
 
 
-def added(story: Story, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
-    story.asked(112, add())
-    story.hears(113, 4, said.ApiVersionsReply(NONE, versions))
+def added(scenario: Scenario, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
+    scenario.asked(112, add())
+    scenario.hears(113, 4, said.ApiVersionsReply(NONE, versions))
 
 
 @pytest.mark.parametrize(
@@ -71,192 +71,192 @@ def added(story: Story, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
     ],
 )
 def test_invalid_change_is_rejected(request_: said.Request, error: ErrorCode) -> None:
-    story = leading()
-    story.asked(110, request_)
-    assert error_of(story) is error
-    assert not story.has(out.AppendControl)
-    assert describe(story).voters == story.voters
+    scenario = leading()
+    scenario.asked(110, request_)
+    assert error_of(scenario) is error
+    assert not scenario.has(out.AppendControl)
+    assert describe(scenario).voters == scenario.voters
 
 
 def test_only_a_leader_changes_voters() -> None:
-    story = Story(history=(1, 1))
-    story.start()
-    story.asked(5, add())
-    assert error_of(story) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    scenario = Scenario(history=(1, 1))
+    scenario.start()
+    scenario.asked(5, add())
+    assert error_of(scenario) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_last_voter_cannot_be_removed() -> None:
-    story = Story(voters=(1,), history=(1,))
-    story.start()
-    story.flushed(1)
-    story.asked(2, remove(1))
-    assert error_of(story) is ErrorCode.VOTER_NOT_FOUND
+    scenario = Scenario(voters=(1,), history=(1,))
+    scenario.start()
+    scenario.flushed(1)
+    scenario.asked(2, remove(1))
+    assert error_of(scenario) is ErrorCode.VOTER_NOT_FOUND
 
 
 def test_lagging_observer_is_not_added() -> None:
-    story = leading()
-    added(story)
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "it never fetched"
-    story.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 4, "x"))
-    story.fetch(121, 4, 2, at(2, 2), wait_ms_max=0)
-    story.asked(122, add())
-    story.hears(123, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "four records behind"
-    story.fetch(124, 4, 2, at(2, 3), wait_ms_max=0)
-    story.asked(125, add())
-    story.hears(126, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
-    assert describe(story).voters.ids == (1, 2, 3, 4)
+    scenario = leading()
+    added(scenario)
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "it never fetched"
+    scenario.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 4, "x"))
+    scenario.fetch(121, 4, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(122, add())
+    scenario.hears(123, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "four records behind"
+    scenario.fetch(124, 4, 2, at(2, 3), wait_ms_max=0)
+    scenario.asked(125, add())
+    scenario.hears(126, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert describe(scenario).voters.ids == (1, 2, 3, 4)
 
 
 def test_observer_that_stopped_fetching_is_not_added() -> None:
-    story = leading()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    scenario = leading()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     for now in (200, 300, 400, 500):
-        story.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
-    story.asked(500, add())
-    story.hears(501, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
+        scenario.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(500, add())
+    scenario.hears(501, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_observer_without_the_kraft_version_is_not_added() -> None:
-    story = leading()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
-    added(story, NO_RECONFIGURATION)
-    assert error_of(story) is ErrorCode.INVALID_REQUEST
+    scenario = leading()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    added(scenario, NO_RECONFIGURATION)
+    assert error_of(scenario) is ErrorCode.INVALID_REQUEST
 
 
 def test_unanswering_observer_is_not_added() -> None:
-    story = leading()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
-    story.asked(112, add())
-    story.tell("unanswered", into.Unanswered(Millis(113), story.tickets[4]))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
-    story.asked(140, remove(3))
-    assert story.has(out.AppendControl), "the way is free again"
+    scenario = leading()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(112, add())
+    scenario.tell("unanswered", into.Unanswered(Millis(113), scenario.tickets[4]))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT
+    scenario.asked(140, remove(3))
+    assert scenario.has(out.AppendControl), "the way is free again"
 
 
 def test_only_one_change_at_a_time() -> None:
-    story = leading()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
-    story.asked(111, add())
-    story.asked(112, remove(3))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "being asked"
-    story.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
-    story.asked(114, remove(3))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "appended"
+    scenario = leading()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(111, add())
+    scenario.asked(112, remove(3))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "being asked"
+    scenario.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.asked(114, remove(3))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "appended"
     for now in (200, 300):
-        story.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
-    assert describe(story).high_watermark == 2
-    story.asked(301, remove(3))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT, "given up, yet not committed"
-    assert not story.has(out.AppendControl)
+        scenario.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
+    assert describe(scenario).high_watermark == 2
+    scenario.asked(301, remove(3))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "given up, yet not committed"
+    assert not scenario.has(out.AppendControl)
 
 
 def test_change_is_rejected_before_the_leader_has_committed() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=3, epoch=1)
-    story.records(2, 3, 1, (), high_watermark=2)
-    story.tick(202)
-    story.vote(203, 2, 1, True)
-    story.vote(204, 2, 2, True)
-    assert describe(story).role is Role.LEADER
-    assert describe(story).high_watermark == 2
-    story.asked(205, remove(3))
-    assert error_of(story) is ErrorCode.REQUEST_TIMED_OUT
-    assert not story.has(out.AppendControl)
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=3, epoch=1)
+    scenario.records(2, 3, 1, (), high_watermark=2)
+    scenario.tick(202)
+    scenario.vote(203, 2, 1, True)
+    scenario.vote(204, 2, 2, True)
+    assert describe(scenario).role is Role.LEADER
+    assert describe(scenario).high_watermark == 2
+    scenario.asked(205, remove(3))
+    assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT
+    assert not scenario.has(out.AppendControl)
 
 
 def test_change_is_answered_when_committed_or_timed_out() -> None:
-    story = leading()
-    story.asked(110, remove(3))
-    asked = story.token
-    assert not story.has(out.Answer)
-    story.fetch(200, 2, 2, at(2, 2), wait_ms_max=0)
-    story.tick(260)
-    [answer] = [e for e in story.effects if isinstance(e, out.Answer)]
+    scenario = leading()
+    scenario.asked(110, remove(3))
+    asked = scenario.token
+    assert not scenario.has(out.Answer)
+    scenario.fetch(200, 2, 2, at(2, 2), wait_ms_max=0)
+    scenario.tick(260)
+    [answer] = [e for e in scenario.effects if isinstance(e, out.Answer)]
     assert (answer.token, answer.reply.error) == (asked, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def test_add_without_waiting_is_answered_once_appended() -> None:
-    story = leading()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
-    story.asked(112, add(is_ack_when_committed=False))
-    story.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
-    assert error_of(story) is NONE
-    assert describe(story).high_watermark == 2
+    scenario = leading()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(112, add(is_ack_when_committed=False))
+    scenario.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    assert error_of(scenario) is NONE
+    assert describe(scenario).high_watermark == 2
 
 
 def test_removed_voter_no_longer_counts() -> None:
-    story = Story(voters=(1, 2, 3, 4), history=(1,))
-    story.start()
-    story.tick(100)
+    scenario = Scenario(voters=(1, 2, 3, 4), history=(1,))
+    scenario.start()
+    scenario.tick(100)
     for epoch in (1, 2):
         for sender in (2, 3):
-            story.vote(100, sender, epoch, True)
-    story.flushed(101)
+            scenario.vote(100, sender, epoch, True)
+    scenario.flushed(101)
     for sender in (2, 3):
-        story.fetch(102, sender, 2, at(2, 2), wait_ms_max=0)
-    story.asked(110, remove(4))
-    story.flushed(111)
-    story.fetch(112, 4, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).high_watermark == 2, "1 and 4 of {1 2 3}: no majority"
-    story.fetch(113, 3, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).high_watermark == 3
+        scenario.fetch(102, sender, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(110, remove(4))
+    scenario.flushed(111)
+    scenario.fetch(112, 4, 2, at(2, 3), wait_ms_max=0)
+    assert describe(scenario).high_watermark == 2, "1 and 4 of {1 2 3}: no majority"
+    scenario.fetch(113, 3, 2, at(2, 3), wait_ms_max=0)
+    assert describe(scenario).high_watermark == 3
 
 
 def test_added_voter_counts_from_the_append_on() -> None:
-    story = leading()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
-    added(story)
-    story.flushed(114)
-    story.fetch(115, 2, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).high_watermark == 2, "1 and 2 of {1 2 3 4}: no majority"
+    scenario = leading()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    added(scenario)
+    scenario.flushed(114)
+    scenario.fetch(115, 2, 2, at(2, 3), wait_ms_max=0)
+    assert describe(scenario).high_watermark == 2, "1 and 2 of {1 2 3 4}: no majority"
 
 
 def test_truncation_reverts_the_voters() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=2, epoch=1)
-    four = VoterSet((*story.voters, voter(4)))
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=2, epoch=1)
+    four = VoterSet((*scenario.voters, voter(4)))
     record = Entry(1, out.VotersRecord(four))
     batches = said.Batches(Offset(2), at(1, 3), (record,), (said.VotersAt(Offset(2), four),))
-    story.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(2), Offset(0), records=batches))
-    assert describe(story).voters.ids == (1, 2, 3, 4)
-    story.flushed(3)
+    scenario.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(2), Offset(0), records=batches))
+    assert describe(scenario).voters.ids == (1, 2, 3, 4)
+    scenario.flushed(3)
     begin = said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(4), voter(3).endpoints, key(1))
-    story.asked(4, begin)
-    story.hears(5, 3, said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2)))
-    assert story.has(out.VotersChanged)
-    assert describe(story).voters == story.voters
+    scenario.asked(4, begin)
+    scenario.hears(5, 3, said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2)))
+    assert scenario.has(out.VotersChanged)
+    assert describe(scenario).voters == scenario.voters
 
 
 def test_removed_leader_leads_until_its_removal_is_committed() -> None:
-    story = leading()
-    story.tell("propose", into.Propose(Millis(109), LeaderEpoch(2), 1, "x"))
-    story.asked(110, remove(1))
-    story.flushed(111)
+    scenario = leading()
+    scenario.tell("propose", into.Propose(Millis(109), LeaderEpoch(2), 1, "x"))
+    scenario.asked(110, remove(1))
+    scenario.flushed(111)
     for sender in (2, 3):
-        story.fetch(112, sender, 2, at(2, 3), wait_ms_max=0)
-    assert describe(story).high_watermark == 3
-    assert describe(story).role is Role.LEADER, "the record before the removal is committed"
+        scenario.fetch(112, sender, 2, at(2, 3), wait_ms_max=0)
+    assert describe(scenario).high_watermark == 3
+    assert describe(scenario).role is Role.LEADER, "the record before the removal is committed"
     for sender in (2, 3):
-        assert describe(story).role is Role.LEADER
-        story.fetch(113, sender, 2, at(2, 4), wait_ms_max=0)
-    assert describe(story).role is Role.RESIGNED
+        assert describe(scenario).role is Role.LEADER
+        scenario.fetch(113, sender, 2, at(2, 4), wait_ms_max=0)
+    assert describe(scenario).role is Role.RESIGNED
 
 
 def test_removed_voter_may_be_candidate_until_its_removal_is_committed() -> None:
-    """It may be the only one whose log is up to date: see docs/raft.md."""
-    story = leading()
-    story.asked(110, remove(1))
-    story.flushed(111)
-    story.restart(200)
-    story.tick(300)
-    story.tick(400)
-    assert describe(story).role is Role.PROSPECTIVE
-    story.vote(401, 2, 3, True)
-    assert describe(story).role is Role.PROSPECTIVE, "one of {2 3}: its own vote does not count"
-    story.vote(402, 3, 3, True)
-    assert describe(story).role is Role.CANDIDATE
+    """It may be the only one with an up-to-date log: see docs/raft.md."""
+    scenario = leading()
+    scenario.asked(110, remove(1))
+    scenario.flushed(111)
+    scenario.restart(200)
+    scenario.tick(300)
+    scenario.tick(400)
+    assert describe(scenario).role is Role.PROSPECTIVE
+    scenario.vote(401, 2, 3, True)
+    assert describe(scenario).role is Role.PROSPECTIVE, "one of {2 3}: its own vote does not count"
+    scenario.vote(402, 3, 3, True)
+    assert describe(scenario).role is Role.CANDIDATE
 
 
 def update(**changed) -> said.UpdateVoterRequest:
@@ -282,18 +282,18 @@ def update(**changed) -> said.UpdateVoterRequest:
     ],
 )
 def test_invalid_update_is_rejected(request_: said.Request, error: ErrorCode) -> None:
-    story = leading()
-    story.asked(110, request_)
-    assert error_of(story) is error
-    assert not story.has(out.AppendControl)
+    scenario = leading()
+    scenario.asked(110, request_)
+    assert error_of(scenario) is error
+    assert not scenario.has(out.AppendControl)
 
 
 def test_voter_updates_its_endpoints() -> None:
-    story = leading()
-    story.asked(110, update())
-    assert error_of(story) is NONE
-    assert describe(story).voters.get(NodeId(2)).endpoints == (endpoint(22),)
-    follower = Story(history=(1, 1), endpoints=(endpoint(11),))
+    scenario = leading()
+    scenario.asked(110, update())
+    assert error_of(scenario) is NONE
+    assert describe(scenario).voters.get(NodeId(2)).endpoints == (endpoint(22),)
+    follower = Scenario(history=(1, 1), endpoints=(endpoint(11),))
     follower.follow(leader=2, epoch=1)
     for now in range(100, 601, 50):
         follower.records(now, 2, 1, (), high_watermark=2)
@@ -303,54 +303,54 @@ def test_voter_updates_its_endpoints() -> None:
 # -- kraft.version -----------------------------------------------------------
 
 
-def static(complete: bool) -> Story:
-    """A quorum from before KIP-853: voters by configuration, level 0."""
-    story = Story(history=(1,))
+def static(complete: bool) -> Scenario:
+    """Return a quorum from before KIP-853: voters by configuration, level 0."""
+    scenario = Scenario(history=(1,))
     plain = VoterSet(tuple(voter(i) for i in (1, 2, 3)))
     ids_only = VoterSet(
         tuple(structs.replace(v, key=ReplicaKey(v.key.node_id)) for v in plain.voters)
     )
-    story.membership = Membership(plain if complete else ids_only)
-    story.core = type(story.core)(
-        settings(1), story.log, story.election, story.membership, lambda _: 0
+    scenario.membership = Membership(plain if complete else ids_only)
+    scenario.core = type(scenario.core)(
+        settings(1), scenario.log, scenario.election, scenario.membership, lambda _: 0
     )
-    story.lead()
-    return story
+    scenario.lead()
+    return scenario
 
 
 def test_voters_do_not_change_below_level_1() -> None:
-    story = static(complete=True)
-    story.asked(110, add())
-    assert error_of(story) is ErrorCode.UNSUPPORTED_VERSION
-    story.asked(111, remove(3))
-    assert error_of(story) is ErrorCode.UNSUPPORTED_VERSION
+    scenario = static(complete=True)
+    scenario.asked(110, add())
+    assert error_of(scenario) is ErrorCode.UNSUPPORTED_VERSION
+    scenario.asked(111, remove(3))
+    assert error_of(scenario) is ErrorCode.UNSUPPORTED_VERSION
 
 
-def upgrade(story: Story, level: int, **changed: bool) -> None:
-    story.tell("upgrade", into.UpgradeKRaftVersion(Millis(120), 77, level, **changed))
+def upgrade(scenario: Scenario, level: int, **changed: bool) -> None:
+    scenario.tell("upgrade", into.UpgradeKRaftVersion(Millis(120), 77, level, **changed))
 
 
 def test_kraft_version_is_raised_once_every_voter_supports_it() -> None:
-    story = static(complete=False)
-    upgrade(story, 1)
-    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+    scenario = static(complete=False)
+    upgrade(scenario, 1)
+    assert error_of(scenario) is ErrorCode.INVALID_UPDATE_VERSION
     for node_id in (1, 2, 3):
         request = update(voter=key(node_id), endpoints=voter(node_id).endpoints)
-        story.asked(120, request)
-        assert error_of(story) is NONE
-    assert not story.has(out.AppendControl), "nothing is written at level 0"
-    upgrade(story, 1, is_validate_only=True)
-    assert error_of(story) is NONE
-    assert describe(story).kraft_version == 0
-    upgrade(story, 1)
-    assert error_of(story) is NONE
-    assert describe(story).kraft_version == 1
-    [control] = [e for e in story.effects if isinstance(e, out.AppendControl)]
+        scenario.asked(120, request)
+        assert error_of(scenario) is NONE
+    assert not scenario.has(out.AppendControl), "nothing is written at level 0"
+    upgrade(scenario, 1, is_validate_only=True)
+    assert error_of(scenario) is NONE
+    assert describe(scenario).kraft_version == 0
+    upgrade(scenario, 1)
+    assert error_of(scenario) is NONE
+    assert describe(scenario).kraft_version == 1
+    [control] = [e for e in scenario.effects if isinstance(e, out.AppendControl)]
     assert [type(r) for r in control.records] == [out.KRaftVersionRecord, out.VotersRecord]
-    upgrade(story, 0)
-    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
-    upgrade(story, 2)
-    assert error_of(story) is ErrorCode.INVALID_UPDATE_VERSION
+    upgrade(scenario, 0)
+    assert error_of(scenario) is ErrorCode.INVALID_UPDATE_VERSION
+    upgrade(scenario, 2)
+    assert error_of(scenario) is ErrorCode.INVALID_UPDATE_VERSION
 
 
 # -- membership along the log ------------------------------------------------

@@ -1,16 +1,16 @@
-"""A small world for the raft core: replicas, disks that forget, a network that lies, one seed.
+"""Simulates a quorum of raft cores by seed: disks that lose data, an unreliable network.
 
-Each replica's effects are carried out one by one, and a crash may fall between any two. What
-was appended and not flushed is lost with it, with luck only in part. Messages are delayed,
-lost, repeated and overtaken; links are cut one way or both.
+Each replica's effects are performed one by one, and a crash may occur between any two. Records that
+were appended and not flushed are lost with it, sometimes only in part. Messages are delayed, lost,
+repeated and reordered; links are cut one way or both.
 
-`World` watches while it runs. A broken promise raises `AssertionError` at the moment it
-breaks:
+The simulation checks invariants while it runs. A violated invariant raises `AssertionError` at the
+moment it is violated:
 
-- one leader per epoch, one vote per replica and epoch, epochs and high watermarks never fall;
+- one leader per epoch, one vote per replica and epoch, epochs and high watermarks never decrease;
 - what is committed anywhere is on a majority's disks, never changes, and every leader has it;
 - two logs that agree on the epoch at an offset agree on everything before it;
-- voter sets that are in force side by side differ by one voter at most.
+- voter sets in effect at the same time differ by at most one voter.
 """
 
 import heapq
@@ -52,7 +52,7 @@ from ottla.raft.core.voters import (
     VoterSet,
 )
 
-CLUSTER = "raft-world"
+CLUSTER = "raft-sim"
 NO_ELECTION = out.PersistElection(LeaderEpoch(0), None, None)
 SNAPSHOT_BYTES = 5
 
@@ -106,7 +106,7 @@ class MemoryLog:
     def snapshot_size(self, snapshot: LogPosition) -> int | None:
         return SNAPSHOT_BYTES if snapshot in self.snapshots else None
 
-    # the rest
+    # effects and faults
 
     @property
     def end_offset(self) -> int:
@@ -134,7 +134,7 @@ class MemoryLog:
         self.durable = min(self.durable, offset)
 
     def trim(self, snapshot: LogPosition) -> None:
-        """Delete what a snapshot covers, and the snapshots before it."""
+        """Delete what a snapshot covers, and earlier snapshots."""
         del self.entries[: snapshot.offset - self.start]
         self.start = snapshot.offset
         self.snapshots = {k: s for k, s in self.snapshots.items() if k.offset >= snapshot.offset}
@@ -146,7 +146,7 @@ class MemoryLog:
         self.snapshots = {snapshot.id: snapshot}
 
     def lose_unflushed(self, kept: int) -> None:
-        """Crash: of what was not flushed, ``kept`` records happen to be on the disk."""
+        """Crash: of the unflushed records, ``kept`` happen to be on the disk."""
         self.truncate(min(self.durable + kept, self.end_offset))
         self.durable = self.end_offset
 
@@ -197,7 +197,7 @@ def settings(node_id: int, **changed: object) -> RaftSettings:
 
 @dataclass
 class Replica:
-    """One machine: its disk, and the core while it is up."""
+    """One machine: its disk, and the core while it is running."""
 
     settings: RaftSettings
     log: MemoryLog
@@ -220,7 +220,7 @@ class Replica:
         return self.settings.key
 
 
-class World:
+class QuorumSimulation:
     def __init__(self, seed: int, voters: int, observers: int = 0, lossy: bool = True) -> None:
         self.random = random.Random(seed)
         self.now = 1000
@@ -253,7 +253,7 @@ class World:
         heapq.heappush(self.queue, (self.now + delay, self.sequence, action))
 
     def run(self, ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Run for that long, or until a condition holds; say whether it does."""
+        """Run for that long, or until a condition holds; return whether it does."""
         end = self.now + ms
         while self.queue and self.queue[0][0] <= end:
             at, _, action = heapq.heappop(self.queue)
@@ -296,7 +296,7 @@ class World:
         replica.log.lose_unflushed(self.random.randint(0, lost))
 
     def lose_disk(self, replica: Replica) -> None:
-        """The machine comes back empty, with another directory id."""
+        """Restart the machine with an empty disk and another directory id."""
         self.crash(replica)
         number = 100 + self.random.randrange(100)
         replica.settings = settings(
@@ -329,7 +329,7 @@ class World:
             self.start(replica)
 
     def later(self, replica: Replica, delay: int, make: Callable[[], into.Event | None]) -> None:
-        """Feed an event later, if the same incarnation is still up."""
+        """Pass an event later, if the same incarnation is still running."""
         incarnation = replica.incarnation
 
         def act() -> None:
@@ -390,7 +390,7 @@ class World:
             self.later(replica, max(0, at - self.now), tick)
 
     def flush(self, replica: Replica, ticket: int) -> None:
-        # What is in the log when the flush begins is what it makes durable.
+        # A flush makes durable what is in the log when it begins.
         log = replica.log
         covered = list(log.entries)
         start = log.start
@@ -424,7 +424,7 @@ class World:
     # -- network -------------------------------------------------------------
 
     def delays(self, sender: int, receiver: int) -> list[int]:
-        """When copies of a message arrive; empty when it is lost."""
+        """Return when copies of a message arrive; empty if it is lost."""
         if (sender, receiver) in self.cuts:
             return []
         if not self.is_lossy:
@@ -487,7 +487,7 @@ class World:
         log = replica.log
         base = reply.records.offset
         count = min(self.random.randint(1, 4), log.end_offset - base)
-        # Batches are whole: an opening batch of control records is not cut in two.
+        # Batches are whole: the first batch of an epoch is not split.
         entries = tuple(log.entry(base + i) for i in range(count))
         batches = Batches(
             base_offset=base,
@@ -509,7 +509,7 @@ class World:
         return [r for r in self.replicas.values() if r.core is not None]
 
     def leader(self) -> Replica | None:
-        """The leader of the greatest epoch, if it is up."""
+        """The leader of the greatest epoch, if it is running."""
         leading = [r for r in self.up() if r.role is Role.LEADER]
         return max(leading, key=lambda r: r.election.epoch, default=None)
 
@@ -558,7 +558,7 @@ class World:
         if replica.core is not None and self.random.random() < 0.7:
             log.trim(position)
 
-    # -- promises ------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------
 
     def check_election(self, replica: Replica, new: out.PersistElection) -> None:
         assert new.epoch >= replica.election.epoch, "epochs never fall"
@@ -595,7 +595,7 @@ class World:
             self.committed += [log.entry(at) for at in range(len(self.committed), offset)]
 
     def check_majority(self, replica: Replica, offset: int) -> None:
-        """What is newly committed is on the disks of a majority of the voters in force."""
+        """Check that newly committed records are on the disks of a majority of the voters."""
         assert replica.role is Role.LEADER, "only a leader commits"
         assert replica.core is not None
         voters = replica.core.describe(Millis(self.now)).voters
@@ -611,7 +611,7 @@ class World:
         assert last.epoch == replica.election.epoch, "a commit ends in the leader's own epoch"
 
     def check_membership(self, replica: Replica) -> None:
-        """Sets in force side by side differ by one voter at most from the last committed one."""
+        """Check that voter sets in effect differ by at most one voter from the committed one."""
         sets = [{v.key for v in replica.bootstrap}]
         for at, entry in enumerate(self.committed):
             if at < replica.log.start and isinstance(entry.value, out.VotersRecord):
@@ -643,7 +643,7 @@ class World:
                     assert one.log.entry(at) == other.log.entry(at), f"logs differ at {at}"
 
     def check_change_replies(self) -> None:
-        """A change that was acknowledged as committed is committed."""
+        """Check that a change acknowledged as committed is committed."""
         sets = [
             {v.key for v in e.value.voters}
             for e in self.committed

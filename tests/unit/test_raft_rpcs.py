@@ -1,4 +1,4 @@
-"""The quorum's RPCs as strangers see them: Kafka's code at Kafka's place, and nothing changed."""
+"""The quorum's RPCs as clients see them: Kafka's errors in Kafka's fields, and no side effects."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,8 +42,8 @@ EPOCH = LeaderEpoch(1)
 E = ErrorCode
 
 
-class Told:
-    """What a leader said, and that its quorum is as it was."""
+class LeaderResponse:
+    """A leader's response, and whether its quorum is unchanged."""
 
     def __init__(self, message: Message, before: object, after: object) -> None:
         self.message = message
@@ -64,7 +64,7 @@ HANDLERS: dict[type[Message], str] = {
 
 
 async def ask(driver: RaftDriver, request: Message, version: int | None = None) -> Message:
-    """Ask over the wire's layout: what does not survive encoding is not seen."""
+    """Send a request in its encoded form, so that nothing unencoded gets through."""
     version = type(request).SCHEMA.versions[1] if version is None else version
     arrived = decode(type(request), version, encode(request, version))
     handler = getattr(RaftHandlers(driver, "CONTROLLER"), HANDLERS[type(request)])
@@ -73,19 +73,19 @@ async def ask(driver: RaftDriver, request: Message, version: int | None = None) 
     return decode(type(response), version, encode(response, version))
 
 
-def ask_leader(request: Message, version: int | None = None) -> Told:
-    """Ask the only voter of a quorum, which leads epoch 1 and has committed all it has."""
-    found: list[Told] = []
+def ask_leader(request: Message, version: int | None = None) -> LeaderResponse:
+    """Send to the single voter of a quorum, which leads epoch 1 and has committed all records."""
+    found: list[LeaderResponse] = []
 
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         await driver.propose([record("a")], EPOCH)
         await wait_applied(driver, driver.describe().log_end_offset)
         before = still(driver)
         message = await ask(driver, request, version)
-        found.append(Told(message, before, still(driver)))
+        found.append(LeaderResponse(message, before, still(driver)))
 
-    Bench().play(story)
+    Bench().play(scenario)
     return found[0]
 
 
@@ -94,7 +94,7 @@ def still(driver: RaftDriver) -> object:
     return (view.role, view.epoch, view.leader_id, view.voted, view.voters, view.log_end_offset)
 
 
-# -- requests that are right but for one thing -------------------------------
+# -- requests with one wrong field -------------------------------------------
 
 
 def vote_message(**changed: object) -> Message:
@@ -323,7 +323,7 @@ def test_snapshot_of_another_partition_is_unknown() -> None:
         assert told.message.error_code == E.INVALID_REQUEST  # type: ignore[attr-defined]
 
 
-# -- what is right -----------------------------------------------------------
+# -- valid requests ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [13, 15, 17, 18])
@@ -350,7 +350,7 @@ def test_unknown_fetch_position_gets_the_diverging_epoch() -> None:
 
 
 def test_snapshots_are_served_in_chunks() -> None:
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         await wait_role(driver, Role.LEADER)
         await driver.propose([record("a")], EPOCH)
         await wait_applied(driver, driver.describe().log_end_offset)
@@ -373,7 +373,7 @@ def test_snapshots_are_served_in_chunks() -> None:
         assert isinstance(empty, core.FetchReply)
         assert empty.snapshot == taken, "an empty replica is sent the snapshot"
 
-    Bench().play(story)
+    Bench().play(scenario)
 
 
 def test_leader_describes_the_quorum() -> None:
@@ -424,7 +424,7 @@ def test_rejected_fetch_contains_the_log_start(version: int, endpoints: int) -> 
 
 
 def test_only_the_leader_describes_and_changes_the_quorum() -> None:
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         message = describe_quorum.DescribeQuorumRequest(
             [
                 describe_quorum.RequestTopicData(
@@ -436,21 +436,21 @@ def test_only_the_leader_describes_and_changes_the_quorum() -> None:
             told = await ask(driver, request)
             assert told.error_code == E.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
 
-    Bench((voter(1), voter(2), voter(3))).play(story)
+    Bench((voter(1), voter(2), voter(3))).play(scenario)
 
 
 def test_routes_are_those_of_a_controller_listener() -> None:
-    async def story(driver: RaftDriver) -> None:
+    async def scenario(driver: RaftDriver) -> None:
         routes = Routes(
             Listener.CONTROLLER,
             bind_routes(Listener.CONTROLLER, handlers_of(RaftHandlers(driver, "CONTROLLER"))),
         )
         assert [int(key) for key, _ in routes] == [1, 52, 53, 54, 55, 59, 80, 81, 82]
 
-    Bench().play(story)
+    Bench().play(scenario)
 
 
-# -- responses that no leader sends ------------------------------------------
+# -- invalid responses -------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [vote_message, begin_message, end_message, fetch_message])
@@ -483,7 +483,7 @@ def test_incomplete_position_is_rejected() -> None:
 
 @pytest.mark.parametrize("make", ALL)
 def test_requests_roundtrip_through_the_protocol(make: Callable[..., Message]) -> None:
-    """Asking and answering side agree on every field: the handler hears the core's own words."""
+    """Client and server side agree on every field: the handler gets the core's own message."""
     heard: list[core.Request] = []
 
     class Ear:
@@ -491,7 +491,7 @@ def test_requests_roundtrip_through_the_protocol(make: Callable[..., Message]) -
             heard.append(request)
             raise Fault("heard")
 
-    async def story() -> None:
+    async def scenario() -> None:
         message = make()
         with pytest.raises(Fault):
             await ask(Ear(), message)  # type: ignore[arg-type]
@@ -499,7 +499,7 @@ def test_requests_roundtrip_through_the_protocol(make: Callable[..., Message]) -
         version = type(message).SCHEMA.versions[1]
         assert encode(again, version) == encode(message, version)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_vote_without_a_directory_is_for_this_node() -> None:

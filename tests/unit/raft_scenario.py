@@ -1,12 +1,12 @@
-"""One replica on a stage: what it is told and what it then does, as lines to read.
+"""Drives one replica with events and records its effects as a transcript.
 
 Node 1 is the replica; randomness is off (``below`` returns 0), so every wait is exactly one
-timeout: election 100 ms, fetch 200 ms, request 150 ms. Effects are carried out on a log in
-memory; flushes and snapshots wait until the story says so.
+timeout: election 100 ms, fetch 200 ms, request 150 ms. Effects are performed on a log in memory;
+flushes and snapshots wait until the test completes them.
 """
 
 from msgspec.structs import replace
-from raft_world import CLUSTER, NO_ELECTION, Entry, MemoryLog, settings, voter
+from raft_simulation import CLUSTER, NO_ELECTION, Entry, MemoryLog, settings, voter
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
@@ -35,7 +35,7 @@ def key(node_id: int) -> ReplicaKey:
     return voter(node_id).key
 
 
-class Story:
+class Scenario:
     """Node 1 among ``voters``; ``history`` is the epoch of each record in its log at start."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Story:
         self.election = election
         self.settings = settings(1, **changed)
         self.voters = VoterSet(tuple(voter(i) for i in voters))
-        # The voters stand in the log already, as they do in a quorum that is not brand-new.
+        # The voters are already in the log, as in a quorum that is not new.
         controls = [said.VotersAt(Offset(0), self.voters)] if history else []
         self.membership = Membership(self.voters, 1, controls)
         self.core = RaftCore(self.settings, self.log, election, self.membership, lambda _: 0)
@@ -64,7 +64,7 @@ class Story:
         self.tickets: dict[int, int] = {}
         self.token = 0
 
-    # -- telling -------------------------------------------------------------
+    # -- events --------------------------------------------------------------
 
     def tell(self, words: str, event: into.Event) -> list[out.Effect]:
         self.now = event.now
@@ -117,7 +117,7 @@ class Story:
         event = into.Replied(Millis(now), self.tickets[sender], reply)
         return self.tell(f"{sender} replies: {reply_line(reply)}", event)
 
-    # -- what others say -----------------------------------------------------
+    # -- messages of other replicas ------------------------------------------
 
     def vote(self, now: int, sender: int, epoch: int, granted: bool, leader: int | None = None):
         return self.hears(now, sender, said.VoteReply(NONE, hint(epoch, leader), granted))
@@ -130,7 +130,7 @@ class Story:
     def records(
         self, now: int, leader: int, epoch: int, epochs: tuple[int, ...], high_watermark: int
     ):
-        """The leader answers a fetch with records of those epochs."""
+        """Answer a fetch, as the leader, with records of those epochs."""
         base = self.log.end_offset
         payload = tuple(Entry(e, f"new{base + i}") for i, e in enumerate(epochs))
         batches = None
@@ -164,10 +164,10 @@ class Story:
         )
         self.asked(now, request)
 
-    # -- reading -------------------------------------------------------------
+    # -- results -------------------------------------------------------------
 
     def restart(self, now: int) -> list[out.Effect]:
-        """Power is lost and comes back: what was not flushed is gone."""
+        """Simulate a power loss and a restart: unflushed records are lost."""
         self.log.lose_unflushed(0)
         controls = self.log.controls()
         self.membership = Membership(self.voters, 1, controls)
@@ -182,7 +182,7 @@ class Story:
         return any(isinstance(effect, kind) for effect in self.effects)
 
     def answer(self) -> said.Reply:
-        """The one answer of the last step."""
+        """The one reply of the last step."""
         [answer] = [e for e in self.effects if isinstance(e, out.Answer)]
         return answer.reply
 
@@ -319,6 +319,6 @@ def fetch_words(reply: said.FetchReply) -> list[str]:
     return words
 
 
-def without_waits(story: Story) -> str:
-    """The transcript without timers, which every story has and few are about."""
-    return "\n".join(line for line in story.lines if "timer" not in line)
+def without_waits(scenario: Scenario) -> str:
+    """Return the transcript without timers."""
+    return "\n".join(line for line in scenario.lines if "timer" not in line)

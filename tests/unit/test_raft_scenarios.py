@@ -1,11 +1,11 @@
-"""What one replica does, told as stories: each event, then its effects in order.
+"""Transcripts of one replica: each event, then its effects in order.
 
-Compared word by word. A change here is a change of behaviour: read the story before
-accepting the new one.
+Compared word by word. A difference is a change of behaviour: read the transcript before accepting
+the new one.
 """
 
-from raft_story import NONE, Story, at, hint, key, without_waits
-from raft_world import CLUSTER, Snapshot, voter
+from raft_scenario import NONE, Scenario, at, hint, key, without_waits
+from raft_simulation import CLUSTER, Snapshot, voter
 
 from ottla.protocol.types import Millis, Offset
 from ottla.raft.core import events as into
@@ -13,21 +13,21 @@ from ottla.raft.core import messages as said
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, VoterSet
 
 
-def reads(story: Story, expected: str) -> None:
-    assert without_waits(story) == expected.strip("\n")
+def reads(scenario: Scenario, expected: str) -> None:
+    assert without_waits(scenario) == expected.strip("\n")
 
 
 def test_first_election() -> None:
-    story = Story()
-    story.start()
-    story.tick(100)
-    story.vote(101, 2, 0, True)
-    story.vote(102, 2, 1, True)
-    story.flushed(104)
-    story.fetch(105, 2, 1, at(0, 0))
-    story.fetch(106, 2, 1, at(1, 3))
+    scenario = Scenario()
+    scenario.start()
+    scenario.tick(100)
+    scenario.vote(101, 2, 0, True)
+    scenario.vote(102, 2, 1, True)
+    scenario.flushed(104)
+    scenario.fetch(105, 2, 1, at(0, 0))
+    scenario.fetch(106, 2, 1, at(1, 3))
     reads(
-        story,
+        scenario,
         """
     0 > start
         unattached epoch 0 leader -
@@ -59,15 +59,15 @@ def test_first_election() -> None:
 
 
 def test_failover_after_a_pre_vote() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=3, epoch=1)
-    story.records(10, 3, 1, (1,), high_watermark=3)
-    story.flushed(11)
-    story.tick(210)
-    story.vote(211, 2, 1, True, leader=3)
-    story.vote(213, 2, 2, True)
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=3, epoch=1)
+    scenario.records(10, 3, 1, (1,), high_watermark=3)
+    scenario.flushed(11)
+    scenario.tick(210)
+    scenario.vote(211, 2, 1, True, leader=3)
+    scenario.vote(213, 2, 2, True)
     reads(
-        story,
+        scenario,
         """
     0 > start
         unattached epoch 1 leader -
@@ -105,14 +105,14 @@ def test_failover_after_a_pre_vote() -> None:
 
 
 def test_failed_pre_vote_returns_to_the_leader() -> None:
-    story = Story(history=(1, 1))
-    story.follow(leader=3, epoch=1)
-    story.records(10, 3, 1, (), high_watermark=2)
-    story.tick(210)
-    story.vote(211, 2, 1, False, leader=3)
-    story.vote(212, 3, 1, False, leader=3)
+    scenario = Scenario(history=(1, 1))
+    scenario.follow(leader=3, epoch=1)
+    scenario.records(10, 3, 1, (), high_watermark=2)
+    scenario.tick(210)
+    scenario.vote(211, 2, 1, False, leader=3)
+    scenario.vote(212, 3, 1, False, leader=3)
     reads(
-        story,
+        scenario,
         """
     0 > start
         unattached epoch 1 leader -
@@ -138,14 +138,14 @@ def test_failed_pre_vote_returns_to_the_leader() -> None:
 
 
 def test_diverging_log_is_truncated_and_replicated_again() -> None:
-    story = Story(history=(1, 1, 2, 2))
-    story.follow(leader=3, epoch=3)
+    scenario = Scenario(history=(1, 1, 2, 2))
+    scenario.follow(leader=3, epoch=3)
     reply = said.FetchReply(NONE, hint(3, 3), None, Offset(0), diverging=at(1, 3))
-    story.hears(5, 3, reply)
-    story.records(8, 3, 3, (3, 3), high_watermark=4)
-    story.flushed(12)
+    scenario.hears(5, 3, reply)
+    scenario.records(8, 3, 3, (3, 3), high_watermark=4)
+    scenario.flushed(12)
     reads(
-        story,
+        scenario,
         """
     0 > start
         unattached epoch 2 leader -
@@ -170,20 +170,20 @@ def test_diverging_log_is_truncated_and_replicated_again() -> None:
 
 
 def test_snapshot_replaces_the_log() -> None:
-    story = Story(history=(1,))
-    story.follow(leader=2, epoch=4)
+    scenario = Scenario(history=(1,))
+    scenario.follow(leader=2, epoch=4)
     wanted = at(4, 40)
     reply = said.FetchReply(NONE, hint(4, 2), Offset(50), Offset(40), snapshot=wanted)
-    story.hears(3, 2, reply)
+    scenario.hears(3, 2, reply)
     for now, position, length in ((5, 0, 60), (7, 60, 40)):
         chunk = said.Chunk(length, b"")
         piece = said.FetchSnapshotReply(NONE, hint(4, 2), wanted, 100, position, chunk)
-        story.hears(now, 2, piece)
+        scenario.hears(now, 2, piece)
     voters = VoterSet((voter(1), voter(2), voter(4)))
-    story.log.install(Snapshot(wanted, 1, voters, ()))
-    story.tell("snapshot installed", into.SnapshotInstalled(Millis(9), wanted, 1, voters))
+    scenario.log.install(Snapshot(wanted, 1, voters, ()))
+    scenario.tell("snapshot installed", into.SnapshotInstalled(Millis(9), wanted, 1, voters))
     reads(
-        story,
+        scenario,
         """
     0 > start
         unattached epoch 1 leader -
@@ -210,17 +210,17 @@ def test_snapshot_replaces_the_log() -> None:
 
 
 def test_voter_is_added() -> None:
-    story = Story(history=(1,))
-    story.lead()
-    story.lines.clear()
-    story.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
-    story.asked(112, said.AddVoterRequest(CLUSTER, key(4), voter(4).endpoints))
-    story.hears(114, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
-    story.flushed(115)
-    story.fetch(116, 2, 2, at(2, 3), wait_ms_max=0)
-    story.fetch(117, 4, 2, at(2, 3), wait_ms_max=0)
+    scenario = Scenario(history=(1,))
+    scenario.lead()
+    scenario.lines.clear()
+    scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
+    scenario.asked(112, said.AddVoterRequest(CLUSTER, key(4), voter(4).endpoints))
+    scenario.hears(114, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.flushed(115)
+    scenario.fetch(116, 2, 2, at(2, 3), wait_ms_max=0)
+    scenario.fetch(117, 4, 2, at(2, 3), wait_ms_max=0)
     reads(
-        story,
+        scenario,
         """
   110 > asked #2: fetch by 4 epoch 2 end 2:2
         answer #2: epoch 2 leader 1, high watermark 2
@@ -242,16 +242,16 @@ def test_voter_is_added() -> None:
 
 
 def test_removed_leader_resigns() -> None:
-    story = Story(history=(1,))
-    story.lead()
-    story.lines.clear()
-    story.asked(112, said.RemoveVoterRequest(CLUSTER, key(1)))
-    story.flushed(113)
-    story.fetch(114, 2, 2, at(2, 3), wait_ms_max=0)
-    story.fetch(115, 3, 2, at(2, 3), wait_ms_max=0)
-    story.tick(215)
+    scenario = Scenario(history=(1,))
+    scenario.lead()
+    scenario.lines.clear()
+    scenario.asked(112, said.RemoveVoterRequest(CLUSTER, key(1)))
+    scenario.flushed(113)
+    scenario.fetch(114, 2, 2, at(2, 3), wait_ms_max=0)
+    scenario.fetch(115, 3, 2, at(2, 3), wait_ms_max=0)
+    scenario.tick(215)
     reads(
-        story,
+        scenario,
         """
   112 > asked #2: remove voter 1
         append control at 2 epoch 2: voters{2 3}
@@ -276,15 +276,15 @@ def test_removed_leader_resigns() -> None:
 
 
 def test_partitioned_leader_resigns() -> None:
-    story = Story(history=(1,))
-    story.lead()
-    story.lines.clear()
-    story.tick(250)
-    story.tick(399)
-    story.tick(400)
-    story.tick(500)
+    scenario = Scenario(history=(1,))
+    scenario.lead()
+    scenario.lines.clear()
+    scenario.tick(250)
+    scenario.tick(399)
+    scenario.tick(400)
+    scenario.tick(500)
     reads(
-        story,
+        scenario,
         """
   250 > tick
   399 > tick
@@ -303,14 +303,14 @@ def test_partitioned_leader_resigns() -> None:
 
 
 def test_stopping_leader_hands_over() -> None:
-    story = Story(history=(1,))
-    story.lead()
-    story.lines.clear()
-    story.tell("shutdown", into.Shutdown(Millis(110)))
-    story.hears(112, 2, said.EndEpochReply(NONE, hint(2, 1)))
-    story.hears(113, 3, said.EndEpochReply(NONE, hint(2, 1)))
+    scenario = Scenario(history=(1,))
+    scenario.lead()
+    scenario.lines.clear()
+    scenario.tell("shutdown", into.Shutdown(Millis(110)))
+    scenario.hears(112, 2, said.EndEpochReply(NONE, hint(2, 1)))
+    scenario.hears(113, 3, said.EndEpochReply(NONE, hint(2, 1)))
     reads(
-        story,
+        scenario,
         """
   110 > shutdown
         resigned epoch 2 leader 1
@@ -324,13 +324,13 @@ def test_stopping_leader_hands_over() -> None:
 
 
 def test_crashed_leader_restarts_resigned() -> None:
-    story = Story(history=(1,))
-    story.elect()
-    story.lines.clear()
-    story.restart(150)
-    story.tick(250)
+    scenario = Scenario(history=(1,))
+    scenario.elect()
+    scenario.lines.clear()
+    scenario.restart(150)
+    scenario.tick(250)
     reads(
-        story,
+        scenario,
         """
   150 > start
         resigned epoch 2 leader 1

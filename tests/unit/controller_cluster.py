@@ -1,4 +1,4 @@
-"""A small cluster for tests of decisions: requests in, records replayed, as a log would."""
+"""A small cluster for tests of decisions: requests in, records replayed as from a log."""
 
 from ottla.controller.alter_partition import decide_alter_partition
 from ottla.controller.broker_liveness import HeartbeatContext
@@ -75,7 +75,7 @@ def registration(broker_id: int, number: int = 0, directories: int = 1, **more: 
     return BrokerRegistrationRequest(**{**fields, **more})
 
 
-class World:
+class ControllerCluster:
     """The newest state of a cluster, and the requests its nodes send."""
 
     def __init__(self, brokers: int = 0, level: int = NEWEST, elr: bool = False) -> None:
@@ -97,7 +97,7 @@ class World:
         self.take(Decision([Versioned(record, 0) for record in records], None))
 
     def take(self, decision: Decision):
-        """Replay a decision's records after a trip through their bytes; return its reply."""
+        """Replay a decision's records after an encoding round trip; return its reply."""
         read = [decode_framed(METADATA_RECORDS, encode_framed(r)).message for r in decision.records]
         _, self.delta = apply(self.image, read)
         self.state = self.state.after(self.delta)
@@ -132,9 +132,9 @@ class World:
         self.take(decide_fence(self.image, broker_id, epoch, self.settings))
 
     def recover(self, **ends: tuple[int, int]) -> None:
-        """Have leaders found where any is preferred to none: b1=(last epoch, end), ...
+        """Run unclean recovery with the given log ends: b1=(last epoch, end), ...
 
-        A broker that is not named does not answer.
+        A broker that is not given does not answer.
         """
         leaderless = partitions_to_recover(self.state, self.settings)
         answers = {
@@ -179,7 +179,7 @@ class World:
     def isr(
         self, *members: int, name: str = "t", partition_id: int = 0, **more: object
     ) -> ResponsePartitionData:
-        """The leader of a partition reports an ISR; ``more`` overrides what it says."""
+        """Report an ISR as the leader of a partition; ``more`` overrides fields."""
         old = self.partition(name, partition_id)
         fields: dict[str, object] = {
             "partition_index": partition_id,
